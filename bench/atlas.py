@@ -41,7 +41,7 @@ from blocklayout.model import legalize, lower, open_model, read, simplify
 from blocklayout.plan import CostModel, Machine
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
-from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas, in_steps
+from blocklayout.plan.costs.atlas import Atlas, in_steps
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.traits import SpecClass, spec_class, spec_numbers
 from blocklayout.plan.costs.tuning import tune
@@ -268,8 +268,8 @@ def _at_level(atlas: Atlas, session: Sequence[Recorded]) -> Iterator[Recorded]:
     for each in session:
         networks[each.network, each.isa, each.dtype].append(each)
     for times in networks.values():
-        prices = [(each.ns, atlas.price(*each.as_time[:2])) for each in times]
-        ratios = [ns / price.ns for ns, price in prices if price is not None]
+        prices = [(each.ns, atlas.ns_of(*each.as_time[:2])) for each in times]
+        ratios = [ns / price_ns for ns, price_ns in prices if price_ns is not None]
         level = statistics.median(ratios) if ratios else 1.0
         yield from (replace(each, ns=each.ns / level) for each in times)
 
@@ -318,9 +318,9 @@ def _next_to_common(atlas: Atlas, times: Sequence[RecordedTime]) -> Iterator[tup
     """For each primitive that was recorded alone, too, the logarithm of its time in place, next to the median."""
     alike: dict[tuple[SpecClass, Steps], list[float]] = defaultdict(list)
     for kind, numbers, ns in times:
-        price = atlas.price(kind, numbers)
-        if price is not None and price.doubt == EXACT_DOUBT:
-            alike[kind, in_steps(numbers)] += [math.log(ns / price.ns)] * round(price.ns / 1000)
+        alone_ns = atlas.recorded_ns(kind, numbers)
+        if alone_ns is not None:
+            alike[kind, in_steps(numbers)] += [math.log(ns / alone_ns)] * round(alone_ns / 1000)
     whole = [log for logs in alike.values() for log in logs]  # one for each microsecond
     common = statistics.median(whole) if whole else 0.0
     for key, logs in alike.items():

@@ -31,7 +31,7 @@ from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive, words
 from blocklayout.commands.output import print_table
-from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, Value
+from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, RecipeStep, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group
 from blocklayout.plan.network import Network
@@ -88,9 +88,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 @dataclass
 class RandomPrices:
-    """A price for each pair of layouts."""
+    """A price for each pair of layouts; what stands for a step is its price."""
 
     prices: dict[tuple[str, str], float]
+
+    def step_ns(self, spec: float) -> float:
+        """Nanoseconds of a step."""
+        return spec
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Nanoseconds from one layout to another."""
@@ -142,7 +146,8 @@ def random_candidate(rng: np.random.Generator, n_sources: int) -> Candidate:
     """Any layouts, any cost."""
     *sources, dst = (MemoryDesc(SHAPE, "f32", str(tag)) for tag in rng.choice(LAYOUTS, n_sources + 1))
     named = tuple((f"src_{operand}", desc) for operand, desc in enumerate(sources))
-    return Candidate(sources=named, dst=dst, cost_ns=float(rng.integers(0, 60)), origin="made up")
+    ns: Any = float(rng.integers(0, 60))
+    return Candidate(sources=named, dst=dst, steps=(RecipeStep(ns, ()),), origin="made up")
 
 
 def timed(n_kernels: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive
 from blocklayout.commands.output import print_table
 from blocklayout.plan import Pricing, Request, make_plan
-from blocklayout.plan.costs.model import CostsOver, Price
+from blocklayout.plan.costs.model import CostModel, Price
 from blocklayout.timing import Spread, fastest_ns, time_in_turn
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ FACTORS = {"merged": 0.2, "apart": 5.0, "auto": 1.0}
 FREE = {"x": "any", "y": "any"}
 
 
-class Changed(CostsOver, frozen=True):
+class Changed(CostModel, frozen=True, kw_only=True):
     """Costs with other prices of deconvolutions."""
 
     factor: float
 
     def price(self, spec: Spec) -> Price:
-        ns, doubt = super().price(spec)
-        return Price(ns * (self.factor if spec.kind == "deconvolution" else 1.0), doubt)
+        ns, source = super().price(spec)
+        return Price(ns * (self.factor if spec.kind == "deconvolution" else 1.0), source)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,7 +119,10 @@ def measure(channels: int, extent: int, args: argparse.Namespace) -> dict[str, A
     program = model.lower(model.legalize(model.simplify(b.to_graph())))
     costs = Pricing.of(args.threads, "cached", 1.0, lambda _: None).recorded()
     request = Request(dtype=args.dtype, io_layout=FREE, winograd=not args.no_winograd)
-    plans = {name: make_plan(program, request, Changed(costs, factor)) for name, factor in FACTORS.items()}
+    plans = {
+        name: make_plan(program, request, Changed(costs.machine, atlas=costs.atlas, factor=factor))
+        for name, factor in FACTORS.items()
+    }
     data = rng.standard_normal(dims, dtype=np.float32)
     calls = []
     for plan in plans.values():

@@ -69,6 +69,16 @@ class Spread(Struct, frozen=True, omit_defaults=True):
         return Spread(self.median * factor, self.low * factor, self.high * factor, values)
 
     @property
+    def third_quartile(self) -> float:
+        """What three quarters of the values do not exceed.
+
+        Example:
+            >>> Spread.of([1.0, 2.0, 3.0]).third_quartile
+            2.5
+        """
+        return statistics.quantiles(self.values, n=4, method="inclusive")[2] if len(self.values) > 1 else self.high
+
+    @property
     def quartiles(self) -> tuple[float, float] | None:
         """The first and the third quartile; ``None`` of fewer than four values.
 

@@ -13,9 +13,8 @@ import pytest
 import blocklayout as bl
 from blocklayout import model, zoo
 from blocklayout.model import BuildValue, Graph
-from blocklayout.plan import POLICIES, Plan
-from blocklayout.plan.costs.known import RecordedCosts
-from blocklayout.plan.solving import solve
+from blocklayout.plan import POLICIES, Plan, portfolio
+from blocklayout.plan.costs.atlas import Atlas
 from tests import nets
 from tests.wrapping import to_last, wrapped
 
@@ -74,8 +73,8 @@ SPATIAL = {3: (12,), 4: (12, 10), 5: (8, 6, 6)}
 
 @pytest.mark.parametrize("rank", SPATIAL)
 def test_transposes_around_every_operator_move_no_byte(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordedCosts, "_found", lambda *_: None)  # the model's prices: in all layouts alike, and sure
-    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(Atlas, "price_ns", lambda *_: None)  # the model's prices: in all layouts alike, and sure
+    monkeypatch.setattr(portfolio, "PROMISE", 0.0)
     held = {3: "nwc", 4: "nhwc", 5: "ndhwc"}[rank]  # as the other one's caller holds it
     plain = bl.load(network(SPATIAL[rank], _as_it_is), io_layout={"x": held}, tune="model").plan
     wrapped = bl.load(network(SPATIAL[rank], _wrapped), tune="model").plan

@@ -80,7 +80,6 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
         steps: Primitives in order, with resolved Specs; none for a view.
         temporaries: Buffers between the steps, by name.
         alias: The source operand whose buffer the result overwrites, if any.
-        cost_ns: Estimated time of all steps.
         rank: Which choice of the library's this is for the layouts that were asked for; 0 is its own favourite.
         others: The layouts of further results, by argument.
         slices: Operands, sources or temporaries, whose buffers are parts of the result's, and the bytes before
@@ -95,7 +94,6 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     steps: tuple[RecipeStep, ...] = ()
     temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
     alias: str | None = None
-    cost_ns: float = 0.0
     rank: int = 0
     others: tuple[tuple[str, MemoryDesc], ...] = ()
     slices: tuple[tuple[str, int], ...] = ()

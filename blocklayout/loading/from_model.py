@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from blocklayout import dnnl, model
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import (
-    DisturbedError,
     InputError,
     LayoutError,
     ModelError,
@@ -55,29 +54,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from blocklayout.ir import Compute, Kernel, Program
+    from blocklayout.loading.run_off import RunOff
     from blocklayout.loading.signature import Asked, Opened
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.model.other_extents import Simplified
-    from blocklayout.plan.network import Network
-    from blocklayout.plan.race import Racers, TimePlans
     from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, SessionContents, Shapes
     from blocklayout.value_checks import CheckMode
 
-SURE_BELOW = 0.15
-"""Largest mean doubt of prices at which they still decide which of some plans is the fastest."""
-
-MAX_RUN_SECONDS = 0.5
-"""Longest that primitives and plans are run for where the caller did not ask to measure."""
-
-MEASURED_SHARE = 0.5
-"""Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
-
-PACKED_PER_NS = 1.0
-"""Bytes of weights that are packed in a nanosecond."""
-
 STILL_TO_COME = 0.4
-"""How long a load goes on after its race, without packing, as a share of the time before it."""
+"""How long a load goes on after plans have run, as a share of the time before."""
 
 MAX_BATCH_SECONDS = 1.0
 """Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""
@@ -186,7 +172,7 @@ class Loading(Struct, frozen=True):
         streams = self.streams or Streams(self.asked.streams, n_threads)
         at_cut = signature_of(self.opened, said) if self.inner.formats else (inputs, outputs)
         cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, self.demands)
-        maker = _PlanMaker(
+        maker = PlanMaker(
             self.opened,
             replace(request, io_layout=formats, carried=self.inner.carried),
             self.demands,
@@ -285,7 +271,7 @@ class Loading(Struct, frozen=True):
         return fed & {info.name for info in opened.signature.inputs}
 
 
-class _PlanMaker(Struct):
+class PlanMaker(Struct):
     """Makes the plan for one set of input shapes; keeps packed weights for the next."""
 
     opened: Opened
@@ -310,8 +296,6 @@ class _PlanMaker(Struct):
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
-    ran_s: float = 0.0
-    is_unsure: bool = False
     raced: list[ReadyPlan] = field(default_factory=list)
     """Held until the plan that is taken has their packed constants, too."""
     is_part: bool = False
@@ -320,7 +304,7 @@ class _PlanMaker(Struct):
     """By which it is remembered how these rows are run, where that was not known."""
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
-        self.began_s, self.ran_s, self.is_unsure = monotonic(), 0.0, False
+        self.began_s = monotonic()
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
@@ -353,7 +337,7 @@ class _PlanMaker(Struct):
 
     def _faster(self, shapes: Shapes, contents: Contents, whole: ReadyPlan) -> ReadyPlan:
         """The plan for all rows at once, or the one for parts that caches hold, which takes less memory, if as fast."""
-        from blocklayout.loading.racing import share_of_time
+        from blocklayout.loading.run_off import share_of_time
 
         is_brief = self.pricing.mode == "cached"
         n = parts_that_fit(whole.plan, shapes, dnnl.processor.data_caches()) if self.about_parts else 1
@@ -367,13 +351,9 @@ class _PlanMaker(Struct):
         self.tell(f"running all rows at once and in {n} parts, in turn")
         self.chosen = [each for each in self.chosen if each[1] is not whole.plan]  # a part has layouts of its own
         part = self._part(RowParts(n).of(shapes), contents)
-        try:
-            with nullcontext() if is_brief else self.pricing.alone():
-                in_parts = replace(part, plan=replace(part.plan, parts=n))
-                share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else None)
-        except DisturbedError as error:
-            self.tell(f"all rows are run at once: {error}")
-            return whole
+        with nullcontext() if is_brief else self.pricing.alone():
+            in_parts = replace(part, plan=replace(part.plan, parts=n))
+            share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else inf)
         parts = RowParts(n, share) if share <= SAME_TIME else RowParts(1)
         self._keep_parts(parts, shapes)
         return whole if parts.n == 1 else parts.told(part)
@@ -485,8 +465,8 @@ class _PlanMaker(Struct):
             program,
             request,
             self.pricing.recorded(request.dtype),
-            price=self._priced if like is None and request.policy == "auto" else self.pricing.priced,
-            racing=partial(self._racing, program),
+            price=self.pricing.priced,
+            run_off=partial(self.run_off, program),
             like=like,
         )
         if like is None:
@@ -529,67 +509,22 @@ class _PlanMaker(Struct):
             self.tell("layouts were chosen before")
         return self.last
 
-    def _priced(self, network: Network) -> Network:
-        """At the best prices there are; where these are not sure, some are measured first."""
-        network = self.pricing.priced(network)
-        if self.pricing.mode != "cached":
-            return network
-        from blocklayout.plan.doubted import mean_doubt, with_measured
+    def run_off(self, program: Program) -> RunOff | None:
+        """Runs plans whole: as long as it takes, briefly, or not at all."""
+        if self.pricing.mode == "model":
+            return None
+        from blocklayout.loading.run_off import MAX_SECONDS, RunOff, StandIns
 
-        self.is_unsure = mean_doubt(network) >= SURE_BELOW
-        if not self.is_unsure:
-            return network
-        self.tell("measuring what matters most, since prices are not sure")
-        start_s = monotonic()
-        network = with_measured(network, MEASURED_SHARE * self._seconds_to_run())
-        self.ran_s += monotonic() - start_s
-        return network
-
-    def _seconds_to_run(self, packing_s: float = 0.0) -> float:
-        """How long primitives and plans may yet run: a third of the time that loading takes, with what they ran.
-
-        Args:
-            packing_s: How long the weights of the plan that is taken will be packed.
-        """
-        loading_s = (1 + STILL_TO_COME) * (monotonic() - self.began_s - self.ran_s) + packing_s
-        return min(MAX_RUN_SECONDS, loading_s / 2) - self.ran_s
-
-    def _racing(self, program: Program, doubt: float) -> TimePlans | None:
-        """How plans are run whole: as long as it takes, briefly, or not at all."""
-        if self.pricing.mode == "measure":
-            return partial(self._time, program)
-        is_unsure = self.pricing.mode == "cached" and (self.is_unsure or doubt >= SURE_BELOW)
-        return partial(self._time_briefly, program) if is_unsure else None
-
-    def _time_briefly(self, program: Program, racers: Racers) -> list[list[float]] | None:
-        """Run plans whole in the time that is left for it; not at all where that is too little."""
-        from blocklayout.loading.racing import StandIns, time_briefly
-
-        self.tell("running the best plans in turn, since prices are not sure")
-        packing_s = sum(item.desc.nbytes for item in racers.plans[0].constants) / 1e9 / PACKED_PER_NS
+        loading_s = (1 + STILL_TO_COME) * (monotonic() - self.began_s)
         stand_ins = StandIns()
-        stand_ins.of(racers.plans[0])  # in new memory, which the system then has for packing
 
         def make_ready(plan: Plan) -> ReadyPlan:
             self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}, stand_ins.of(plan)))
             return self.raced[-1]
 
-        try:
-            return time_briefly(racers, make_ready, self._seconds_to_run(packing_s))
-        except DisturbedError as error:
-            self.tell(f"the cheapest plan is taken: {error}")
-            raise
-
-    def _time(self, program: Program, racers: Racers) -> list[list[float]]:
-        """Run plans whole, in turn."""
-        from blocklayout.loading.racing import N_RACED, time_ready_plans
-
-        while len(racers.plans) < N_RACED and racers.next() is not None:
-            pass
-        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in racers.plans]
-        self.tell(f"running the {len(ready)} best plans in turn")
-        with self.pricing.alone():
-            return time_ready_plans(ready)
+        seconds = inf if self.pricing.mode == "measure" else min(MAX_SECONDS, loading_s / 2)
+        alone = self.pricing.alone if seconds == inf else nullcontext
+        return RunOff(make_ready, seconds, self.tell, alone)
 
     def _read(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
         overridable = {info.name for info in model.signature(self.opened).defaults}

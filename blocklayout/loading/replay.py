@@ -24,7 +24,7 @@ from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
-from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
+from blocklayout.plan.policies import SOLVES, Policy
 
 if TYPE_CHECKING:
     from blocklayout.ir import Program
@@ -57,7 +57,7 @@ def replay(plan: Plan, program: Program) -> None:
 def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     """The fields of a plan that decide what runs, as its choices make them."""
     machine = Machine(plan.isa, plan.n_threads)
-    policy = Policy.parse(plan.chosen, machine) if plan.chosen not in (SOLVE, BOLD_SOLVE) else None
+    policy = Policy.parse(plan.chosen, machine) if plan.chosen not in SOLVES else None
     choices = {choice.kernel: choice for choice in plan.choices}
     replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
     precision = {each.name: each.wanted for each in plan.precision}

@@ -17,7 +17,7 @@ from blocklayout.layout import FormatTag
 from blocklayout.plan.candidates.pins import check_expectations, is_in_format
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.plan import FREE
-from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
+from blocklayout.plan.policies import SOLVES, Policy
 from blocklayout.plan.report.runs import check_losses
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
         raise PlanError(f"the plan was made with oneDNN {plan.library}; this is oneDNN {library}")
     if not dnnl.has_isa(plan.isa):
         raise PlanError(f"the plan is for CPUs with {plan.isa}; this one runs {dnnl.isa()}")
-    for policy in {plan.policy, plan.chosen} - {"auto", SOLVE, BOLD_SOLVE}:
+    for policy in {plan.policy, plan.chosen} - {"auto", *SOLVES}:
         Policy.parse(policy, Machine(plan.isa, 1))
     n_threads = plan.n_threads * streams
     if threads is None and n_threads > dnnl.default_threads():

@@ -48,15 +48,15 @@ class Way(Struct, frozen=True):
         return any(isinstance(layout, Fused) for layout in self.layouts)
 
     @classmethod
-    def of(cls, candidate: Candidate) -> Way:
-        """A candidate without its steps."""
+    def of(cls, candidate: Candidate, cost_ns: float = 0.0) -> Way:
+        """A candidate without its steps, at a price."""
         return cls(
             origin=candidate.origin,
             impls=tuple(step.spec.impl for step in candidate.steps),
             sources=tuple(desc for _, desc in candidate.sources),
             dst=candidate.dst,
             in_place=candidate.alias is not None,
-            cost_ns=candidate.cost_ns,
+            cost_ns=cost_ns,
         )
 
 
@@ -155,19 +155,22 @@ def kernel_choices(
         kept: _Equal = known.setdefault(value, value)
         return kept
 
-    def way_of(candidate: Candidate) -> Way:
-        way = Way.of(candidate)
+    def way_of(candidate: Candidate, work_ns: float) -> Way:
+        way = Way.of(candidate, work_ns)
         return one(replace(way, sources=tuple(map(one, way.sources)), dst=one(way.dst)))
 
-    for group, offered, taken, totals in zip(network.groups, network.candidates, choice, costs, strict=True):
+    rows = zip(network.groups, network.candidates, network.work_ns, choice, costs, strict=True)
+    for group, offered, work_ns, taken, totals in rows:
         others = _alternatives(offered, taken, totals)
         yield KernelChoice(
             kernel=group.name,
             operator=" + ".join(type(kernel.operator).__name__ for kernel in group.kernels),
             kernels=tuple(kernel.info for kernel in group.kernels),
             reads=tuple(value.name for value in group.sources.values()),
-            chosen=way_of(offered[taken]),
-            alternatives=tuple(Alternative(way_of(offered[index]), totals[index] - cost_ns) for index in others),
+            chosen=way_of(offered[taken], work_ns[taken]),
+            alternatives=tuple(
+                Alternative(way_of(offered[index], work_ns[index]), totals[index] - cost_ns) for index in others
+            ),
             layouts=tuple(dict.fromkeys(layout_name(candidate.dst) for candidate in offered)),
         )
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import isfinite
-from typing import TYPE_CHECKING
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.errors import DisturbedError
 from blocklayout.plan.candidates.following import Follower, are_near
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
@@ -18,28 +17,49 @@ from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
-from blocklayout.plan.policies import Policy, exceptions_of, with_reasons
-from blocklayout.plan.portfolio import Contender, Portfolio, contender_like, contenders_of
+from blocklayout.plan.policies import SOLVE, Policy, exceptions_of, with_reasons
+from blocklayout.plan.portfolio import Contender, Portfolio, contender_like
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import Request, computed_dtype
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from blocklayout.ir import Program
     from blocklayout.plan.assemble import Assembly
-    from blocklayout.plan.costs.model import Costs
+    from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
-    from blocklayout.plan.race import TimePlans
+    from blocklayout.timing import Spread
+
+N_LEAST_RUN = 2
+"""How many plans run at least: the best uniform one, and the one that prices choose."""
+
+CLEARLY = 0.99
+"""A plan that takes a larger share of another's time may be faster by chance."""
+
+
+class RunOff(Protocol):
+    """Runs plans whole, in turn."""
+
+    def enter(self, plan: Plan) -> None:
+        """Make one ready, and run it."""
+
+    def has_time(self) -> bool:
+        """Whether there is time for another one."""
+
+    def shares(self) -> Sequence[Spread]:
+        """Run all of them in turn, and give the time of each next to the first."""
 
 
 def make_plan(
     program: Program,
     request: Request,
-    costs: Costs,
+    costs: CostModel,
     *,
     price: Callable[[Network], Network] | None = None,
-    racing: Callable[[float], TimePlans | None] = lambda _: None,
+    run_off: Callable[[], RunOff | None] = lambda: None,
     like: Plan | None = None,
 ) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
@@ -49,8 +69,7 @@ def make_plan(
         request: What the plan should be like.
         costs: Prices of steps and reorders on the machine it will run on.
         price: Puts better prices on what was proposed, perhaps measured ones.
-        racing: For how much the prices of the cheapest plan are doubted, what runs plans whole, if they are to be:
-            of the best for ``auto`` the fastest is then taken.
+        run_off: Makes what runs plans whole, in turn: for ``auto`` the fastest is then taken, else the cheapest.
         like: A plan for other extents, whose layouts are taken wherever they are on offer.
 
     Raises:
@@ -72,19 +91,18 @@ def make_plan(
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
     portfolio = _portfolio(network, wanted, like, is_near=is_near)
-    finish = partial(_finish, program, request)
-    if wanted:
-        winner = next(each for each in portfolio.contenders if each.name == request.policy)
-        plan = finish(portfolio, winner)
+    finish = partial(_finish, program, request, portfolio)
+    runs = None if wanted or like else run_off()
+    if runs is not None:
+        winner, plan = _fastest(portfolio.likeliest, finish, runs)
     else:
-        time_plans = None if like else racing(portfolio.cheapest.doubt)
-        portfolio, winner, plan = _best(portfolio, finish, time_plans)
+        winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
+        plan = finish(winner)
     plan = _explained(plan, winner, portfolio.solution)
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
-        contenders = contenders_of(free.priced(portfolio.network.costs), None)
-        plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders))
+        plan = replace(plan, unpinned_ns=Portfolio.of(free.priced(network.costs)).cheapest.cost_ns)
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
         source = f"{plan.priced_by}; layouts are those that were chosen for {lent}"
@@ -99,36 +117,40 @@ def _portfolio(network: Network, wanted: Policy | None, like: Plan | None, *, is
     if like is None:
         return Portfolio.of(network, wanted)
     solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
-    return Portfolio([contender_like(like, solution)], solution)
+    return Portfolio([contender_like(like, solution)], (), solution)
 
 
-def _best(
-    portfolio: Portfolio, finish: Callable[[Portfolio, Contender], Plan], time_plans: TimePlans | None
-) -> tuple[Portfolio, Contender, Plan]:
-    """The cheapest contender and its plan; the fastest of some, where they may be run, at the prices known by then."""
-    if time_plans is None:
-        return portfolio, portfolio.cheapest, finish(portfolio, portfolio.cheapest)
-    from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
-    from blocklayout.plan.race import Race
+def _fastest(
+    contenders: Sequence[Contender], finish: Callable[[Contender], Plan], run_off: RunOff
+) -> tuple[Contender, Plan]:
+    """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
-    race = Race(portfolio, finish, measure_briefly)
-    if race.is_over:
-        return portfolio, race.first, race.plans[0]
-    try:
-        portfolio, winner, raced = race.result(time_plans(race))
-    except DisturbedError as error:
-        told = f"{portfolio.network.costs.source}; a race of whole plans told nothing: {error}"
-        return portfolio, race.first, replace(race.plans[0], priced_by=told)
-    return portfolio, winner, replace(finish(portfolio, winner), raced=raced)
+    Args:
+        contenders: The likeliest first. The first two always run, others while there is time.
+        finish: Makes a contender's plan.
+        run_off: Runs plans.
+    """
+    plans: list[Plan] = []
+    for contender in contenders if len(contenders) > 1 else ():
+        if len(plans) >= N_LEAST_RUN and not run_off.has_time():
+            break
+        plans.append(finish(contender))
+        run_off.enter(plans[-1])
+    if not plans:
+        return contenders[0], finish(contenders[0])
+    shares = run_off.shares()
+    raced = tuple((contender.name, share.median) for contender, share in zip(contenders, shares, strict=False))
+    faster = [index for index, share in enumerate(shares) if share.third_quartile < CLEARLY]
+    taken = min(faster, key=lambda index: shares[index].median, default=0)
+    return contenders[taken], replace(plans[taken], raced=raced)
 
 
 def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Contender) -> Plan:
-    assembly, network = winner.assembly, winner.network
-    contenders, solution = portfolio.contenders, portfolio.solution
+    assembly, network, solution = winner.assembly, winner.network, portfolio.solution
     buffers, placement = place_all(assembly)
-    costs = {contender.name: contender.cost_ns for contender in contenders}
+    costs = {contender.name: contender.cost_ns for contender in portfolio.shown}
     costs["auto"] = min(*costs.values(), assembly.cost_ns)
-    solved_ns = min(contenders[-1].cost_ns, assembly.cost_ns)
+    solved_ns = min(costs.get(SOLVE, inf), assembly.cost_ns)
     steps = assembly.steps
     if winner.policy and request.policy != "auto":
         steps = list(with_reasons(steps, winner.policy, network, winner.choice))

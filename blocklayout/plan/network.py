@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
@@ -25,10 +25,27 @@ from blocklayout.plan.solving.copies import Layouts, copies_wanted
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, Program, Value, ValueLayout
     from blocklayout.plan.candidates.propose import Proposer
-    from blocklayout.plan.costs.model import Costs
+    from blocklayout.plan.costs.model import CostModel
 
 Choice = tuple[int, ...]
 """Which candidate each group takes, by the groups' order."""
+
+OTHER_DTYPE_NS = 1e9
+"""Charged to what departs from a choice by computing in another data type."""
+
+
+class Departed(Struct, frozen=True):
+    """A usual choice, next to which what others do costs more.
+
+    Attributes:
+        usual: The choice.
+        moved: Its reorders, from where to where.
+        promise: How much more others' candidates and reorders cost, as a share.
+    """
+
+    usual: Choice
+    moved: frozenset[tuple[ValueLayout, ValueLayout]]
+    promise: float
 
 
 class Network(Struct, frozen=True, eq=False, dict=True):
@@ -38,21 +55,23 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         program: What is computed.
         groups: In an order that computes every value before it is read.
         candidates: Of each group.
-        costs: Prices reorders.
+        costs: Prices of steps and reorders.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         dtype: Data type of activations; what is computed in another is an island.
         given: Inputs that were left to the plan and are settled, by name.
         carried: Computed outputs by the inputs as which they come in the next run; both are left to the plan.
+        departed: A choice next to which others cost more.
     """
 
     program: Program
     groups: tuple[Group, ...]
     candidates: tuple[tuple[Candidate, ...], ...]
-    costs: Costs
+    costs: CostModel
     io_layout: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "f32"
     given: Mapping[str, MemoryDesc] = field(default_factory=dict)
     carried: Mapping[str, str] = field(default_factory=dict)
+    departed: Departed | None = None
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
@@ -131,12 +150,38 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         wanted = [each.source_descs[operand] for offered, operand in readers for each in offered]
         return [*wanted, self.results[value]] if value in self.results else wanted
 
-    def priced(self, costs: Costs) -> Network:
+    def priced(self, costs: CostModel) -> Network:
         """The same candidates at other prices."""
-        if costs is self.costs:
-            return self
-        priced = each_changed(self.candidates, lambda each: replace(each, cost_ns=steps_ns(costs, each.steps)))
-        return replace(self, candidates=priced, costs=costs)
+        return self if costs is self.costs else replace(self, costs=costs)
+
+    def departing(self, usual: Choice, promise: float) -> Network:
+        """The same network where all that a usual choice does not do costs more, by a share.
+
+        What computes in another data type than the one asked for costs infinitely more: next to each other, prices of
+        two types hold for the kind of CPU only that they were taken on.
+        """
+        moved = {(self.desc_of(value, usual), copy) for value in self.readers for copy in self.copies(value, usual)}
+        return replace(self, departed=Departed(usual, frozenset(moved), promise))
+
+    @cached_property
+    def work_ns(self) -> Sequence[Sequence[float]]:
+        """Nanoseconds of the steps of each candidate of each group."""
+        known = {
+            id(offered): [steps_ns(self.costs, each.steps) for each in offered]
+            for offered in {id(each): each for each in self.candidates}.values()
+        }
+        prices = [known[id(offered)] for offered in self.candidates]
+        if self.departed is None:
+            return prices
+        return [self._charged(index, own, self.departed) for index, own in enumerate(prices)]
+
+    def _charged(self, index: int, prices: Sequence[float], departed: Departed) -> list[float]:
+        usual, offered = departed.usual[index], self.candidates[index]
+        dtype = offered[usual].dst.dtype
+        return [
+            ns if taken == usual else ns * (1 + departed.promise) + (offered[taken].dst.dtype != dtype) * OTHER_DTYPE_NS
+            for taken, ns in enumerate(prices)
+        ]
 
     def desc_of(self, value: str, choice: Sequence[int]) -> ValueLayout:
         """The layout in which a value is produced under a choice."""
@@ -193,7 +238,11 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def reorder_ns(self, src: ValueLayout, dst: ValueLayout) -> float:
         """The price of a reorder; infinite from and to what is not stored."""
-        return inf if isinstance(src, Fused) or isinstance(dst, Fused) else self.costs.reorder_ns(src, dst)
+        if isinstance(src, Fused) or isinstance(dst, Fused):
+            return inf
+        departed = self.departed
+        is_usual = departed is None or (src, dst) in departed.moved
+        return self.costs.reorder_ns(src, dst) * (1.0 if is_usual or departed is None else 1 + departed.promise)
 
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
         """Cost of one value's reorders."""
@@ -206,17 +255,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def total_ns(self, choice: Sequence[int]) -> float:
         """Cost of a run under a choice: every group and every reorder."""
-        work = sum(self.candidates[index][taken].cost_ns for index, taken in enumerate(choice))
+        work = sum(self.work_ns[index][taken] for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
-
-
-def each_changed(
-    candidates: Sequence[tuple[Candidate, ...]], change: Callable[[Candidate], Candidate]
-) -> tuple[tuple[Candidate, ...], ...]:
-    """All groups' candidates, each changed; groups that are the same problem share theirs before and after."""
-    distinct = {id(offered): offered for offered in candidates}
-    changed = {key: tuple(map(change, offered)) for key, offered in distinct.items()}
-    return tuple(changed[id(offered)] for offered in candidates)
 
 
 def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
 POLICIES = ("auto", *SIMPLE_POLICIES)
-SOLVE, BOLD_SOLVE = "solve", "bold solve"
-"""Names of plans that no policy chose, but a solve: one that is wary of prices, and one that trusts them."""
+SOLVES = SOLVE, BOLD_SOLVE = "solve", "bold solve"
+"""Names of plans that no policy chose, but a solve: one that departs from a policy for clear gains, and for any."""
 
 ASKED = "asked for "
 """How the reason of a step begins that is there for a layout that was asked for."""
@@ -137,15 +137,15 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
         own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)
         return own + _dislike(policy, role, candidate, incoming)
 
-    def cost_ns(candidate: Candidate) -> float:
-        pairs = ((incoming[operand], desc) for operand, desc in candidate.sources)
+    def cost_ns(number: int) -> float:
+        pairs = ((incoming[operand], desc) for operand, desc in offered[number].sources)
         moved = sum(0.0 if readable_as(given, desc) else network.reorder_ns(given, desc) for given, desc in pairs)
-        return candidate.cost_ns + moved
+        return network.work_ns[index][number] + moved
 
     dislikes = [dislike(candidate) for candidate in offered]
     least = min(dislikes)
     liked = [number for number, each in enumerate(dislikes) if each == least]
-    return min(liked, key=lambda number: cost_ns(offered[number]))
+    return min(liked, key=cost_ns)
 
 
 def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, ValueLayout]) -> float:

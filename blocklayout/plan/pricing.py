@@ -26,7 +26,7 @@ from blocklayout.plan.request import TUNE_MODES, TuneMode
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs.known import RecordedCosts
+    from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
     from blocklayout.plan.request import Request
 
@@ -72,15 +72,17 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
         return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
 
-    def recorded(self, dtype: str = "f32") -> RecordedCosts:
+    def recorded(self, dtype: str = "f32") -> CostModel:
         """Recorded times and the model, with this machine's ceilings where they are known or may be measured.
+
+        An atlas that has nothing in the data type asked for prices nothing: what follows from times in another type is
+        too dear next to these, by factors.
 
         Args:
             dtype: Data type that was asked for.
         """
         from blocklayout.plan.costs.atlas import fitting
         from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
-        from blocklayout.plan.costs.known import RecordedCosts
         from blocklayout.plan.costs.model import CostModel
 
         if self.mode == "measure" and not self.store.ceilings(self.n_threads):
@@ -88,8 +90,8 @@ class Pricing(Struct, frozen=True):
             machine = measured_machine(self.isa, self.n_threads, self.store)
         else:
             machine = machine_with_ceilings(self.isa, self.n_threads, self.store)
-        kind = processor.cpu_kind()
-        return RecordedCosts(CostModel(machine), fitting(kind, self.isa), kind, dtype)
+        atlas = fitting(processor.cpu_kind(), self.isa)
+        return CostModel(machine, atlas=atlas if atlas.has_dtype(dtype) else None)
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""
@@ -102,16 +104,13 @@ class Pricing(Struct, frozen=True):
         """A network that was proposed by recorded times, by those that were measured here where there are any."""
         if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
             return network
-        from blocklayout.plan.costs.known import KnownCosts
-
         wanted = measurements(network)
         if self.mode == "measure":
             from blocklayout.plan.costs.tuning import tune
 
             tuned = tune(wanted, self.store, self.seconds, self.tell)
             self.tell(str(tuned))
-        times = self.store.times(wanted)
-        return network.priced(KnownCosts.over(network.costs, times))
+        return network.priced(network.costs.knowing(self.store.times(wanted)))
 
     def recall(self, made_of: str, request: Request) -> Plan | None:
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
@@ -153,12 +152,12 @@ def measurements(network: Network) -> dict[Spec, float]:
     reorder as much as it takes.
     """
     worth: dict[Spec, float] = defaultdict(float)
-    for offered in network.candidates:
-        best_ns = min(candidate.cost_ns for candidate in offered)
-        for candidate in offered if len(offered) > 1 else ():
+    for offered, work_ns in zip(network.candidates, network.work_ns, strict=True):
+        best_ns = min(work_ns)
+        for candidate, ns in zip(offered, work_ns, strict=True) if len(offered) > 1 else ():
             for step in candidate.steps:
                 if isinstance(step.spec, Spec):
-                    worth[step.spec] += best_ns * best_ns / max(candidate.cost_ns, 1.0)
+                    worth[step.spec] += best_ns * best_ns / max(ns, 1.0)
     for src, dst in _reorders(network):
         spec = dnnl.reorder(src, dst, n_threads=network.costs.machine.n_threads)
         worth[spec] += REORDER_WEIGHT * network.costs.reorder_ns(src, dst)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ from msgspec.structs import replace
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl.processor import Cache
-from blocklayout.errors import DisturbedError
-from blocklayout.loading import from_model, racing
+from blocklayout.loading import from_model, run_off
 from blocklayout.loading.in_parts import parts_that_fit
-from blocklayout.loading.racing import share_of_time
+from blocklayout.loading.run_off import share_of_time
 from blocklayout.runtime import ReadyPlan
 from tests import nets
 
@@ -55,24 +55,22 @@ class Trial:
     """What a batch in parts takes of its time at once.
 
     Attributes:
-        share: That; or that other work kept the CPUs busy, if ``None``.
+        share: That.
         n: How often it was tried.
     """
 
-    share: float | None = 0.5
+    share: float = 0.5
     n = 0
 
     def __call__(self, *_: object) -> float:
         self.n += 1
-        if self.share is None:
-            raise DisturbedError("a neighbour")
         return self.share
 
 
 @pytest.fixture(autouse=True)
 def trial(monkeypatch: pytest.MonkeyPatch) -> Trial:
     made = Trial()
-    monkeypatch.setattr(racing, "share_of_time", made)
+    monkeypatch.setattr(run_off, "share_of_time", made)
     monkeypatch.setattr(from_model, "parts_that_fit", lambda _, shapes, __: PARTS if shapes[0][1] == SHAPE else 1)
     return made
 
@@ -162,14 +160,6 @@ def test_what_was_faster_is_remembered(trial: Trial, tmp_path: Path, *, is_file:
         assert plans[0] == plans[1] == plans[2]
         assert trial.n == 1
         assert load(model, shapes={"x": PART, "z": PART}).plan.parts == 1
-
-
-def test_a_busy_machine_runs_all_rows_at_once_until_it_is_known(trial: Trial) -> None:
-    trial.share = None
-    assert load().plan.parts == 1
-    trial.share = 0.5
-    assert load().plan.parts == PARTS
-    assert trial.n == 2
 
 
 def test_nothing_is_tried_where_prices_alone_are_asked_for_or_a_layout(trial: Trial) -> None:
@@ -266,12 +256,12 @@ def test_a_batch_is_run_at_once_and_in_parts_to_see_what_is_faster(monkeypatch: 
     shares = []
 
     def share(in_parts: ReadyPlan, at_once: ReadyPlan, _: float) -> float:
-        shares.append(share_of_time(in_parts, at_once, None))
+        shares.append(share_of_time(in_parts, at_once, math.inf))
         return 0.5
 
-    monkeypatch.setattr(racing, "N_PLACES", 1)
-    monkeypatch.setattr(racing, "N_ROUNDS", 1)
-    monkeypatch.setattr(racing, "share_of_time", share)
+    monkeypatch.setattr(run_off, "N_PLACES", 1)
+    monkeypatch.setattr(run_off, "N_ROUNDS", 1)
+    monkeypatch.setattr(run_off, "share_of_time", share)
     assert load().plan.parts == PARTS
     assert len(shares) == 1
     assert shares[0] > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -57,28 +56,19 @@ def _narrow_desc(desc: Any) -> Any:
     return desc.with_dtype("bf16") if isinstance(desc, MemoryDesc) and desc.dtype == "f32" else desc
 
 
-@dataclass(frozen=True)
-class Prices:
-    """Prices that follow from a seed, doubted all alike."""
+def prices(seed: int) -> CostModel:
+    """Prices that follow from a seed."""
+    return _MadeUp(_MODEL.machine, seed=seed)
 
+
+class _MadeUp(CostModel, frozen=True, kw_only=True):
     seed: int
-    every_doubt: float
-    machine: Machine = _MODEL.machine
-    source: str = "nowhere"
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
         return self._ns(str(spec))
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         return self._ns(f"{src} {dst}") / 4
-
-    def doubt(self, spec: Spec | HostSpec) -> float:
-        del spec
-        return self.every_doubt
-
-    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        del src, dst
-        return self.every_doubt
 
     def _ns(self, text: str) -> float:
         return 1000.0 + sum(map(ord, text)) * (self.seed + 7919) % 10_007

@@ -7,16 +7,15 @@ from collections.abc import Callable
 import pytest
 
 import blocklayout as bl
-from blocklayout.plan import Plan
+from blocklayout.plan import Plan, portfolio
 from blocklayout.plan.report.record import plan_record
-from blocklayout.plan.solving import solve
 from tests import nets
 
 
 @pytest.fixture
 def at_their_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices are taken as they are, whatever they may be wrong by."""
-    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(portfolio, "PROMISE", 0.0)
 
 
 @pytest.mark.usefixtures("at_their_word")

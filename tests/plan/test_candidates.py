@@ -47,7 +47,7 @@ def _check_all(name: str, dtype: str, tolerance: float, monkeypatch: pytest.Monk
         networks.extend([] if networks else [propose_all(*args)])
         return networks[0]
 
-    def in_turn(network: Network, _: object) -> Choice:
+    def in_turn(network: Network, *_: object) -> Choice:
         """All groups' candidates, each group's in turn, and no two groups in step."""
         number = next(rounds)
         choice = tuple((number + 3 * group) % len(offered) for group, offered in enumerate(network.candidates))
@@ -55,8 +55,8 @@ def _check_all(name: str, dtype: str, tolerance: float, monkeypatch: pytest.Monk
         return choice
 
     monkeypatch.setattr(make, "propose_all", propose_once)
-    monkeypatch.setattr(portfolio, "wary_choice", in_turn)
-    monkeypatch.setattr(Portfolio, "cheapest", property(lambda portfolio: portfolio.contenders[-1]))
+    monkeypatch.setattr(portfolio, "departing_choice", in_turn)
+    monkeypatch.setattr(Portfolio, "cheapest", property(lambda portfolio: portfolio.solves[0]))
     feed = nets.feed_of(bl.load(net, dtype=dtype, tune="model"))
     outputs: Any = ReferenceEvaluator(net.to_onnx()).run(None, feed)
     for number in range(max(map(len, networks[0].candidates))):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.plan import find_runs
+from blocklayout.plan import find_runs, portfolio
 from blocklayout.plan.report.runs import family
-from blocklayout.plan.solving import solve
 from tests import nets
 
 
@@ -26,7 +25,7 @@ def _flattened() -> bl.Builder:
 @pytest.fixture
 def at_their_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices are taken as they are, whatever they may be wrong by."""
-    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(portfolio, "PROMISE", 0.0)
 
 
 @pytest.mark.usefixtures("at_their_word")

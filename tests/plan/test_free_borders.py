@@ -9,8 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.model import legalize, lower, simplify
-from blocklayout.plan import CostModel, Machine, Request, make_plan
-from blocklayout.plan.solving import solve
+from blocklayout.plan import CostModel, Machine, Request, make_plan, portfolio
 from tests import nets
 
 needs_bf16 = pytest.mark.skipif(not bl.dnnl.has_bf16(), reason="this CPU computes nothing in bf16")
@@ -38,7 +37,7 @@ def test_a_free_border_costs_no_reorder_and_answers_the_same(layout: str) -> Non
 
 
 def test_the_solve_knows_that_a_free_input_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(portfolio, "PROMISE", 0.0)
     plan = bl.load(nets.residual(), io_layout={"image": "any"}).plan
     assert plan.is_optimal
     assert not [entry for entry in plan.entries if entry.is_reorder]

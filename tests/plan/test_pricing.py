@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout.loading import racing
 from blocklayout.plan.costs import ceilings, tuning
 from blocklayout.plan.costs.store import cost_store_path
 from tests import nets
@@ -50,7 +49,7 @@ def test_the_best_plans_are_run_whole(own_store: Path) -> None:
     plan = bl.load(nets.residual(), tune="measure", tune_seconds=0.2).plan
     assert own_store.parent.exists()
     names = [name for name, _ in plan.raced]
-    assert 2 <= len(names) <= racing.N_RACED
+    assert len(names) >= 2
     assert dict(plan.raced)[names[0]] == 1.0
     assert plan.chosen in names
     assert "run whole, in turn" in plan.explain()

@@ -20,7 +20,6 @@ from blocklayout.plan.candidates.recipes import NOT_OFFERED
 
 if TYPE_CHECKING:
     from blocklayout.ir import Program
-    from blocklayout.plan.costs.model import Costs
 
 FIRST = "first."
 """Begins the names of the first group's operands among the second's."""
@@ -83,7 +82,7 @@ def _is_simple(group: Group) -> bool:
 
 
 def pair_candidates(
-    pair: Pair, layouts: Sequence[str], dtype: str, costs: Costs
+    pair: Pair, layouts: Sequence[str], dtype: str, n_threads: int
 ) -> Iterator[tuple[Candidate, Candidate]]:
     """A candidate of each group for every layout in which the library truly fuses them.
 
@@ -91,16 +90,15 @@ def pair_candidates(
         pair: The two groups.
         layouts: Names of the layouts to ask for.
         dtype: Data type of activations.
-        costs: Prices the primitive.
+        n_threads: Threads of a run.
     """
-    n_threads = costs.machine.n_threads
     for layout in layouts:
         if wished_desc(layout, value_info(pair.first.dst, dtype)).nbytes <= 2 * _LEAST_CACHE_NBYTES * n_threads:
             continue
         for resolved, recipe in _offered(pair, Wish(layout, layout), dtype, n_threads):
             held = wished_desc(layout, value_info(pair.first.dst, resolved.spec.desc("src").dtype))
             if isinstance(held, MemoryDesc):
-                yield _candidates(pair, resolved, recipe, Fused(held, resolved.spec.impl), costs)
+                yield _candidates(pair, resolved, recipe, Fused(held, resolved.spec.impl))
 
 
 def _offered(pair: Pair, wish: Wish, dtype: str, n_threads: int) -> Iterator[tuple[dnnl.Resolved, Recipe]]:
@@ -118,9 +116,7 @@ def _offered(pair: Pair, wish: Wish, dtype: str, n_threads: int) -> Iterator[tup
         yield resolved, recipe
 
 
-def _candidates(
-    pair: Pair, resolved: dnnl.Resolved, recipe: Recipe, fused: Fused, costs: Costs
-) -> tuple[Candidate, Candidate]:
+def _candidates(pair: Pair, resolved: dnnl.Resolved, recipe: Recipe, fused: Fused) -> tuple[Candidate, Candidate]:
     spec, index = resolved.spec, len(pair.first.followers)
     renamed = {f"post_op_{index}_{name}": name for name in ("weights", "bias")}
     own = tuple((arg, operand if operand == "dst" else FIRST + operand) for arg, operand in recipe.steps[0].operands)
@@ -138,7 +134,6 @@ def _candidates(
         constants=tuple((name, spec.memory_desc(arg)) for arg, name in taken),
         dst=spec.memory_desc("dst"),
         steps=(step,),
-        cost_ns=costs.step_ns(spec),
         origin=f"one primitive with {pair.first.name}",
         rank=1,
     )

@@ -83,7 +83,7 @@ class Follower(Proposer, frozen=True):
             found = list(islice((each for each in alike if Way.of(each).impls == impls), 1) if impls else alike)
             if found and not (self.is_frugal and any(map(lasts, found))):
                 offered = self._distinct(found)
-                return (min(offered, key=lambda each: each.cost_ns),) if self.takes_impls else offered
+                return (min(offered, key=self._work_ns),) if self.takes_impls else offered
         return ()
 
     def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:

@@ -28,7 +28,7 @@ from blocklayout.resource_limits import check_time
 if TYPE_CHECKING:
     from blocklayout.ir import Demand
     from blocklayout.plan.candidates.depthwise_fusion import Pair
-    from blocklayout.plan.costs.model import Costs
+    from blocklayout.plan.costs.model import CostModel
 
 MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""
@@ -53,7 +53,7 @@ class Proposer(Struct, frozen=True):
             written in place there.
     """
 
-    costs: Costs
+    costs: CostModel
     dtype: str
     tags: tuple[str, ...] = ()
     is_frugal: bool = False
@@ -81,7 +81,7 @@ class Proposer(Struct, frozen=True):
         if group.name in self.pins:
             return with_format(offered, self.pins[group.name])
         optimised = tuple(candidate for candidate in offered if not candidate.is_reference)
-        return tuple(_frugal(optimised or offered)) if self.is_frugal else optimised or offered
+        return tuple(self._frugal(optimised or offered)) if self.is_frugal else optimised or offered
 
     def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
         """A candidate of each of two groups for every way in which they are truly one.
@@ -95,10 +95,10 @@ class Proposer(Struct, frozen=True):
         if isinstance(pair, Merged):
             with suppress(UnsupportedError):
                 offered = [each for each in self._offered(pair.both, {}, in_place) if not each.is_reference]
-                yield from merged_candidates(pair, _frugal(offered) if self.is_frugal and offered else offered)
+                yield from merged_candidates(pair, self._frugal(offered) if self.is_frugal and offered else offered)
             return
         for dtype in pair.first.dtypes(self.dtype):
-            yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs)
+            yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs.machine.n_threads)
 
     def _offered(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -144,7 +144,7 @@ class Proposer(Struct, frozen=True):
             key = (descs, candidate.alias, candidate.slices, impls)
             if key not in found or candidate.rank < found[key].rank:
                 found[key] = candidate
-        return tuple(map(self._priced, found.values()))
+        return tuple(found.values())
 
     def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
         group = recipes.group
@@ -195,8 +195,14 @@ class Proposer(Struct, frozen=True):
             rank=recipe.rank,
         )
 
-    def _priced(self, candidate: Candidate) -> Candidate:
-        return replace(candidate, cost_ns=steps_ns(self.costs, candidate.steps))
+    def _work_ns(self, candidate: Candidate) -> float:
+        return steps_ns(self.costs, candidate.steps)
+
+    def _frugal(self, offered: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates whose primitives give all their memory back, where those are not much slower."""
+        frugal = [candidate for candidate in offered if not lasts(candidate)]
+        limit = MAX_FRUGAL_RATIO * min(map(self._work_ns, offered))
+        return frugal if any(self._work_ns(candidate) <= limit for candidate in frugal) else offered
 
     def _plain(self, group: Group) -> tuple[Candidate, ...]:
         """A node that no primitive computes, on row-major arrays."""
@@ -204,7 +210,7 @@ class Proposer(Struct, frozen=True):
         recipe = next(GroupRecipes(group, self.dtype, 1).wished(wish), None)
         if recipe is None:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
-        return (self._priced(replace(self._candidate(group, wish, recipe), origin=recipe.steps[0].spec.impl)),)
+        return (replace(self._candidate(group, wish, recipe), origin=recipe.steps[0].spec.impl),)
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
@@ -290,13 +296,6 @@ def _nothing_offered(group: Group, dtype: str) -> str:
         f"{group.name}: oneDNN {'.'.join(map(str, dnnl.version()))} has no {dtype} primitive for it on this CPU "
         f"({dnnl.isa()}), sources {shapes}"
     )
-
-
-def _frugal(offered: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The candidates whose primitives give all their memory back, where those are not much slower."""
-    frugal = [candidate for candidate in offered if not lasts(candidate)]
-    limit = MAX_FRUGAL_RATIO * min(candidate.cost_ns for candidate in offered)
-    return frugal if any(candidate.cost_ns <= limit for candidate in frugal) else offered
 
 
 def lasts(candidate: Candidate) -> bool:

@@ -2,8 +2,7 @@
 
 A primitive that was recorded costs its time. Another costs what the nearest of its class do, by the numbers that times
 depend on, relative to a bound by arithmetic and traffic that brings different sizes to one scale. A class that nobody
-recorded is priced by wider ones. How wrong such a price may be follows from how far that is from what was recorded, as
-networks show whose own times are left out.
+recorded is priced by wider ones.
 """
 
 from __future__ import annotations
@@ -12,16 +11,21 @@ import struct
 import zipfile
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from math import exp, sqrt
+from math import exp
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
 
+from blocklayout.dnnl import is_reference
 from blocklayout.errors import PlanError
 from blocklayout.plan.costs.machine import peak_flops
-from blocklayout.plan.costs.model import Price
-from blocklayout.plan.costs.traits import NUMBERS, SpecClass
+from blocklayout.plan.costs.traits import NUMBERS, SpecClass, spec_class, spec_numbers
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl import Spec
+    from blocklayout.plan.costs.machine import Machine
 
 FOLDER = Path(__file__).with_name("atlases")
 FORMAT = 3
@@ -33,15 +37,6 @@ _N_NEAREST = 6
 _MIN_MEMBERS = 3
 _SOFTENING = 0.05
 """Added to squared distances: neighbours nearer than this count alike, since each time has an error of its own."""
-
-EXACT_DOUBT = 0.1
-"""Of a recorded time: another run of the recording differs by as much."""
-
-_NEAR_DOUBT, _DOUBT_PER_DISTANCE, _WIDENED_DOUBT, _MAX_DOUBT = 0.15, 0.1, 0.35, 0.8
-"""Of what its neighbours price, how much more with distance, and how much more where they are of a wider class.
-
-Medians of how far prices were off for networks, and for instruction sets, that had been left out.
-"""
 
 _START_NS, _N_THREADS, _NBYTES_PER_NS = 2500.0, 2, 20.0
 _COSTLY_NS = 0.3
@@ -75,17 +70,17 @@ class _Members(Struct, frozen=True, eq=False):
     numbers: np.ndarray
     ratios: np.ndarray
 
-    def nearest(self, numbers: np.ndarray) -> tuple[float, float]:
-        """The ratio of time to bound that the nearest have, and the distance of the first of them."""
+    def nearest(self, numbers: np.ndarray) -> float:
+        """The ratio of time to bound that the nearest have."""
         apart = self.numbers - (numbers * _WEIGHTS)[:, None]
         apart *= apart
         squared = apart.sum(axis=0)
         nearest = np.argsort(squared, kind="stable")[:_N_NEAREST]
         distances = squared[nearest]
         if distances[0] == 0:  # of another class
-            return float(self.ratios[nearest[distances == 0]].mean()), 0.0
+            return float(self.ratios[nearest[distances == 0]].mean())
         weights = 1 / (distances + _SOFTENING)
-        return float((weights * self.ratios[nearest]).sum() / weights.sum()), sqrt(float(distances[0]))
+        return float((weights * self.ratios[nearest]).sum() / weights.sum())
 
 
 class Atlas(Struct, frozen=True, eq=False, dict=True):
@@ -119,16 +114,16 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             times: Classes, numbers and nanoseconds.
         """
         alike: dict[tuple[SpecClass, tuple[int, ...]], list[float]] = {}
-        for spec_class, numbers, ns in times:
-            alike.setdefault((spec_class, in_steps(numbers)), []).append(ns)
-        classes = tuple(sorted({spec_class for spec_class, _ in alike}))
-        positions = {spec_class: position for position, spec_class in enumerate(classes)}
+        for of_class, numbers, ns in times:
+            alike.setdefault((of_class, in_steps(numbers)), []).append(ns)
+        classes = tuple(sorted({of_class for of_class, _ in alike}))
+        positions = {each: position for position, each in enumerate(classes)}
         keys = sorted(alike)
         return cls(
             origin,
             n_threads,
             classes,
-            np.array([positions[spec_class] for spec_class, _ in keys], np.uint16),
+            np.array([positions[of_class] for of_class, _ in keys], np.uint16),
             np.array([numbers for _, numbers in keys], np.int16).reshape(len(keys), len(NUMBERS)),
             np.array([np.median(alike[key]) for key in keys], np.float32),
         )
@@ -184,20 +179,33 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             ns=self.ns,
         )
 
-    def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
-        """Price of a primitive; ``None`` where nothing of its kind was recorded."""
-        steps = in_steps(numbers)
-        ns = self._known(spec_class).get(_KEY.pack(*steps))
-        if ns is not None:
-            return Price(ns, EXACT_DOUBT)
-        for wanted in (spec_class, *spec_class.wider(), *spec_class.alike()):
-            members = self._recorded(wanted)
-            if members is None or len(members.ratios) < _MIN_MEMBERS:
-                continue
-            ratio, distance = members.nearest(np.array(steps))
-            ns = exp(ratio) * float(_bound_ns(np.array(steps), _peak_flops(spec_class)))
-            doubt = _NEAR_DOUBT + _DOUBT_PER_DISTANCE * distance + _WIDENED_DOUBT * (wanted != spec_class)
-            return Price(ns, min(doubt, _MAX_DOUBT))
+    def price_ns(self, spec: Spec, machine: Machine) -> float | None:
+        """Nanoseconds of a resolved Spec, or of a reorder as its constructor gives it, with a machine's threads.
+
+        ``None`` where nothing of its kind was recorded.
+        """
+        if is_reference(spec.impl):
+            return None
+        ns = self.ns_of(spec_class(spec, machine.isa), spec_numbers(spec))
+        if ns is None:
+            return None
+        start_ns = min(ns, machine.step_ns)
+        return start_ns + (ns - start_ns) * self.n_threads / machine.n_threads
+
+    def recorded_ns(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> float | None:
+        """The time of a primitive that was recorded itself."""
+        return self._known(spec_class).get(_KEY.pack(*in_steps(numbers)))
+
+    def ns_of(self, wanted: SpecClass, numbers: tuple[float, ...]) -> float | None:
+        """Nanoseconds of a primitive by its class and numbers, recorded or as others of its kind take."""
+        recorded = self.recorded_ns(wanted, numbers)
+        if recorded is not None:
+            return recorded
+        steps = np.array(in_steps(numbers))
+        for each in (wanted, *wanted.wider(), *wanted.alike()):
+            members = self._recorded(each)
+            if members is not None and len(members.ratios) >= _MIN_MEMBERS:
+                return exp(members.nearest(steps)) * float(_bound_ns(steps, _peak_flops(wanted)))
         return None
 
     def _known(self, spec_class: SpecClass) -> dict[bytes, float]:
@@ -210,14 +218,14 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _place(self) -> dict[SpecClass, int]:
-        return {spec_class: position for position, spec_class in enumerate(self.classes)}
+        return {each: position for position, each in enumerate(self.classes)}
 
     @cached_property
     def _positions(self) -> dict[SpecClass, list[int]]:
         """The classes that each one, and each wider one, is made of."""
         found: dict[SpecClass, list[int]] = {}
-        for position, spec_class in enumerate(self.classes):
-            for each in dict.fromkeys((spec_class, *spec_class.wider())):
+        for position, narrowest in enumerate(self.classes):
+            for each in dict.fromkeys((narrowest, *narrowest.wider())):
                 found.setdefault(each, []).append(position)
         return found
 

@@ -1,13 +1,18 @@
-"""The cost model: nanoseconds of a step from its work, its bytes and its implementation's class."""
+"""Prices: nanoseconds of a primitive that were measured or recorded, or a model's estimate of its work and bytes."""
 
 from __future__ import annotations
 
-from math import prod
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cached_property
+from math import exp, log, prod
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from blocklayout import dnnl
 from blocklayout.dnnl import is_reference, multiply_adds, own
+from blocklayout.dtypes import has_reorder
 from blocklayout.ir import HostSpec
 
 if TYPE_CHECKING:
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.ir import RecipeStep
     from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.costs.atlas import Atlas
     from blocklayout.plan.costs.machine import Machine
 
 _COMPUTE_SHARES = (
@@ -74,8 +80,8 @@ _HOST_COSTS = {
 }
 """Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
 
-_DOUBT = 0.4
-"""The spread of measured over modelled times, within most classes and between them, on machines of two kinds."""
+_N_UNTOLD = 2.0
+"""How many times a factor between measured and modelled times has to be seen to be believed by half."""
 
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
@@ -84,137 +90,123 @@ _BRGEMM_HALF_SPEED_ROWS = 16
 """Rows of a matrix at which a product by brgemm is half as fast, in a batch: each matrix is a product of its own."""
 
 
-class Costs(Protocol):
-    """Prices, in nanoseconds, on one machine."""
-
-    @property
-    def machine(self) -> Machine:
-        """The machine these costs hold for."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """Where they come from, in words."""
-        ...
-
-    def step_ns(self, spec: Spec | HostSpec) -> float:
-        """Nanoseconds of one execution of a resolved Spec."""
-        ...
-
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Nanoseconds of bringing bytes from one layout to another."""
-        ...
-
-    def doubt(self, spec: Spec | HostSpec) -> float:
-        """How far off the price of a step may be: the standard deviation of its logarithm."""
-        ...
-
-    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """How far off the price of a reorder may be."""
-        ...
+Source = Literal["measured", "recorded", "modelled"]
+"""Where a price comes from: this machine, an atlas of another one's times, or the model."""
 
 
 class Price(NamedTuple):
-    """A price and how far it can be trusted.
-
-    Attributes:
-        ns: Nanoseconds.
-        doubt: How far off it may be: the standard deviation of its logarithm; 0.1 is some 10 %.
-    """
+    """Nanoseconds of one execution, and where they come from."""
 
     ns: float
-    doubt: float
+    source: Source
 
 
-class CostsOver(Struct, frozen=True, dict=True):
-    """Costs that know more than a model does. Derive from this, and price Specs and reorders.
+class CostModel(Struct, frozen=True, dict=True):
+    """Prices on one machine: measured times, else recorded ones, else the model's estimates.
+
+    What is not measured costs what an atlas or the model says, times the median of measured to such prices of its
+    implementation, which is drawn towards that of its kind and data type, and that towards the median of all, the more
+    the fewer there are. Without any factor a candidate would win because nobody has measured it.
 
     Attributes:
-        model: Prices the rest.
+        machine: The machine that prices are for.
+        times: Measured nanoseconds: of steps by their resolved Spec, of reorders by the Spec as
+            ``dnnl.reorder(src, dst, n_threads=...)`` gives it.
+        atlas: Recorded times of such machines, if there are any.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> from blocklayout.plan.costs.machine import Machine
+        >>> model = CostModel(Machine("avx2", 1))
+        >>> small, large = (dnnl.resolve(dnnl.softmax(dnnl.MemoryDesc((n, 9)), n_threads=1)).spec for n in (1, 500))
+        >>> known = model.knowing({small: 2 * model.step_ns(small)})
+        >>> known.price(small).source, 1 < known.step_ns(large) / model.step_ns(large) < 2
+        ('measured', True)
     """
 
-    model: Costs
-
-    def price(self, spec: Spec) -> Price:
-        """Price of one execution of a resolved Spec."""
-        return Price(self.model.step_ns(spec), self.model.doubt(spec))
-
-    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
-        """Price of bringing bytes from one layout to another."""
-        if isinstance(self.model, CostsOver):
-            return self.model.reorder_price(src, dst)
-        return Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
-
-    @property
-    def machine(self) -> Machine:
-        return self.model.machine
-
-    @property
-    def source(self) -> str:
-        return self.model.source
-
-    def step_ns(self, spec: Spec | HostSpec) -> float:
-        return self.model.step_ns(spec) if isinstance(spec, HostSpec) else self.price(spec).ns
-
-    def doubt(self, spec: Spec | HostSpec) -> float:
-        return self.model.doubt(spec) if isinstance(spec, HostSpec) else self.price(spec).doubt
-
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        return self.reorder_price(src, dst).ns
-
-    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        return self.reorder_price(src, dst).doubt
-
-
-def price_of(costs: Costs, spec: Spec) -> Price:
-    """Of a resolved Spec, or of a reorder as its constructor gives it."""
-    if is_asked(spec):
-        ends = spec.memory_desc("src"), spec.memory_desc("dst")
-        return Price(costs.reorder_ns(*ends), costs.reorder_doubt(*ends))
-    return Price(costs.step_ns(spec), costs.doubt(spec))
-
-
-def is_asked(spec: Spec) -> bool:
-    """Whether it is a reorder as its constructor gives it; a step's is resolved."""
-    return spec.kind == "reorder" and not spec.impl
-
-
-def steps_ns(costs: Costs, steps: Iterable[RecipeStep]) -> float:
-    """Nanoseconds of resolved steps, one after the other."""
-    return sum(costs.step_ns(step.spec) for step in steps)
-
-
-class CostModel(Struct, frozen=True):
-    """Estimates of what steps and reorders cost on a machine; instant, and the same every time."""
-
     machine: Machine
+    times: Mapping[Spec, float] = field(default_factory=dict)
+    atlas: Atlas | None = None
+    _prices: dict[Spec | HostSpec, Price] = field(default_factory=dict)
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict)
 
+    def knowing(self, times: Mapping[Spec, float]) -> CostModel:
+        """The same with these times as well; newer ones replace others."""
+        return CostModel(self.machine, {**self.times, **times}, self.atlas) if times else self
+
     @property
     def source(self) -> str:
-        return "the model"
+        """Where prices come from, in words."""
+        measured = [f"{len(self.times)} times measured on this machine"] if self.times else []
+        recorded = [f"times recorded on {self.atlas.cpu}"] if self.atlas is not None else []
+        *others, last = (*measured, *recorded, "the model")
+        return f"{', '.join(others)}, and {last}" if others else last
+
+    def price(self, spec: Spec | HostSpec) -> Price:
+        """Of one execution of a resolved Spec, or of a reorder as its constructor gives it."""
+        if spec not in self._prices:
+            self._prices[spec] = self._found(spec)
+        return self._prices[spec]
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
-        """Nanoseconds of one execution of a resolved Spec: the slower of its arithmetic and its memory traffic."""
+        """Nanoseconds of one execution."""
+        return self.price(spec).ns
+
+    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Nanoseconds of bringing bytes from one layout to another."""
+        key = (src, dst)
+        if key not in self._reorders:
+            is_modelled = not (self.times or self.atlas) or not has_reorder(src.dtype)
+            self._reorders[key] = (
+                self._moving_ns(src.nbytes + dst.nbytes)
+                if is_modelled
+                else self.step_ns(dnnl.reorder(src, dst, n_threads=self.machine.n_threads))
+            )
+        return self._reorders[key]
+
+    def _found(self, spec: Spec | HostSpec) -> Price:
         if isinstance(spec, HostSpec):
-            return _host_ns(spec)
+            return Price(_host_ns(spec), "modelled")
+        if spec in self.times:
+            return Price(self.times[spec], "measured")
+        price = self._estimated(spec)
+        return Price(price.ns * self._factor(_family(spec)), price.source) if self.times else price
+
+    def _estimated(self, spec: Spec) -> Price:
+        """Without what was measured here."""
+        recorded_ns = self.atlas.price_ns(spec, self.machine) if self.atlas is not None else None
+        return Price(self._modelled_ns(spec), "modelled") if recorded_ns is None else Price(recorded_ns, "recorded")
+
+    def _factor(self, family: tuple[str, ...]) -> float:
+        wider = (family[:n] for n in (3, 2, 0))
+        return next(self._factors[each] for each in wider if each in self._factors)
+
+    @cached_property
+    def _factors(self) -> dict[tuple[str, ...], float]:
+        """Of measured to modelled times: of all, of each kind and data type, and of each implementation."""
+        import statistics  # only where times were measured
+
+        logs: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for spec, ns in self.times.items():
+            for n in (0, 2, 3):
+                logs[_family(spec)[:n]].append(log(ns / self._estimated(spec).ns))
+        found: dict[tuple[str, ...], float] = {}
+        for family, ratios in sorted(logs.items(), key=lambda item: len(item[0])):  # the widest first
+            wider = found.get(family[:2], found[()]) if family else 0.0
+            found[family] = wider + (statistics.median(ratios) - wider) * len(ratios) / (len(ratios) + _N_UNTOLD)
+        return {family: exp(ratio) for family, ratio in found.items()}
+
+    def _modelled_ns(self, spec: Spec) -> float:
+        """Nanoseconds by the model: the slower of its arithmetic and its memory traffic."""
+        if spec.kind == "reorder":
+            return self._moving_ns(spec.nbytes_moved)
         if ours := own.implementation(spec.impl):
             compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
             return self.machine.step_ns + compute_ns + self._traffic_ns(spec)
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        key = (src, dst)
-        if key not in self._reorders:
-            moved = src.nbytes + dst.nbytes
-            self._reorders[key] = self.machine.step_ns + moved / self.machine.reorder_bandwidth
-        return self._reorders[key]
-
-    def doubt(self, spec: Spec | HostSpec) -> float:  # noqa: ARG002 - as others are asked
-        return _DOUBT
-
-    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:  # noqa: ARG002
-        return _DOUBT
+    def _moving_ns(self, nbytes: int) -> float:
+        return self.machine.step_ns + nbytes / self.machine.reorder_bandwidth
 
     def _compute_ns(self, spec: Spec) -> float:
         flops = 2 * multiply_adds(spec, padded=True)
@@ -274,3 +266,13 @@ def _traffic_share(spec: Spec) -> float:
     if spec.kind == "batch_normalization" and not dst.inner_blks and not dst.is_contiguous():
         return _CHANNELS_LAST_NORMALIZATION_SHARE
     return 1.0
+
+
+def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:
+    """Nanoseconds of resolved steps, one after the other."""
+    return sum(costs.step_ns(step.spec) for step in steps)
+
+
+def _family(spec: Spec) -> tuple[str, ...]:
+    """Its kind, data type and implementation."""
+    return spec.kind, spec.desc("src" if spec.has("src") else "src_0").dtype, spec.impl

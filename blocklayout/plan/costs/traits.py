@@ -157,11 +157,6 @@ def spec_numbers(spec: Spec) -> tuple[float, ...]:
     )
 
 
-def source_dtype(spec: Spec) -> str:
-    """The data type of a Spec's first source."""
-    return _ends(spec)[0].dtype
-
-
 def _log2(size: float) -> float:
     return log2(size) if size > _LEAST else log2(_LEAST)
 

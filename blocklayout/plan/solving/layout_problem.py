@@ -30,24 +30,26 @@ class Faces(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         offered: Its candidates.
+        work_ns: What each costs.
         cheapest: The cheapest candidate behind each combination.
         of_candidate: The combination each candidate has.
     """
 
     offered: Sequence[Candidate]
+    work_ns: Sequence[float]
     cheapest: tuple[int, ...]
     of_candidate: tuple[int, ...]
 
     @classmethod
-    def of(cls, offered: Sequence[Candidate]) -> Faces:
+    def of(cls, offered: Sequence[Candidate], work_ns: Sequence[float]) -> Faces:
         """The faces of some candidates."""
         numbers: dict[object, int] = {}
         of_candidate = tuple(numbers.setdefault((c.sources, c.dst, c.others), len(numbers)) for c in offered)
         cheapest: dict[int, int] = {}
         for index, face in enumerate(of_candidate):
-            if face not in cheapest or offered[index].cost_ns < offered[cheapest[face]].cost_ns:
+            if face not in cheapest or work_ns[index] < work_ns[cheapest[face]]:
                 cheapest[face] = index
-        return cls(offered, tuple(cheapest[face] for face in range(len(numbers))), of_candidate)
+        return cls(offered, work_ns, tuple(cheapest[face] for face in range(len(numbers))), of_candidate)
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -57,12 +59,12 @@ class Faces(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def costs(self) -> np.ndarray:
         """Nanoseconds of each face's cheapest candidate."""
-        return np.array([candidate.cost_ns for candidate in self.candidates])
+        return np.array([self.work_ns[index] for index in self.cheapest])
 
     def spread(self, by_face: np.ndarray) -> list[float]:
         """From a cost of the whole by face to one by candidate."""
         others = by_face - self.costs
-        return [float(others[face]) + each.cost_ns for face, each in zip(self.of_candidate, self.offered, strict=True)]
+        return [float(others[face]) + ns for face, ns in zip(self.of_candidate, self.work_ns, strict=True)]
 
 
 class Link(Struct, frozen=True, eq=False, dict=True):
@@ -182,9 +184,10 @@ class LayoutProblem:
     def __init__(self, network: Network) -> None:
         """Add up what candidates and the layouts between them cost."""
         self._network = network
-        distinct = {id(offered): offered for offered in network.candidates}  # some groups share theirs
-        made = {key: Faces.of(offered) for key, offered in distinct.items()}
-        self._faces = [made[id(offered)] for offered in network.candidates]
+        offers = list(zip(network.candidates, network.work_ns, strict=True))
+        distinct = {(id(offered), id(work_ns)): (offered, work_ns) for offered, work_ns in offers}  # some are shared
+        made = {key: Faces.of(*each) for key, each in distinct.items()}
+        self._faces = [made[id(offered), id(work_ns)] for offered, work_ns in offers]
         self._links = {value: Link.of(network, self._faces, value) for value in network.readers}
         shared = [link for link in self._links.values() if link.is_shared]
         self._variables = {link.value: len(self._faces) + position for position, link in enumerate(shared)}

@@ -1,4 +1,4 @@
-"""Choose one candidate per group so that the whole network costs least, by prices as they are, or wary of them."""
+"""Choose one candidate per group so that the whole network costs least, or so that it departs from a usual choice."""
 
 from __future__ import annotations
 
@@ -7,26 +7,18 @@ from math import inf
 from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from blocklayout.plan.costs.model import CostsOver, Price
-from blocklayout.plan.network import each_changed
 from blocklayout.plan.solving.layout_problem import LayoutProblem
 from blocklayout.plan.solving.min_sum import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
 
-    from blocklayout.ir import Candidate, ValueLayout
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import ValueLayout
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.solving.min_sum import MinSumSolution
 
 SWEEPS = 4
-
-CHARGED_DOUBT = 0.5
-"""The share of what a price may be wrong by that is charged to what departs from the simple choice."""
 
 ROUNDING = 1e-9
 """Costs that differ by less, as a share, are the same: they are sums in another order."""
@@ -133,44 +125,16 @@ def improve(network: Network, choice: Choice) -> Choice:
 
 
 def _local_ns(network: Network, values: Sequence[str], choice: list[int], index: int) -> float:
-    work = network.candidates[index][choice[index]].cost_ns
+    work = network.work_ns[index][choice[index]]
     return work + sum(network.value_ns(value, choice) for value in values)
 
 
-def wary_choice(network: Network, simple: Choice) -> Choice:
-    """The cheapest choice where whatever a simple one does not do costs more, by what its price may be wrong by.
+def departing_choice(network: Network, usual: Choice, promise: float) -> Choice:
+    """The cheapest choice where whatever a usual one does not do costs more, by a share.
 
-    So a candidate, or a reorder, that the simple choice lacks has to win by more than that. It never costs more than
-    the simple choice, by these prices and so by those without the charge too. Prices without doubt give the plain
-    solve.
+    So a candidate, or a reorder, that the usual choice lacks has to win by more than that. It never costs more than
+    the usual choice. Without a charge it is the plain solve.
     """
-    charged = charge_departures(network, simple)
+    charged = network.departing(usual, promise)
     choice = solve_layouts(charged).choice
-    return choice if charged.total_ns(choice) <= charged.total_ns(simple) else simple
-
-
-def charge_departures(network: Network, simple: Choice) -> Network:
-    """The same network with all candidates and reorders charged for doubt but those of a choice."""
-
-    def charged(candidate: Candidate) -> Candidate:
-        doubt_ns = sum(costs.step_ns(step.spec) * costs.doubt(step.spec) for step in candidate.steps)
-        return replace(candidate, cost_ns=candidate.cost_ns + CHARGED_DOUBT * doubt_ns)
-
-    costs = network.costs
-    own = frozenset(
-        (network.desc_of(value, simple), copy) for value in network.readers for copy in network.copies(value, simple)
-    )
-    sides = zip(each_changed(network.candidates, charged), network.candidates, simple, strict=True)
-    candidates = [(*dear[:taken], offered[taken], *dear[taken + 1 :]) for dear, offered, taken in sides]
-    return replace(network, candidates=tuple(candidates), costs=_ChargedReorders(costs, own))
-
-
-class _ChargedReorders(CostsOver, frozen=True):
-    """Costs whose reorders are charged for doubt, but for some."""
-
-    free: AbstractSet[tuple[ValueLayout, ValueLayout]]
-
-    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
-        price = super().reorder_price(src, dst)
-        charge = 0.0 if (src, dst) in self.free else CHARGED_DOUBT * price.doubt
-        return Price(price.ns * (1 + charge), price.doubt)
+    return choice if charged.total_ns(choice) <= charged.total_ns(usual) else usual

@@ -1,0 +1,227 @@
+"""A first load runs the likeliest plans whole, in turn, by a clock that only the tests move, and takes the fastest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import blocklayout as bl
+from blocklayout.dtypes import to_numpy
+from blocklayout.ir import HostSpec
+from blocklayout.loading import run_off
+from blocklayout.plan import make, prepack
+from blocklayout.plan.portfolio import UNIFORM_POLICIES
+from blocklayout.runtime import Workspace
+from tests import nets
+from tests.refusing import Refusing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blocklayout.layout import MemoryDesc
+
+pytestmark = pytest.mark.runs_plans
+
+
+@dataclass
+class Track:
+    """Where plans run.
+
+    Attributes:
+        run_s: How long a run takes, by the place among those that are made ready; the last for all others.
+        slower: How many times as long one run in so many takes.
+        readying_s: How long it takes to make a plan ready.
+        now_s: The time.
+        names: What chose the plans that were made ready, in order.
+        plans: These, of all loads.
+        told: What loading told.
+        n_runs: Of each of them.
+    """
+
+    run_s: tuple[float, ...] = (0.010, 0.005, 0.020)
+    slower: tuple[float, int] = (1.0, 1)
+    readying_s: float = 0.0
+    now_s: float = 100.0
+    names: list[str] = field(default_factory=list)
+    plans: list[bl.Plan] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    n_runs: Counter[int] = field(default_factory=Counter)
+
+    def load(self, **options: Any) -> bl.Plan:
+        """The plan of a small network."""
+        for noted in (self.names, self.told, self.n_runs):
+            noted.clear()
+        return bl.load(nets.residual(), progress=self.told.append, **options).plan
+
+    def enter(self, name: str) -> int:
+        """The place of a plan that was made ready."""
+        self.now_s += self.readying_s
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def run(self, place: int) -> None:
+        self.n_runs[place] += 1
+        times, every = self.slower
+        is_slow = sum(self.n_runs.values()) % every == 0
+        self.now_s += self.run_s[min(place, len(self.run_s) - 1)] * (times if is_slow else 1.0)
+
+
+@pytest.fixture
+def track(monkeypatch: pytest.MonkeyPatch) -> Track:
+    """Time passes where plans are made ready or run only."""
+    track = Track()
+
+    class Runner(Workspace):
+        def __init__(self, ready: Any, room: Any = None) -> None:
+            super().__init__(ready, room=room)
+            self._place = track.enter(ready.plan.chosen)
+            track.plans.append(ready.plan)
+
+        def run(self, *_: Any, **__: Any) -> Any:
+            track.run(self._place)
+
+    def once(call: Callable[[], object], _: float) -> float:
+        began_s = track.now_s
+        call()
+        return 1e9 * (track.now_s - began_s)
+
+    monkeypatch.setattr(run_off, "workspace_of", Runner)
+    monkeypatch.setattr(run_off, "monotonic", lambda: track.now_s)
+    monkeypatch.setattr(run_off, "fastest_ns", once)
+    return track
+
+
+def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
+    plan = track.load()
+    first, fastest, *others = names = list(track.names)
+    assert first in UNIFORM_POLICIES
+    assert plan.chosen == fastest
+    assert [name for name, _ in plan.raced] == names
+    assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, *(2.0 for _ in others)])
+    assert f"run whole, in turn: {first} 1.000, {fastest} 0.500" in plan.explain()
+    assert any("likeliest plans in turn" in what for what in track.told)
+    assert track.load() == plan
+    assert track.names == []
+
+
+def test_a_tie_goes_to_the_uniform_policy(track: Track) -> None:
+    track.run_s = (0.010, 0.00995)
+    assert track.load().chosen == track.names[0]
+
+
+def test_a_plan_that_is_faster_in_half_of_the_rounds_only_is_not_taken(track: Track) -> None:
+    """The first of three plans is slow in every other round."""
+    track.run_s, track.slower = (0.010,), (1.5, 6)
+    assert track.load().chosen == track.names[0]
+
+
+def test_only_auto_runs_plans_and_never_by_the_model(track: Track) -> None:
+    assert track.load(tune="model").raced == ()
+    assert track.load(layout="nhwc").raced == ()
+    assert track.names == []
+
+
+def test_two_plans_always_run_a_few_times_however_long_they_take(track: Track) -> None:
+    track.run_s = (60.0, 50.0)
+    plan = track.load()
+    assert [name for name, _ in plan.raced] == track.names
+    assert len(track.names) == make.N_LEAST_RUN
+    assert track.names[0] in UNIFORM_POLICIES
+    assert min(track.n_runs.values()) >= run_off.N_LEAST_ROUNDS
+    assert any("which takes" in what for what in track.told)
+
+
+def test_others_run_while_there_is_time_and_in_every_round(track: Track) -> None:
+    track.run_s = (1e-6,)
+    track.load()
+    n_all = len(track.names)
+    assert n_all > make.N_LEAST_RUN
+    assert len({*track.n_runs.values()}) == 1
+    track.readying_s = run_off.MAX_SECONDS
+    track.load(threads=1)
+    assert len(track.names) == make.N_LEAST_RUN
+
+
+def test_rounds_go_on_while_there_is_time(track: Track) -> None:
+    track.run_s = (0.0001,)
+    track.load()
+    assert min(track.n_runs.values()) > run_off.N_LEAST_ROUNDS
+
+
+def test_measuring_runs_all_in_several_places(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocklayout.plan.pricing.Pricing.priced", lambda _, network: network)
+    track.run_s = (60.0, 50.0)
+    track.load(tune="measure")
+    n_plans = len({*track.names})
+    assert n_plans > make.N_LEAST_RUN
+    assert len(track.names) == n_plans * (1 + run_off.N_PLACES)
+
+
+@pytest.mark.parametrize("has_compiler", [True, False])
+def test_a_real_run_off_leaves_answers_as_they_are(*, has_compiler: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_compiler:
+        monkeypatch.setattr("blocklayout.dnnl.executable.native", lambda: None)
+    session = bl.load(nets.residual())
+    assert len(session.plan.raced) >= make.N_LEAST_RUN
+    assert all(ratio > 0 for _, ratio in session.plan.raced)
+    assert session.plan.chosen in dict(session.plan.raced)
+    feed = nets.feed_of(session)
+    [expected] = ReferenceEvaluator(nets.residual().to_onnx()).run(None, feed)
+    assert np.allclose(session.run(None, feed)[0], expected, atol=1e-4)
+
+
+def test_only_the_plan_that_is_taken_has_its_weights_packed(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[MemoryDesc] = []
+    pack = prepack._packed
+
+    def counting(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
+        packed.append(desc)
+        return pack(array, desc)
+
+    monkeypatch.setattr(prepack, "_packed", counting)
+    plan = track.load()
+    assert len(track.names) > 1
+    assert Counter(packed) == Counter(each.desc for each in plan.constants)
+
+
+@pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=pytest.mark.needs_bf16)])
+def test_what_stands_in_for_weights_is_as_large_and_ordinary_numbers(dtype: str) -> None:
+    plan = bl.load(nets.residual(), layout="nhwc", dtype=dtype, tune="model").plan
+    found = run_off.StandIns().of(plan)
+    weights = {each.buffer: each.desc for each in plan.constants if len(each.desc.dims) > 1}
+    assert found.keys() == weights.keys()
+    for buffer, desc in weights.items():
+        assert found[buffer].nbytes == desc.nbytes
+        numbers = np.abs(found[buffer].view(to_numpy(desc.dtype)).astype(np.float32))
+        assert 0.01 < np.median(numbers) < 1.0
+        assert numbers.max() < 1.0
+
+
+def test_nothing_stands_in_where_numpy_computes_a_step() -> None:
+    b = bl.Builder()
+    x = b.input("x", (1, 16, 8, 8)).conv(np.ones((16, 16, 1, 1), np.float32), name="conv")
+    b.output("y", x.equal(x))
+    plan = bl.load(b, tune="model").plan
+    assert any(isinstance(step.spec, HostSpec) for step in plan.steps)
+    assert run_off.StandIns().of(plan) == {}
+
+
+def test_a_plan_that_is_refused_is_replaced_and_the_others_run_on(
+    track: Track, refusing: Refusing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"winograd": False}
+    track.load(**options)
+    refused = next(step.spec for step in track.plans[-1].steps if step.spec.kind == "convolution")
+    refusing.create(refused.__eq__)
+    monkeypatch.setenv("BLOCKLAYOUT_CACHE_DIR", str(tmp_path))
+    plan = track.load(**options)
+    assert refusing.met == [refused]
+    assert len(plan.raced) >= make.N_LEAST_RUN
+    assert refused not in {step.spec for step in plan.steps}
+    assert any(f"oneDNN offers {refused.impl}" in reason for _, reason in plan.exceptions)
