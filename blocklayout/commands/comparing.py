@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from blocklayout.api import load
 from blocklayout.commands.output import kib, print_table, say, small
 from blocklayout.errors import PlanError
+from blocklayout.plan.make import CLEARLY
+from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.plan.report.text import primitive_name, reference_reason
 from blocklayout.runtime import ContentsNeededError
 from blocklayout.timing import Spread, time_in_turn
@@ -175,7 +177,8 @@ class Race(Struct, frozen=True):
         """
         first = self.session(contenders[0])
         expected = self._outputs(first)
-        firsts, others = [], []
+        firsts: list[list[float]] = []
+        others: list[Measurement] = []
         for contender in contenders[1:]:
             session = self.session(contender)
             outputs = self._outputs(session)
@@ -184,8 +187,21 @@ class Race(Struct, frozen=True):
             others.append(_measurement(session, own, Spread.of_ratios(own, reference), outputs, expected))
         if not firsts:
             firsts = self._times(contenders[0], [first])
+        self._settle(first, contenders[0], others)
         pooled = [value for values in firsts for value in values]
         return [_measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected), *others]
+
+    def _settle(self, session: Session, contender: Contender, others: Sequence[Measurement]) -> None:
+        """Have later loads take a policy that was faster than ``auto``, beyond the spread."""
+        rivals = [
+            each for each in others if each.plan.policy in UNIFORM_POLICIES and each.plan.dtype == contender.dtype
+        ]
+        faster = [each for each in rivals if each.ratio.third_quartile < CLEARLY]
+        if contender.policy != "auto" or contender.plan is not None or not faster:
+            return
+        best = min(faster, key=lambda each: each.ratio.median)
+        self.tell(f"{contender.name}: {best.plan.policy} is faster, and taken from now on")
+        session.settle(self.feeds, best.plan.policy, best.ratio.median)
 
     def reports(self, contenders: Sequence[Contender]) -> list[Report]:
         """A report of each: medians of a run in every round, in turn; predicted times if there are no rounds.

@@ -203,6 +203,7 @@ class Loading(Struct, frozen=True):
             asked=maker.request,
             pieces=maker.pieces(None) if is_held else None,
             describe_nodes=maker.describe_nodes,
+            settle=maker.settle,
         )
         return session, inputs
 
@@ -300,6 +301,8 @@ class PlanMaker(Struct):
     """Held until the plan that is taken has their packed constants, too."""
     is_part: bool = False
     """Whether the plan at hand is for a part of the rows."""
+    faster: tuple[str, float] | None = None
+    """A policy that is to be taken for ``auto``, and its time next to that of the plan before."""
     about_parts: tuple[str, Request] | None = None
     """By which it is remembered how these rows are run, where that was not known."""
 
@@ -317,6 +320,21 @@ class PlanMaker(Struct):
             return self._faster(shapes, contents, self._as_before(shapes, contents) or self._anew(shapes, contents))
         finally:
             self.raced.clear()
+
+    def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan:
+        """The plan by a policy that was seen to be faster, for ``auto`` from now on, and in later loads.
+
+        Args:
+            shapes: Logical extents of all inputs.
+            contents: Asks for those of inputs that decide extents.
+            faster: The policy, and its time next to that of the plan so far.
+        """
+        self.began_s, self.about_parts, self.faster = monotonic(), None, faster
+        self.chosen = [each for each in self.chosen if each[0] != shapes]
+        try:
+            return self._anew(shapes, contents)
+        finally:
+            self.faster = None
 
     def _part(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         """The plan for a part of the rows."""
@@ -453,22 +471,25 @@ class PlanMaker(Struct):
         """
         text = made_of(program.name, program.digest)
         request = replace(self._outward(program), demanded=demanded)
-        plan = self._recalled(text, request) if self.remembers else None
+        plan = self._recalled(text, request) if self.remembers and self.faster is None else None
         if plan is not None:
             self._lend(shapes, plan)
             return plan
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
 
-        like = self._like(shapes)
+        like = self._like(shapes) if self.faster is None else None
         self.tell("choosing layouts" if like is None else "taking the layouts of the plan for like extents")
-        self.last = plan = make_plan(
+        plan = make_plan(
             program,
-            request,
+            request if self.faster is None else replace(request, policy=self.faster[0]),
             self.pricing.recorded(request.dtype),
             price=self.pricing.priced,
             run_off=partial(self.run_off, program),
             like=like,
         )
+        if self.faster is not None:
+            plan = replace(plan, policy=request.policy, raced=(("auto before", 1.0), self.faster))
+        self.last = plan
         if like is None:
             self._lend(shapes, plan)
         if like is None and self.remembers:

@@ -148,6 +148,7 @@ class Session:
         asked: Request | None = None,
         pieces: Pieces | None = None,
         describe_nodes: DescribeNodes | None = None,
+        settle: Callable[[Shapes, Contents, tuple[str, float]], ReadyPlan] | None = None,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -165,6 +166,7 @@ class Session:
             asked: The plans it makes are asked for so.
             pieces: Those of a model that is known to be cut.
             describe_nodes: Tells of the model's nodes, for reports; ``None`` where there is no model.
+            settle: Makes the plan by a policy that is faster, for :meth:`settle`.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -181,6 +183,7 @@ class Session:
         self._asked = asked
         self._pieces = pieces
         self._describe_nodes = describe_nodes
+        self._settle = settle
         self._max_waiting: int | None = None
         self._batching: Batching | None = None
         self._submissions: Submissions | None = None
@@ -822,6 +825,26 @@ class Session:
         from blocklayout.runtime.session_text import session_html
 
         return session_html(repr(self), self.plans[-1:] if self._pieces is None else self.plans)
+
+    def settle(self, feed: Mapping[str, Any], policy: str, share: float) -> None:
+        """Have ``auto`` take a policy that was seen to be faster, in this session and in later loads.
+
+        Of a model in pieces, in parts, or without a plan of its own for what is fed nothing changes.
+
+        Args:
+            feed: What both were run on.
+            policy: The faster one.
+            share: Its time next to that of this session, in turn with it.
+        """
+        shapes = tuple((info.name, info.logical(np.shape(feed[info.name]))) for info in self._inputs)
+        contents = partial(self._given, contents=feed)
+        kept = self._found(shapes, contents) if self._pieces is None else None
+        if self._settle is None or kept is None or kept.ready.plan.parts > 1 or kept.ready.plan.policy != "auto":
+            return
+        with self._planning:
+            ready = self._settle(shapes, contents, (policy, share))
+            self._drop(kept)
+            self._keep(shapes, ready)
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
         check_mapping("shapes", shapes, "{'x': (1, 3, 224, 224)}")

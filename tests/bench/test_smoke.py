@@ -314,3 +314,16 @@ def test_ray_scaling(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert [*result["per_s"]["all"]] == ["session alone", "1 node", "2 nodes"]
     assert "2 nodes over 1" in done.stdout
     assert len(charts(tmp_path)["Rate"]) == 6
+
+
+def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    small = ("--models", "digits", "--dtypes", "f32", "--rounds", "1", "--loads", "1", "--processes", "1", "--busy")
+    others = ("--policies", "nhwc,plain", "--cpu-kind", "none", "--json", "out.json", *PAGE)
+    done = run_bench("default.py", *small, *others, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert result["best"] in ("nhwc", "plain")
+    assert set(result["times_ns"]) == {"nhwc 0", "plain 0", "default 0"}
+    assert result["reports"]["default 0"]["raced"]
+    assert "of 1 medians of loads" in done.stdout
+    assert [*charts(tmp_path)] == ["Time of default loads over that of the best uniform policy"]

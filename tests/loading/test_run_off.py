@@ -225,3 +225,23 @@ def test_a_plan_that_is_refused_is_replaced_and_the_others_run_on(
     assert len(plan.raced) >= make.N_LEAST_RUN
     assert refused not in {step.spec for step in plan.steps}
     assert any(f"oneDNN offers {refused.impl}" in reason for _, reason in plan.exceptions)
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_policy_that_was_seen_to_be_faster_is_taken_now_and_by_later_loads(tmp_path: Path, *, is_file: bool) -> None:
+    bl.save(nets.residual(), tmp_path / "model.onnx")
+    source = tmp_path / "model.onnx" if is_file else nets.residual()
+    session = bl.load(source)
+    other = next(name for name in ("plain", "blocked") if name != session.plan.chosen)
+    feed = nets.feed_of(session)
+    before = session.run(None, feed)[0]
+    session.settle(feed, other, 0.8)
+    for plan in (session.plan, bl.load(source).plan):
+        assert (plan.policy, plan.chosen, plan.raced[-1]) == ("auto", other, (other, 0.8))
+    assert np.allclose(session.run(None, feed)[0], before, atol=1e-4)
+
+
+def test_a_session_of_another_policy_is_not_settled() -> None:
+    session = bl.load(nets.residual(), layout="nhwc")
+    session.settle(nets.feed_of(session), "plain", 0.5)
+    assert session.plan.chosen == "nhwc"
