@@ -309,9 +309,7 @@ def _print_digits(scores: list[Score], environment: dict[str, Any], missing: lis
     )
     print_table(DIGITS_HEADER, [score.row() for score in scores], text_columns=(0, 1))
     first = measurements[0].plan
-    say(
-        f"\nratio: time over {first.policy}'s in the same round, median, least and most; moved: by reorders"
-    )
+    say(f"\nratio: time over {first.policy}'s in the same round, median, least and most; moved: by reorders")
     say_agreement(measurements)
     say_layouts(measurements)
     for line in missing:

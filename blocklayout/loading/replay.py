@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Network
     from blocklayout.plan.plan import Plan
 
-_WORDS = ("reason", "cost_ns", "readers", "without_ns")
+_WORDS = ("reason", "cost_ns", "readers", "without_ns", "priced")
 """Fields of entries and steps that are meant for people."""
 
 

@@ -145,6 +145,7 @@ def _add_steps(
     for name, nbytes in candidate.slices:
         _put_into_slice(assembly, group, operands[name], operands["dst"].buffer, nbytes)
     for step in candidate.steps:
+        price = assembly.network.costs.price(step.spec)
         assembly.steps.append(
             Step(
                 kernel=group.name,
@@ -154,8 +155,9 @@ def _add_steps(
                 ),
                 nodes=group.nodes,
                 reason=_step_reason(group, candidate),
-                cost_ns=assembly.network.costs.step_ns(step.spec),
+                cost_ns=price.ns,
                 scratchpad_nbytes=step.scratchpad_nbytes,
+                priced=price.source,
             )
         )
     return operands["dst"]
@@ -212,6 +214,7 @@ def _reorder(
 ) -> Operand:
     made = into or _new_operand(assembly, "arena", value, desc)
     spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads)
+    price = assembly.network.costs.reorder_price(source.desc, desc)
     assembly.steps.append(
         Step(
             kernel=reader,
@@ -219,8 +222,9 @@ def _reorder(
             operands=(("dst", made), ("src", source)),
             nodes=(),
             reason=_reorder_reason(assembly.writers[value], source.desc, reader, desc),
-            cost_ns=assembly.network.costs.reorder_ns(source.desc, desc),
+            cost_ns=price.ns,
             scratchpad_nbytes=scratchpad_nbytes,
+            priced=price.source,
         )
     )
     return made

@@ -57,6 +57,10 @@ class Buffer(Struct, frozen=True):
     within: int | None = None
 
 
+PriceSource = Literal["measured", "recorded", "modelled"]
+"""Where a price comes from: this machine, alone; an atlas of another one's times; or the model."""
+
+
 class Operand(Struct, frozen=True):
     """A buffer as one step sees it."""
 
@@ -78,6 +82,7 @@ class Step(Struct, frozen=True, dict=True):
         readers: Of a reorder, the kernels that read the copy, and perhaps ``the caller``.
         without_ns: Of a reorder, how much more the whole network would cost without this copy, everything else
             chosen anew; ``None`` where nothing can do without, or it is not known.
+        priced: Where the estimate comes from.
     """
 
     kernel: str
@@ -89,6 +94,7 @@ class Step(Struct, frozen=True, dict=True):
     scratchpad_nbytes: int
     readers: tuple[str, ...] = ()
     without_ns: float | None = None
+    priced: PriceSource = "modelled"
 
     @property
     def is_reorder(self) -> bool:

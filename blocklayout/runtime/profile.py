@@ -298,6 +298,10 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield f"a typical run of {profile.model}, of {profile.n_runs}: {profile.ns / 1e6:.3f} ms"
     shares = (f"{kind} {ns / 1e6:.3f} ms ({ns / profile.ns:.1%})" for kind, ns in profile.by_kind.items() if ns)
     yield ", ".join(shares)
+    expected = [step for step in profile.steps if step.estimated_ns]
+    if profile.n_runs and expected:
+        share = sum(step.ns for step in expected) / sum(step.estimated_ns for step in expected)
+        yield f"in place, steps took {share:.2f} times as long as estimated"
     yield from table(_HEADER, _rows(profile))
 
 

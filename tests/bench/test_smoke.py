@@ -317,13 +317,13 @@ def test_ray_scaling(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    small = ("--models", "digits", "--dtypes", "f32", "--rounds", "1", "--loads", "1", "--processes", "1", "--busy")
+    small = ("--models", "squeezenet1_1", "--size", "64", "--dtypes", "f32", "--rounds", "1", "--loads", "1", "--busy")
     others = ("--policies", "nhwc,plain", "--cpu-kind", "none", "--json", "out.json", *PAGE)
     done = run_bench("default.py", *small, *others, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
     assert result["best"] in ("nhwc", "plain")
-    assert set(result["times_ns"]) == {"nhwc 0", "plain 0", "default 0"}
+    assert {"nhwc 0", "nhwc 1", "plain 0", "default 0"} <= set(result["times_ns"])
     assert result["reports"]["default 0"]["raced"]
     assert "of 1 medians of loads" in done.stdout
     assert [*charts(tmp_path)] == ["Time of default loads over that of the best uniform policy"]

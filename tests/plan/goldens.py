@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl, zoo
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
+from blocklayout.plan.costs.model import Price
 from blocklayout.plan.report.text import primitive_name, step_layouts
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ COMMAND = "pytest tests/plan/test_golden_plans.py --update-golden"
 class _Unfused(CostModel, frozen=True):
     """Prices at which no two convolutions are one primitive."""
 
-    def step_ns(self, spec: dnnl.Spec | HostSpec) -> float:
+    def price(self, spec: dnnl.Spec | HostSpec) -> Price:
         is_pair = isinstance(spec, dnnl.Spec) and spec.kind == "convolution" and spec.attr.depthwise is not None
-        return NEVER_NS if is_pair else super().step_ns(spec)
+        return Price(NEVER_NS, "modelled") if is_pair else super().price(spec)
 
 
 def golden_text(plan: Plan, isa: str) -> str:

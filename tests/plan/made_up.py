@@ -12,7 +12,7 @@ from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.costs.machine import Machine
-from blocklayout.plan.costs.model import CostModel
+from blocklayout.plan.costs.model import CostModel, Price
 from blocklayout.plan.network import Network, propose_all
 from tests import nets
 
@@ -64,11 +64,11 @@ def prices(seed: int) -> CostModel:
 class _MadeUp(CostModel, frozen=True, kw_only=True):
     seed: int
 
-    def step_ns(self, spec: Spec | HostSpec) -> float:
-        return self._ns(str(spec))
+    def price(self, spec: Spec | HostSpec) -> Price:
+        return Price(self._ns(str(spec)), "modelled")
 
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        return self._ns(f"{src} {dst}") / 4
+    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
+        return Price(self._ns(f"{src} {dst}") / 4, "modelled")
 
     def _ns(self, text: str) -> float:
         return 1000.0 + sum(map(ord, text)) * (self.seed + 7919) % 10_007

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from math import exp, log, prod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.atlas import Atlas
     from blocklayout.plan.costs.machine import Machine
+    from blocklayout.plan.plan import PriceSource
 
 _COMPUTE_SHARES = (
     ("ref", 0.002),
@@ -90,15 +91,11 @@ _BRGEMM_HALF_SPEED_ROWS = 16
 """Rows of a matrix at which a product by brgemm is half as fast, in a batch: each matrix is a product of its own."""
 
 
-Source = Literal["measured", "recorded", "modelled"]
-"""Where a price comes from: this machine, an atlas of another one's times, or the model."""
-
-
 class Price(NamedTuple):
     """Nanoseconds of one execution, and where they come from."""
 
     ns: float
-    source: Source
+    source: PriceSource
 
 
 class CostModel(Struct, frozen=True, dict=True):
@@ -128,7 +125,7 @@ class CostModel(Struct, frozen=True, dict=True):
     times: Mapping[Spec, float] = field(default_factory=dict)
     atlas: Atlas | None = None
     _prices: dict[Spec | HostSpec, Price] = field(default_factory=dict)
-    _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict)
+    _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
     def knowing(self, times: Mapping[Spec, float]) -> CostModel:
         """The same with these times as well; newer ones replace others."""
@@ -154,13 +151,17 @@ class CostModel(Struct, frozen=True, dict=True):
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Nanoseconds of bringing bytes from one layout to another."""
+        return self.reorder_price(src, dst).ns
+
+    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
+        """Of bringing bytes from one layout to another."""
         key = (src, dst)
         if key not in self._reorders:
             is_modelled = not (self.times or self.atlas) or not has_reorder(src.dtype)
             self._reorders[key] = (
-                self._moving_ns(src.nbytes + dst.nbytes)
+                Price(self._moving_ns(src.nbytes + dst.nbytes), "modelled")
                 if is_modelled
-                else self.step_ns(dnnl.reorder(src, dst, n_threads=self.machine.n_threads))
+                else self.price(dnnl.reorder(src, dst, n_threads=self.machine.n_threads))
             )
         return self._reorders[key]
 

@@ -189,6 +189,7 @@ def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
         "nodes": step.nodes,
         "reason": step.reason,
         "cost_ns": step.cost_ns,
+        "priced": step.priced,
         "nbytes": step.nbytes_moved,
         "multiply_adds": step.multiply_adds(),
         "padded_multiply_adds": step.multiply_adds(padded=True),

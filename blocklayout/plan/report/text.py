@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
@@ -62,12 +63,18 @@ def summary(plan: Plan) -> list[str]:
         *([f"{len(plan.wide_steps)} steps in f32, {len(plan.conversions)} conversions"] if plan.wide_steps else []),
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
-        "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
+        f"estimated{_sources(plan)}: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
     ]
     lines += [f"reference: {step.kernel} ({step.spec.impl}): {reference_reason(step)}" for step in plan.reference_steps]
     lines += [f"plain: {step.kernel} (about {us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps]
     lines += [f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions]
     return lines
+
+
+def _sources(plan: Plan) -> str:
+    """Where estimates come from: ``, by 10 recorded and 3 modelled prices``."""
+    counts = Counter(step.priced for step in plan.steps).most_common()
+    return f", by {' and '.join(f'{n} {source}' for source, n in counts)} prices" if counts else ""
 
 
 def shown_steps(plan: Plan) -> str:
