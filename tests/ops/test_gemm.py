@@ -11,6 +11,7 @@ from blocklayout.errors import ModelError
 from blocklayout.ir import HostSpec, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan import CostModel, Pricing
+from blocklayout.plan.costs.model import Price
 from tests import nets
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import check_case, in_narrow_floats, resolved
@@ -99,8 +100,9 @@ def test_rows_may_be_pixels_of_an_image(n_rows: int, tail: tuple[dnnl.PostOp, ..
 class _CheapConvolutions(CostModel, frozen=True):
     """Prices at which products are best had as convolutions over pixels."""
 
-    def step_ns(self, spec: dnnl.Spec | HostSpec) -> float:
-        return 1.0 if isinstance(spec, dnnl.Spec) and spec.kind == "convolution" else super().step_ns(spec)
+    def price(self, spec: dnnl.Spec | HostSpec) -> Price:
+        is_cheap = isinstance(spec, dnnl.Spec) and spec.kind == "convolution"
+        return Price(1.0, "modelled") if is_cheap else super().price(spec)
 
 
 def test_a_plan_over_pixels_packs_its_matrix_and_agrees(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import blocklayout as bl
 from blocklayout.ir import Fused, readable_as
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
+from blocklayout.plan.costs.model import Price
 from tests import nets
 
 
@@ -35,9 +36,9 @@ def _bottleneck(stride: int, size: int = 113, channels: int = 384, *, shows: boo
 class _Keen(CostModel, frozen=True):
     """Prices that make one primitive of two whatever it takes."""
 
-    def step_ns(self, spec: Any) -> float:
+    def price(self, spec: Any) -> Price:
         is_pair = spec.kind == "convolution" and spec.attr.depthwise is not None
-        return 1.0 if is_pair else super().step_ns(spec)
+        return Price(1.0, "modelled") if is_pair else super().price(spec)
 
 
 def _plan(net: bl.Builder) -> bl.Plan:

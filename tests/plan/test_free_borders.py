@@ -10,6 +10,7 @@ import pytest
 import blocklayout as bl
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan, portfolio
+from blocklayout.plan.costs.model import Price
 from tests import nets
 
 needs_bf16 = pytest.mark.skipif(not bl.dnnl.has_bf16(), reason="this CPU computes nothing in bf16")
@@ -74,8 +75,9 @@ def test_a_plan_keeps_the_format_it_gave_a_free_input_whatever_reorders_are_said
     """In bf16 any format takes a reorder, so that prices decide, and those are others where a plan is loaded."""
 
     class Priced(CostModel, frozen=True):
-        def reorder_ns(self, src: bl.MemoryDesc, dst: bl.MemoryDesc) -> float:
-            return super().reorder_ns(src, dst) * (0.5 if src.is_contiguous("channels_last") else 1.0)
+        def reorder_price(self, src: bl.MemoryDesc, dst: bl.MemoryDesc) -> Price:
+            ns, source = super().reorder_price(src, dst)
+            return Price(ns * (0.5 if src.is_contiguous("channels_last") else 1.0), source)
 
     net = nets.chain(channels=16)
     program = lower(legalize(simplify(net.to_graph())))

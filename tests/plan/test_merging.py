@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout.model import BuildValue, legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
+from blocklayout.plan.costs.model import Price
 from blocklayout.plan.policies import POLICIES
 from tests import nets
 
@@ -52,9 +53,10 @@ class _Priced(CostModel, frozen=True):
 
     factor: float = 1.0
 
-    def step_ns(self, spec: Any) -> float:
+    def price(self, spec: Any) -> Price:
         factors = {"deconvolution": self.factor, "resampling": 1 / self.factor}
-        return super().step_ns(spec) * factors.get(spec.kind, 1.0)
+        ns, source = super().price(spec)
+        return Price(ns * factors.get(spec.kind, 1.0), source)
 
 
 def _plan(net: bl.Builder, factor: float, dtype: str = "f32") -> bl.Plan:
