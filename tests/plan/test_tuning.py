@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, OutOfMemoryError
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.costs.store import CostStore
-from blocklayout.plan.costs.tuning import N_IN_BRIEF_TURN, Tuned, measure_briefly, tune
+from blocklayout.plan.costs.tuning import Tuned, tune
 
 
 def spec_number(number: int) -> dnnl.Spec:
@@ -150,17 +150,6 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(
     monkeypatch.setattr("blocklayout.plan.costs.tuning.one_at_a_time", other_turn)
     assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 1, 0, 0)
     assert timer.timed == [3, 1]
-
-
-def test_briefly_the_first_are_measured_few_at_a_time_until_the_time_is_up(timer: FakeTimer) -> None:
-    timer.errors = {2: [DisturbedError("busy")], 3: [OutOfMemoryError("no")]}
-    specs = [spec_number(number) for number in range(1, 3 * N_IN_BRIEF_TURN)]
-    n_timed = N_IN_BRIEF_TURN + 10
-    times = measure_briefly(specs, float(n_timed))
-    assert timer.turns == [2, 4, N_IN_BRIEF_TURN, N_IN_BRIEF_TURN]
-    assert list(times) == [spec_number(number) for number in range(1, n_timed + 1) if number not in (2, 3)]
-    assert measure_briefly(specs, 0.0) == {}
-    assert measure_briefly([], 9.0) == {}
 
 
 def test_real_specs_are_measured(store: CostStore, monkeypatch: pytest.MonkeyPatch) -> None:

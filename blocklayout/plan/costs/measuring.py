@@ -12,7 +12,7 @@ from blocklayout.dnnl import arguments, processor
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.random_data import Tape, aligned, random_bytes, random_elements
-from blocklayout.plan.costs.repeating import MAX_RUNS, Run, Stopwatch, typical_times
+from blocklayout.plan.costs.repeating import Run, Stopwatch, typical_times
 from blocklayout.side_by_side import side_by_side
 
 if TYPE_CHECKING:
@@ -42,11 +42,6 @@ class SpecTimer:
     come from a far cache or from memory, while its sources were written by the step before; repeating one
     primitive on the same buffers finds its weights in the nearest cache, and may take half the time.
 
-    Args:
-        max_runs: Of each Spec that count, at most.
-        far_nbytes: Of constants after which the first of them are far away; by default in no cache any more, which
-            takes some tens of milliseconds to write.
-
     Example:
         >>> from blocklayout import dnnl
         >>> spec = dnnl.softmax(dnnl.MemoryDesc((2, 100)), n_threads=1)
@@ -54,8 +49,7 @@ class SpecTimer:
         True
     """
 
-    def __init__(self, max_runs: int = MAX_RUNS, far_nbytes: int | None = None) -> None:
-        self._max_runs, self._far_nbytes = max_runs, far_nbytes
+    def __init__(self) -> None:
         self._constants: dict[tuple[str, bool], Tape] = {}
         self._sources: dict[str, Tape] = {}
         self._room = dnnl.aligned_empty(0)
@@ -112,7 +106,7 @@ class SpecTimer:
                 self._bind(trial)
             stopwatch = Stopwatch()
             calls = [partial(trial.run, stopwatch) for trial in trials]
-            return dnnl.run_parallel(lambda: typical_times(calls, go_on, self._max_runs), specs[0].n_threads)
+            return dnnl.run_parallel(lambda: typical_times(calls, go_on), specs[0].n_threads)
 
     def _reserve(self, trials: Iterable[_Trial]) -> None:
         """Room for whatever any of them reads and writes."""
@@ -120,8 +114,7 @@ class SpecTimer:
         for trial in trials:
             n_written = max(n_written, sum(map(aligned, trial.written_nbytes)))
             for name, desc in trial.constants.items():
-                far_nbytes = self._far_nbytes or cold_nbytes(trial.spec.n_threads)
-                self._tape(name, desc).reserve(max(far_nbytes, aligned(desc.nbytes)))
+                self._tape(name, desc).reserve(max(cold_nbytes(trial.spec.n_threads), aligned(desc.nbytes)))
             needed: dict[str, int] = {}
             for desc in trial.sources.values():
                 needed[desc.dtype] = needed.get(desc.dtype, 0) + aligned(desc.nbytes)

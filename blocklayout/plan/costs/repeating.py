@@ -68,9 +68,7 @@ class Stopwatch:
         return Run(ns, is_quiet)
 
 
-def typical_times(
-    calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] = lambda: True, max_runs: int = MAX_RUNS
-) -> list[float | None]:
+def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] = lambda: True) -> list[float | None]:
     """For each call the lower quartile of its quiet runs, the first left out unless it is long.
 
     Whatever else the machine does only adds to a time; the fastest of all, on the other hand, had luck with caches
@@ -80,12 +78,11 @@ def typical_times(
     Args:
         calls: Each runs once.
         go_on: Is asked before each run; what has been run too seldom when it says no has no time.
-        max_runs: Of those that count, at most.
 
     Returns:
         Nanoseconds; ``None`` where hardly any run was quiet.
     """
-    all_series = [_Series(call, max_runs) for call in calls]
+    all_series = [_Series(call) for call in calls]
     waiting = all_series
     while waiting:
         for series in waiting:
@@ -100,7 +97,6 @@ class _Series(Struct):
     """The runs of one call."""
 
     call: Callable[[], Run]
-    max_runs: int
     n_runs: int = 0
     spent_ns: float = 0.0
     quiet: list[float] = field(default_factory=list)
@@ -116,7 +112,7 @@ class _Series(Struct):
     @property
     def is_complete(self) -> bool:
         limit_ns = _PATIENCE_NS if len(self.quiet) < _MIN_RUNS else _BUDGET_NS
-        return self.n_runs > self.max_runs or self.spent_ns >= limit_ns or self._is_very_slow
+        return self.n_runs > MAX_RUNS or self.spent_ns >= limit_ns or self._is_very_slow
 
     @property
     def typical_ns(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -22,10 +22,6 @@ Tell = Callable[[str], None]
 
 N_IN_TURN = 128
 """Specs that are timed in turn."""
-
-N_IN_BRIEF_TURN, N_BRIEF_RUNS = 8, 4
-_BRIEF_FAR_NBYTES = 8 << 20
-"""Constants that have left the caches of single cores; to write more takes longer than most turns."""
 
 _TELL_EVERY_S = 0.1
 _MAX_ATTEMPTS = 3
@@ -70,33 +66,6 @@ def tune(worth: Mapping[Spec, float], store: CostStore, seconds: float, tell: Te
         tell: Progress callback, called with a few words at most ten times a second.
     """
     return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(sorted(worth, key=lambda spec: -worth[spec]))
-
-
-def measure_briefly(specs: Sequence[Spec], seconds: float) -> dict[Spec, float]:
-    """Times of the first of some Specs, of as many as there is time for; they are kept nowhere.
-
-    A few run in turn, a few times each. What other work disturbs has no time, nor what cannot run here.
-
-    Args:
-        specs: The most valuable first; resolved, or reorders as their constructor gives them.
-        seconds: How long to go on; the run at hand is completed.
-    """
-    timer, until_s = SpecTimer(N_BRIEF_RUNS, _BRIEF_FAR_NBYTES), monotonic() + seconds
-    times: dict[Spec, float] = {}
-    for turn in brief_turns(specs):
-        if monotonic() >= until_s:
-            break
-        outcomes = timer.time_in_turn(turn, lambda: monotonic() < until_s)
-        times |= {spec: ns for spec, ns in zip(turn, outcomes, strict=True) if not isinstance(ns, Exception)}
-    return times
-
-
-def brief_turns(specs: Sequence[Spec]) -> Iterator[Sequence[Spec]]:
-    """Those that are timed in turn where time is short: two at first, as there may be time for no more."""
-    first, n = 0, 2
-    while first < len(specs):
-        yield specs[first : first + n]
-        first, n = first + n, min(2 * n, N_IN_BRIEF_TURN)
 
 
 class _Tuning(Struct):
