@@ -89,7 +89,7 @@ def test_the_model_is_written_with_the_layouts_of_the_plan(cli: Command, tiny: P
     cli.ok("plan", tiny, "--shape", "x=5x3x8x8", "--layout", "nhwc", "--export", file)
     assert "blocklayout.channels_last" in {node.domain for node in onnx.load(file).graph.node}
     feed = {"x": np.ones((5, 3, 8, 8), np.float32)}
-    np.testing.assert_allclose(bl.load(file).run(None, feed)[0], bl.load(tiny).run(None, feed)[0], atol=1e-5)
+    np.testing.assert_allclose(bl.load(file).run(None, feed)[0], bl.load(tiny).run(None, feed)[0], atol=1e-4)
     assert "cannot write" in cli("plan", tiny, "--export", tmp_path / "none" / "out.onnx").refusal
 
 

@@ -98,7 +98,7 @@ def test_blocks_arrive_with_their_dimensions_under_the_names_of_channels() -> No
 @pytest.mark.parametrize("layout", ["auto", "plain", "nhwc", "blocked", "per-op"])
 def test_in_a_network_it_computes_in_the_layout_of_the_run(layout: str) -> None:
     session = bl.load(network(scale=0.5), layout=layout)
-    np.testing.assert_allclose(session.run(None, {"x": FEED})[0], expected(FEED, 0.5), atol=1e-5)
+    np.testing.assert_allclose(session.run(None, {"x": FEED})[0], expected(FEED, 0.5), rtol=1e-4, atol=1e-4)
     if layout in ("nhwc", "plain"):
         assert not [step for step in session.plan.steps if step.is_reorder and step.kernel in ("own", "behind")]
 
@@ -165,13 +165,14 @@ def test_files_hold_it_as_a_node_of_its_domain(tmp_path: Path) -> None:
     assert [(node.domain, node.op_type) for node in proto.graph.node][1] == (DOMAIN, "Shifted")
     assert {entry.domain: entry.version for entry in proto.opset_import}[DOMAIN] == 1
     for _ in range(2):  # what is remembered of the file is no plan with code of the caller's
-        np.testing.assert_allclose(bl.load(path).run(None, {"x": FEED})[0], expected(FEED, 0.25), atol=1e-5)
+        np.testing.assert_allclose(bl.load(path).run(None, {"x": FEED})[0], expected(FEED, 0.25), rtol=1e-4, atol=1e-4)
 
 
 def test_operators_called_as_ones_of_onnx_are_none(tmp_path: Path) -> None:
     bl.register_operator(DOMAIN, "Relu", Shifted)
     bl.save(network(f"{DOMAIN}.Relu"), tmp_path / "relu.onnx")
-    np.testing.assert_allclose(bl.load(tmp_path / "relu.onnx").run(None, {"x": FEED})[0], expected(FEED), atol=1e-5)
+    [found] = bl.load(tmp_path / "relu.onnx").run(None, {"x": FEED})
+    np.testing.assert_allclose(found, expected(FEED), rtol=1e-4, atol=1e-4)
 
 
 def test_saved_plans_and_sessions_run_where_it_is_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
