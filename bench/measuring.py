@@ -1,8 +1,9 @@
-"""How far are measured costs from the times that steps take in place, inside of whole runs?
+"""How far are prices from the times that steps take in place, inside of whole runs?
 
 For each network there are plans by several policies. Their steps are timed in place, inside of whole runs; then the
 same primitives are timed apart, as tuning does it: with random data and cold weights, each for itself or so many in
-turn. Both are lower quartiles. Reported is the spread, the standard deviation of the logarithms of cost over time in
+turn. Both are lower quartiles. What is estimated where nothing was measured stands beside them. Reported is the factor,
+the median of price over time in place; the spread, the standard deviation of the logarithms of cost over time in
 place, weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What
 they have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other
 work disturbs, whole runs cannot.
@@ -34,6 +35,7 @@ from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
 from blocklayout.commands.output import print_table
+from blocklayout.plan import Pricing
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.tuning import N_IN_TURN
 
@@ -71,15 +73,17 @@ class Agreement:
     """Costs of one kind next to times in place.
 
     Attributes:
-        n_in_turn: Primitives that were timed in turn.
+        source: Where prices come from.
         n_steps: Steps whose cost is known: what other work disturbed has none.
+        factor: Costs over times, the median.
         spread: Of the logarithms of cost over time, weighted by time.
         bias: Costs over times, the weighted geometric mean.
         rank: Correlation of the ranks of costs and times.
     """
 
-    n_in_turn: int
+    source: str
     n_steps: int
+    factor: float
     spread: float
     bias: float
     rank: float
@@ -127,13 +131,15 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         session = bl.load(graph, layout=policy, threads=args.threads, tune="model")
         steps += steps_in_place(policy, session, feeds, args.runs)
     specs = list(dict.fromkeys(step.spec for step in steps))
-    costs = {n: costs_apart(specs, n) for n in args.in_turn}
+    model = Pricing.of(args.threads, "model", 1.0, lambda _: None).recorded()
+    costs = {f"{n} in turn": costs_apart(specs, n) for n in args.in_turn}
+    costs["estimated"] = {spec: model.step_ns(spec) for spec in specs}
     return {
         "model": name,
         "policies": args.policies,
         "n_steps": len(steps),
         "n_specs": len(specs),
-        "agreement": [asdict(agreement(steps, costs[n], n)) for n in args.in_turn],
+        "agreement": [asdict(agreement(steps, prices, source)) for source, prices in costs.items()],
         "steps": [
             {
                 "policy": step.policy,
@@ -141,7 +147,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
                 "kind": step.spec.kind,
                 "impl": step.spec.impl,
                 "ns": step.ns,
-                "cost_ns": [costs[n].get(step.spec) for n in args.in_turn],
+                "cost_ns": [prices.get(step.spec) for prices in costs.values()],
             }
             for step in steps
         ],
@@ -168,29 +174,31 @@ def costs_apart(specs: Sequence[Spec], n_in_turn: int) -> dict[Spec, float]:
     return costs
 
 
-def agreement(steps: Sequence[InPlace], costs: Mapping[Spec, float], n_in_turn: int) -> Agreement:
+def agreement(steps: Sequence[InPlace], costs: Mapping[Spec, float], source: str) -> Agreement:
     """How far costs are from times in place."""
     pairs = [(costs[step.spec], step.ns) for step in steps if step.spec in costs]
     if not pairs:
-        return Agreement(n_in_turn, 0, float("nan"), float("nan"), float("nan"))
+        return Agreement(source, 0, *[float("nan")] * 4)
     cost, time = np.array(pairs).T
     logs = np.log(cost / time)
     mean = np.average(logs, weights=time)
     spread = np.sqrt(np.average((logs - mean) ** 2, weights=time))
     ranks = [np.argsort(np.argsort(values)) for values in (cost, time)]
     rank = np.corrcoef(*ranks)[0, 1] if len(pairs) > 1 else float("nan")
-    return Agreement(n_in_turn, len(pairs), float(spread), float(np.exp(mean)), float(rank))
+    factor = np.median(cost / time)
+    return Agreement(source, len(pairs), float(factor), float(spread), float(np.exp(mean)), float(rank))
 
 
 def show(results: Sequence[dict[str, Any]]) -> None:
     """Print the table."""
-    header = ("model", "in turn", "steps", "of", "spread", "bias", "rank correlation")
+    header = ("model", "prices", "steps", "of", "factor", "spread", "bias", "rank correlation")
     rows = [
         (
             result["model"],
-            str(each["n_in_turn"]),
+            each["source"],
             str(each["n_steps"]),
             str(result["n_steps"]),
+            f"{each['factor']:.3f}",
             f"{each['spread']:.3f}",
             f"{each['bias']:.3f}",
             f"{each['rank']:.3f}",
@@ -208,17 +216,17 @@ def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
         for number, each in enumerate(result["agreement"]):
             known = [(step["cost_ns"][number], step["ns"]) for step in result["steps"]]
             ratios = [cost_ns / ns for cost_ns, ns in known if cost_ns is not None]
-            rows += [Row.of(f"{each['n_in_turn']} in turn", ratios, result["model"])] if ratios else []
+            rows += [Row.of(each["source"], ratios, result["model"])] if ratios else []
     return [Chart("Cost over time in place, each step a value", "", rows, baseline="time in place", better="")]
 
 
 def draw(results: Sequence[dict[str, Any]]) -> Figure:
-    """Costs against times in place, step by step; those with the most in turn."""
+    """Costs against times in place, step by step; those measured with the most in turn."""
     from bench.drawing import names_above, new_figure, scatter
 
     clouds = {}
     for result in results:
-        pairs = [(step["ns"] / 1e3, step["cost_ns"][-1]) for step in result["steps"]]
+        pairs = [(step["ns"] / 1e3, step["cost_ns"][-2]) for step in result["steps"]]
         known = [(us, cost_ns / 1e3) for us, cost_ns in pairs if cost_ns is not None]
         if known:
             clouds[result["model"]] = tuple(zip(*known, strict=True))

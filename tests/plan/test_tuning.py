@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, OutOfMemoryError
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.costs.store import CostStore
-from blocklayout.plan.costs.tuning import Tuned, tune
+from blocklayout.plan.costs.tuning import Tuned, tune, yardstick
 
 
 def spec_number(number: int) -> dnnl.Spec:
@@ -44,9 +44,14 @@ class FakeTimer:
         self.timed: list[int] = []
         self.turns: list[int] = []
         self.errors: dict[int, list[Exception | KeyboardInterrupt]] = {}
+        self.slowness = 1.0
 
     def time_in_turn(self, specs: Sequence[dnnl.Spec], go_on: Callable[[], bool]) -> list[float | Exception]:
-        self.turns.append(len(specs))
+        assert specs[0] == yardstick(specs[0].n_threads)
+        self.turns.append(len(specs) - 1)
+        return [50.0 * self.slowness, *self._times(specs[1:], go_on)]
+
+    def _times(self, specs: Sequence[dnnl.Spec], go_on: Callable[[], bool]) -> list[float | Exception]:
         return [self._time(spec) if go_on() else DisturbedError("no time") for spec in specs]
 
     def _time(self, spec: dnnl.Spec) -> float | Exception:
@@ -56,7 +61,7 @@ class FakeTimer:
         error = self.errors[number].pop() if self.errors.get(number) else None
         if isinstance(error, KeyboardInterrupt):
             raise error
-        return error or float(number)
+        return error or number * self.slowness
 
 
 @pytest.fixture
@@ -80,6 +85,16 @@ def test_what_is_known_is_not_measured_again(store: CostStore, timer: FakeTimer)
     assert timer.timed == [2, 1]
     assert store.times([spec_number(3)]) == {spec_number(3): 77.0}
     assert counts(tune(requests(1, 2, 3), store, math.inf)) == (0, 3, 0, 0)
+
+
+def test_times_of_a_slow_turn_are_kept_as_if_the_machine_were_as_fast_as_at_first(
+    store: CostStore, timer: FakeTimer
+) -> None:
+    tune(requests(1, 2), store, math.inf)
+    timer.slowness = 2.0
+    tune(requests(3, 4), store, math.inf)
+    wanted = [spec_number(number) for number in range(1, 5)]
+    assert [*store.times(wanted).values()] == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_when_the_time_is_up_the_rest_is_left(store: CostStore, timer: FakeTimer) -> None:

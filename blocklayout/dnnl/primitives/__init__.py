@@ -19,6 +19,7 @@ from blocklayout.dnnl.algorithms import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
 from blocklayout.dnnl.primitives._checks import check_attributes, check_choice, invalid
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, peak_share_by_name
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
@@ -71,6 +72,8 @@ class Kind(Struct, frozen=True, kw_only=True):
         post_ops: Types of post-ops that it takes. The library accepts some others and computes something else: a sum
             behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
+        peak_share: Estimates what share of the machine's peak the arithmetic of a resolved Spec reaches.
+        bandwidth_share: Estimates at what share of the machine's bandwidth its bytes are moved.
         has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
         adjusted: A direction as a Spec's flags or algorithm make it: without the arguments and results that they switch
             off, and with the C function that they choose.
@@ -82,6 +85,8 @@ class Kind(Struct, frozen=True, kw_only=True):
     validate: Callable[[Spec], None]
     post_ops: tuple[type[PostOp], ...] = ()
     multiply_adds: Callable[[Spec, Extents], int] | None = None
+    peak_share: Callable[[Spec], float] = peak_share_by_name
+    bandwidth_share: Callable[[Spec], float] = bandwidth_share_by_name
     has_many_sources: bool = False
     adjusted: Callable[[Spec, Direction], Direction] | None = None
     fault: Callable[[Spec], str | None] | None = None

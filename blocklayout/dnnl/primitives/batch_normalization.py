@@ -17,6 +17,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
 )
 from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
 
 _FORWARD_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
@@ -122,6 +123,12 @@ def _validate_backward(spec: Spec) -> None:
     require(is_sound, spec, "prop_kind", "is backward_data; with use_scale or use_shift give backward")
 
 
+def _bandwidth_share(spec: Spec) -> float:
+    dst = spec.memory_desc("dst")
+    is_channels_last = not dst.inner_blks and not dst.is_contiguous()
+    return bandwidth_share_by_name(spec, {"ncsp": 0.08, "nspc": 0.015}, 0.9 if is_channels_last else 1.0)
+
+
 KIND = Kind(
     directions={
         "forward": Direction(
@@ -142,5 +149,6 @@ KIND = Kind(
     },
     validate=_validate,
     post_ops=(Eltwise,),
+    bandwidth_share=_bandwidth_share,
     adjusted=adjusted_by_flags,
 )

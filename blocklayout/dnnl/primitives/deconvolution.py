@@ -8,6 +8,7 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import require
+from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._weighted import (
     WINDOWED,
     channels,
@@ -118,5 +119,6 @@ KIND = Kind(
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
+    peak_share=windowed_peak_share,
     fault=_fault,
 )

@@ -16,8 +16,11 @@ from blocklayout.dnnl.primitives._checks import (
     check_no_attributes,
     check_weights_dtype,
 )
+from blocklayout.dnnl.primitives._speeds import peak_share_by_name
 from blocklayout.dnnl.primitives._weighted import directions, operands, side
 from blocklayout.dnnl.spec import Spec
+
+_PEAK_SHARE = 0.28
 
 
 def inner_product(
@@ -113,9 +116,14 @@ def _multiply_adds(spec: Spec, extents: Extents) -> int:
     return src.dims[0] * prod(extents(weights))
 
 
+def _peak_share(spec: Spec) -> float:
+    return peak_share_by_name(spec) if spec.impl.startswith("ref") else _PEAK_SHARE
+
+
 KIND = Kind(
     directions=directions(),
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
+    peak_share=_peak_share,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
@@ -16,6 +17,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
 )
 from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
@@ -78,6 +80,12 @@ def _validate(spec: Spec) -> None:
     require(set(flags) <= set(_FLAGS), spec, "flags", f"is {flags}; layer_normalization takes {', '.join(_FLAGS)}")
 
 
+def _bandwidth_share(spec: Spec) -> float:
+    """A row is one thread's."""
+    n_rows = prod(spec.memory_desc("dst").dims[:-1])
+    return bandwidth_share_by_name(spec, {"simple": 0.03}, min(n_rows / spec.n_threads, 1.0))
+
+
 KIND = Kind(
     directions={
         "forward": Direction(
@@ -87,5 +95,6 @@ KIND = Kind(
         )
     },
     validate=_validate,
+    bandwidth_share=_bandwidth_share,
     adjusted=adjusted_by_flags,
 )

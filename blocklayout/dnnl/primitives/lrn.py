@@ -12,7 +12,11 @@ from blocklayout.dnnl.primitives._checks import (
     check_integer,
     check_ndims,
 )
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
+
+_BLOCKED_SHARE = 0.11
+"""Of the bandwidth."""
 
 
 def lrn(  # noqa: PLR0913 - the primitive's own parameters
@@ -62,6 +66,10 @@ def _validate(spec: Spec) -> None:
         check_float(spec, name)
 
 
+def _bandwidth_share(spec: Spec) -> float:
+    return bandwidth_share_by_name(spec, others=_BLOCKED_SHARE if spec.memory_desc("dst").inner_blks else 1.0)
+
+
 KIND = Kind(
     directions={
         "forward": Direction(
@@ -71,4 +79,5 @@ KIND = Kind(
         )
     },
     validate=_validate,
+    bandwidth_share=_bandwidth_share,
 )

@@ -16,7 +16,14 @@ from blocklayout.dnnl.primitives._checks import (
     check_weights_dtype,
     require,
 )
+from blocklayout.dnnl.primitives._speeds import is_gemm, peak_share_by_name
 from blocklayout.dnnl.spec import Spec
+
+_GEMM_SHARE = 0.9
+"""Of the peak."""
+
+_BRGEMM_HALF_SPEED_ROWS = 16
+"""Rows of a matrix at which a product by brgemm is half as fast, in a batch: each matrix is a product of its own."""
 
 
 def matmul(
@@ -74,9 +81,19 @@ def _multiply_adds(spec: Spec, extents: Extents) -> int:
     return prod(dst[:-2]) * rows * columns * max(src[-1], weights[-2])
 
 
+def _peak_share(spec: Spec) -> float:
+    if is_gemm(spec):
+        return _GEMM_SHARE
+    share = peak_share_by_name(spec)
+    *batch, rows, _ = spec.memory_desc("dst").dims
+    is_slower = spec.impl.startswith("br") and prod(batch) > 1
+    return share * rows / (rows + _BRGEMM_HALF_SPEED_ROWS) if is_slower else share
+
+
 KIND = Kind(
     directions={"": Direction("engine src weights bias dst attr", ("src", "weights", "bias", "dst"), ("dst",))},
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
+    peak_share=_peak_share,
 )

@@ -13,6 +13,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_no_attributes,
     require,
 )
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.primitives._windows import (
     Ints,
     check_window,
@@ -156,4 +157,5 @@ KIND = Kind(
     },
     validate=_validate,
     post_ops=(Eltwise, Binary),
+    bandwidth_share=lambda spec: bandwidth_share_by_name(spec, {"simple_nhwc": 0.15, "simple": 0.02}),
 )

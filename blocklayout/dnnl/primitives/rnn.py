@@ -21,6 +21,10 @@ from blocklayout.dnnl.primitives._checks import (
 )
 from blocklayout.dnnl.spec import Spec
 
+_PEAK_SHARE = 0.4
+_HALF_SPEED_SEQUENCES = 1.5
+"""Sequences at which it is half as fast as with many: each step multiplies a matrix of so many rows."""
+
 ACTIVATIONS = ("eltwise_tanh", "eltwise_relu", "eltwise_logistic")
 """Of the plain cell."""
 
@@ -213,6 +217,11 @@ def _multiply_adds(spec: Spec, extents: Extents) -> int:
     return steps * batch * sum(prod(extents(spec.desc(name))) for name in ("weights", "weights_iter"))
 
 
+def _peak_share(spec: Spec) -> float:
+    sequences = spec.memory_desc("src").dims[1]
+    return _PEAK_SHARE * sequences / (sequences + _HALF_SPEED_SEQUENCES)
+
+
 KIND = Kind(
     directions={
         "forward": Direction(
@@ -225,5 +234,7 @@ KIND = Kind(
     },
     validate=_validate,
     multiply_adds=_multiply_adds,
+    peak_share=_peak_share,
+    bandwidth_share=lambda _: 1.0,
     adjusted=_of_cell,
 )

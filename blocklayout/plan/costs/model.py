@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
-from math import exp, log, prod
+from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 
 from blocklayout import dnnl
-from blocklayout.dnnl import is_reference, multiply_adds, own
+from blocklayout.dnnl import multiply_adds, own
+from blocklayout.dnnl.primitives import kind_of
 from blocklayout.dtypes import has_reorder
 from blocklayout.ir import HostSpec
 
@@ -25,53 +26,6 @@ if TYPE_CHECKING:
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.plan import PriceSource
 
-_COMPUTE_SHARES = (
-    ("ref", 0.002),
-    ("x64:gemm", 0.45),
-    ("gemm", 0.45),
-    ("jit_dw", 0.32),
-    ("brdgmm_dw", 0.26),
-    ("brgconv_1x1", 0.86),
-    ("brg", 0.94),
-    ("jit_1x1", 0.88),
-    ("jit_deconvolution", 0.20),
-    ("jit", 0.80),
-)
-"""Share of the peak that a class of implementations reaches, by prefix of its name.
-
-Medians over the convolutions of ResNet-50, SqueezeNet, DenseNet, GoogLeNet, Inception, EfficientNet, MobileNet and
-ShuffleNet with cold weights, f32, on an AVX2 machine with 2 threads; layouts make little difference within a class.
-"""
-
-_DIRECT_1X1_SHARE, _DIRECT_1X1_SHARE_512 = 0.38, 0.66
-"""Of an implementation for windows of any size that is given one of a single element, in f32; with AVX-512.
-
-Half and four fifths of what those for single elements reach, on machines of two kinds; in bf16 it is as much.
-"""
-
-_OTHER_COMPUTE_SHARE = 0.4
-_GEMM_MATMUL_SHARE = 0.9
-_INNER_PRODUCT_SHARE = 0.28
-_RECURRENT_SHARE = 0.4
-_RECURRENT_HALF_SPEED_SEQUENCES = 1.5
-"""Sequences at which a recurrent layer is half as fast as with many: each step multiplies a matrix of so many rows."""
-
-_GEMM_HALF_SPEED_CHANNELS = 16
-"""Channels of a group at which a convolution by gemm is half as fast as without groups; its matrices are thin."""
-
-_TRAFFIC_SHARES = (
-    ("", "ref", 0.005),
-    ("layer_normalization", "simple", 0.03),
-    ("pooling", "simple_nhwc", 0.15),
-    ("pooling", "simple", 0.02),
-    ("batch_normalization", "ncsp", 0.08),
-    ("batch_normalization", "nspc", 0.015),
-)
-"""Share of the bandwidth, by kind of primitive and prefix of the implementation; the rest streams."""
-
-_SIMPLE_NARROW_SHARE = 0.4
-"""Of these shares, where each element is widened before it is computed with."""
-
 _HOST_COSTS = {
     "plain": (50_000.0, 0.5),
     "numpy": (5_000.0, 1.0),
@@ -83,12 +37,6 @@ _HOST_COSTS = {
 
 _N_UNTOLD = 2.0
 """How many times a factor between measured and modelled times has to be seen to be believed by half."""
-
-_BLOCKED_LRN_SHARE = 0.11
-_CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
-
-_BRGEMM_HALF_SPEED_ROWS = 16
-"""Rows of a matrix at which a product by brgemm is half as fast, in a batch: each matrix is a product of its own."""
 
 
 class Price(NamedTuple):
@@ -213,60 +161,16 @@ class CostModel(Struct, frozen=True, dict=True):
         flops = 2 * multiply_adds(spec, padded=True)
         if not flops:
             return 0.0
-        dtype = spec.desc("src").dtype
-        return flops / (_compute_share(spec) * self.machine.peak_flops(spec.impl, dtype))
+        peak_flops = self.machine.peak_flops(spec.impl, spec.desc("src").dtype)
+        return flops / (kind_of(spec.kind).peak_share(spec) * peak_flops)
 
     def _traffic_ns(self, spec: Spec) -> float:
-        return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))
-
-
-def _compute_share(spec: Spec) -> float:
-    if spec.kind == "rnn":
-        sequences = spec.memory_desc("src").dims[1]
-        return _RECURRENT_SHARE * sequences / (sequences + _RECURRENT_HALF_SPEED_SEQUENCES)
-    share = next((s for prefix, s in _COMPUTE_SHARES if spec.impl.startswith(prefix)), _OTHER_COMPUTE_SHARE)
-    if spec.impl.startswith("jit:") and _is_pointwise(spec):
-        return _DIRECT_1X1_SHARE_512 if "avx512" in spec.impl else _DIRECT_1X1_SHARE
-    if spec.kind == "inner_product" and not is_reference(spec.impl):
-        return _INNER_PRODUCT_SHARE
-    if spec.kind == "matmul" and spec.impl.startswith("br"):
-        *batch, rows, _ = spec.memory_desc("dst").dims
-        return share * rows / (rows + _BRGEMM_HALF_SPEED_ROWS) if prod(batch) > 1 else share
-    if "gemm" not in spec.impl or spec.impl.startswith("br"):
-        return share
-    if spec.kind == "matmul":
-        return _GEMM_MATMUL_SHARE
-    weights, src = spec.memory_desc("weights").dims, spec.memory_desc("src").dims
-    channels = weights[2] if len(weights) > len(src) else _GEMM_HALF_SPEED_CHANNELS * 100
-    return share * channels / (channels + _GEMM_HALF_SPEED_CHANNELS)
-
-
-def _is_pointwise(spec: Spec) -> bool:
-    if spec.kind != "convolution":
-        return False
-    n_spatial = spec.memory_desc("src").ndims - 2
-    return set(spec.memory_desc("weights").dims[-n_spatial:]) == {1}
+        return spec.nbytes_moved / (self.machine.bandwidth * kind_of(spec.kind).bandwidth_share(spec))
 
 
 def _host_ns(spec: HostSpec) -> float:
     start, bandwidth = _HOST_COSTS[spec.kind]
     return start + spec.nbytes_moved / bandwidth
-
-
-def _traffic_share(spec: Spec) -> float:
-    if spec.kind == "rnn":
-        return 1.0
-    for kind, prefix, share in _TRAFFIC_SHARES:
-        if spec.impl.startswith(prefix) and kind in ("", spec.kind):
-            return share * (_SIMPLE_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)
-    dst = spec.memory_desc("dst")
-    if spec.kind == "layer_normalization":  # a row is one thread's
-        return min(prod(dst.dims[:-1]) / spec.n_threads, 1.0)
-    if spec.kind == "lrn" and dst.inner_blks:
-        return _BLOCKED_LRN_SHARE
-    if spec.kind == "batch_normalization" and not dst.inner_blks and not dst.is_contiguous():
-        return _CHANNELS_LAST_NORMALIZATION_SHARE
-    return 1.0
 
 
 def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from blocklayout.dnnl import Spec
 
-COST_FORMAT = 2
+COST_FORMAT = 3
 """Bump when times are taken in another way, so that old ones are not compared with new ones."""
 
 VARIABLE = "BLOCKLAYOUT_CACHE_DIR"

@@ -1,0 +1,69 @@
+"""Estimates of what share of a machine's peak and of its bandwidth implementations reach, of any kind of primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.spec import Spec
+
+_PEAK_SHARES = (
+    ("ref", 0.002),
+    ("x64:gemm", 0.45),
+    ("gemm", 0.45),
+    ("jit_dw", 0.32),
+    ("brdgmm_dw", 0.26),
+    ("brgconv_1x1", 0.86),
+    ("brg", 0.94),
+    ("jit_1x1", 0.88),
+    ("jit_deconvolution", 0.20),
+    ("jit", 0.80),
+)
+"""By prefix of the implementation's name.
+
+Medians over the convolutions of ResNet-50, SqueezeNet, DenseNet, GoogLeNet, Inception, EfficientNet, MobileNet and
+ShuffleNet with cold weights, f32, on an AVX2 machine with 2 threads; layouts make little difference within a class.
+"""
+
+_OTHER_PEAK_SHARE = 0.4
+_REFERENCE_BANDWIDTH_SHARE = 0.005
+
+_NARROW_SHARE = 0.4
+"""Of the bandwidth that slow implementations reach, where each element is widened before it is computed with."""
+
+_GEMM_HALF_SPEED_CHANNELS = 16
+"""Channels of a group at which a convolution by gemm is half as fast as without groups; its matrices are thin."""
+
+
+def peak_share_by_name(spec: Spec) -> float:
+    """Of arithmetic."""
+    return next((share for prefix, share in _PEAK_SHARES if spec.impl.startswith(prefix)), _OTHER_PEAK_SHARE)
+
+
+def is_gemm(spec: Spec) -> bool:
+    """Whether it multiplies matrices by the library's gemm, and not by small blocks of its own."""
+    return "gemm" in spec.impl and not spec.impl.startswith("br")
+
+
+def windowed_peak_share(spec: Spec) -> float:
+    """Of the arithmetic of a convolution or a deconvolution; thin matrices are slower."""
+    share = peak_share_by_name(spec)
+    weights, src = spec.memory_desc("weights").dims, spec.memory_desc("src").dims
+    if not is_gemm(spec) or len(weights) == len(src):
+        return share
+    return share * weights[2] / (weights[2] + _GEMM_HALF_SPEED_CHANNELS)
+
+
+def bandwidth_share_by_name(spec: Spec, slow: Mapping[str, float] | None = None, others: float = 1.0) -> float:
+    """Of traffic.
+
+    Args:
+        spec: Of what moves bytes.
+        slow: Shares of implementations that do not stream, by prefix of their names; references are among them anyway.
+        others: That of all others.
+    """
+    for prefix, share in {**(slow or {}), "ref": _REFERENCE_BANDWIDTH_SHARE}.items():
+        if spec.impl.startswith(prefix):
+            return share * (_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)
+    return others
