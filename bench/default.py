@@ -9,12 +9,10 @@ the same rounds, the median over them. *Noise* is how far apart two processes of
     python bench/default.py --json out.json --html out.html
     python bench/default.py --models squeezenet1_1,resnet18 --dtypes bf16 --batches 1,16 --tuned
     python bench/default.py --files a.onnx,b.onnx --busy
-    python bench/default.py --cpu-kind none
     python bench/default.py --exporter torch --models shufflenet_v2_x1_0
     python bench/default.py --models squeezenet1_1 --size 64 --dtypes f32 --rounds 1 --loads 1 --processes 1
 
-``--cpu-kind`` has loads take this CPU for one of another kind, such as ``Intel family 6``, or for one that nobody
-recorded. With ``--busy`` another process keeps a CPU busy for the first second of each load. With ``--exporter torch``
+With ``--busy`` another process keeps a CPU busy for the first second of each load. With ``--exporter torch``
 networks of the zoo are written by PyTorch's exporter, whose graphs are others than ours; that takes torch, onnx2torch
 and onnxscript.
 """
@@ -68,7 +66,6 @@ LOST, LOST_FAR = 1.05, 1.10
 NEAR = 1.1
 """Policies within so much of the best tell how far two processes of one policy are apart."""
 
-NOBODY = "Nobody family 0"
 BUSY_S = 1.0
 HEADER = ("model", "dtype", "batch", "best uniform", "ms", "noise", "median", "worst", "tuned", "load s", "taken")
 
@@ -101,7 +98,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tuned", action="store_true", help="a load with tune='measure', too")
     parser.add_argument("--tune-seconds", type=float, default=60.0, help="of that (default: 60)")
     parser.add_argument("--busy", action="store_true", help="another process is busy for the first second of each load")
-    parser.add_argument("--cpu-kind", metavar="KIND|none", help="take this CPU for one of another kind, or of none")
     parser.add_argument("--isa", help="highest instruction set, such as AVX2")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
     add_files(parser)
@@ -159,15 +155,13 @@ def measure(path: Path, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
         processes = {}
         for name, options in starts.items():
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            is_default = not options
             job = {
                 "path": str(path),
                 "feeds": str(feeds),
                 "options": {"dtype": dtype, "threads": args.threads, **options},
             }
-            job |= {"cpu_kind": args.cpu_kind} if is_default and args.cpu_kind else {}
             environ = {"BLOCKLAYOUT_CACHE_DIR": folder} | ({"ONEDNN_MAX_CPU_ISA": args.isa} if args.isa else {})
-            with another_busy() if args.busy and is_default else nullcontext():
+            with another_busy() if args.busy and not options else nullcontext():
                 process = TurnProcess(name, [__file__, "--worker", json.dumps(job)], environ)
                 processes[name] = stack.enter_context(process)
         rounds = [{name: each.turn()["ns"] for name, each in processes.items()} for _ in range(args.rounds)]
@@ -212,10 +206,6 @@ def another_busy() -> Iterator[None]:
 
 def work(job: dict[str, Any]) -> None:
     """Load, say how it went, and take a turn for each line that comes in."""
-    if kind := job.get("cpu_kind"):
-        from blocklayout.dnnl import processor
-
-        setattr(processor, "cpu_kind", lambda: NOBODY if kind == "none" else kind)  # noqa: B010 - it is a function's name
     try:
         run, report = loaded(job)
     except BlockLayoutError as error:

@@ -112,9 +112,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         on_layout_loss: ``warn`` or ``raise`` where an operator drops a run of blocked or channels-last layouts
             to plain; the message names it, and the shapes, strides and types of its inputs.
         tune: Where the costs come from that layouts are chosen by. ``cached``: times that were measured on this
-            machine before, else those that come with the package, recorded on a machine of its kind, else a model.
-            The first load of a model then runs the best uniform policy and the likeliest plans whole, in turn, and
-            takes the fastest, which is remembered.
+            machine before, else a model. The first load of a model then runs the best uniform policy and the likeliest
+            plans whole, in turn, and takes the fastest, which is remembered.
             ``model``: the same without what this machine has measured, and nothing is run.
             ``measure``: what matters is measured now, and kept for later; then the likeliest plans are run for as
             long as it takes.

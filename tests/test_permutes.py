@@ -14,7 +14,6 @@ import blocklayout as bl
 from blocklayout import model, zoo
 from blocklayout.model import BuildValue, Graph
 from blocklayout.plan import POLICIES, Plan, portfolio
-from blocklayout.plan.costs.atlas import Atlas
 from tests import nets
 from tests.wrapping import to_last, wrapped
 
@@ -73,7 +72,6 @@ SPATIAL = {3: (12,), 4: (12, 10), 5: (8, 6, 6)}
 
 @pytest.mark.parametrize("rank", SPATIAL)
 def test_transposes_around_every_operator_move_no_byte(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Atlas, "price_ns", lambda *_: None)  # the model's prices: in all layouts alike, and sure
     monkeypatch.setattr(portfolio, "PROMISE", 0.0)
     held = {3: "nwc", 4: "nhwc", 5: "ndhwc"}[rank]  # as the other one's caller holds it
     plain = bl.load(network(SPATIAL[rank], _as_it_is), io_layout={"x": held}, tune="model").plan

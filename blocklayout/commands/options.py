@@ -75,7 +75,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--tune",
         choices=("cached", "model", "measure"),
         default="cached",
-        help="where costs come from: times measured here, else recorded ones (default); these alone; or measure now",
+        help="where costs come from: times measured here, else a model (default); the model alone; or measure now",
     )
     parser.add_argument(
         "--tune-seconds",

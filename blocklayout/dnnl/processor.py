@@ -11,7 +11,6 @@ from msgspec import Struct
 _CPU_INFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
 class Cache(Struct, frozen=True, order=True):
@@ -31,13 +30,6 @@ def cpu_name() -> str:
     """The CPU's name as the system gives it."""
     # Asked for its processor, the platform module starts another program.
     return _described("model name") or platform.processor() or platform.machine()
-
-
-@cache
-def cpu_kind() -> str:
-    """Maker and family of the CPU: ``AMD family 26``, say; its name where the system tells neither."""
-    vendor, family = _described("vendor_id"), _described("cpu family")
-    return f"{_MAKERS.get(vendor, vendor)} family {family}" if vendor and family else cpu_name()
 
 
 def _described(key: str) -> str:

@@ -482,7 +482,7 @@ class PlanMaker(Struct):
         plan = make_plan(
             program,
             request if self.faster is None else replace(request, policy=self.faster[0]),
-            self.pricing.recorded(request.dtype),
+            self.pricing.modelled(),
             price=self.pricing.priced,
             run_off=partial(self.run_off, program),
             like=like,

@@ -57,8 +57,8 @@ class Buffer(Struct, frozen=True):
     within: int | None = None
 
 
-PriceSource = Literal["measured", "recorded", "modelled"]
-"""Where a price comes from: this machine, alone; an atlas of another one's times; or the model."""
+PriceSource = Literal["measured", "modelled"]
+"""Where a price comes from: this machine, alone; or the model."""
 
 
 class Operand(Struct, frozen=True):
@@ -389,11 +389,10 @@ class Plan(Struct, frozen=True, dict=True):
         return self.formats[value]
 
     def machine(self) -> Machine:
-        """The kind of machine it was made for, with the ceilings that were measured here, if they were."""
-        from blocklayout.plan.costs.ceilings import machine_with_ceilings
-        from blocklayout.plan.costs.store import CostStore
+        """The kind of machine it was made for."""
+        from blocklayout.plan.costs.machine import Machine
 
-        return machine_with_ceilings(self.isa, self.n_threads, CostStore())
+        return Machine(self.isa, self.n_threads)
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl import Spec, processor
+from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
 from blocklayout.ir import Fused
@@ -45,8 +45,8 @@ class Pricing(Struct, frozen=True):
     Attributes:
         isa: Instruction set that implementations are chosen for.
         n_threads: Threads a plan runs on.
-        mode: ``cached``, measured times where the store has them, else recorded ones of a machine of its kind, else
-            the model; ``model``, without measured ones; ``measure``, what matters most is measured first.
+        mode: ``cached``, measured times where the store has them, else the model; ``model``, without measured ones;
+            ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
         store: Keeps measured times.
         tell: Progress callback.
@@ -72,26 +72,12 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
         return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
 
-    def recorded(self, dtype: str = "f32") -> CostModel:
-        """Recorded times and the model, with this machine's ceilings where they are known or may be measured.
-
-        An atlas that has nothing in the data type asked for prices nothing: what follows from times in another type is
-        too dear next to these, by factors.
-
-        Args:
-            dtype: Data type that was asked for.
-        """
-        from blocklayout.plan.costs.atlas import fitting
-        from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
+    def modelled(self) -> CostModel:
+        """The model alone."""
+        from blocklayout.plan.costs.machine import Machine
         from blocklayout.plan.costs.model import CostModel
 
-        if self.mode == "measure" and not self.store.ceilings(self.n_threads):
-            self.tell("measuring what the machine can do")
-            machine = measured_machine(self.isa, self.n_threads, self.store)
-        else:
-            machine = machine_with_ceilings(self.isa, self.n_threads, self.store)
-        atlas = fitting(processor.cpu_kind(), self.isa)
-        return CostModel(machine, atlas=atlas if atlas.has_dtype(dtype) else None)
+        return CostModel(Machine(self.isa, self.n_threads))
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""
@@ -101,7 +87,7 @@ class Pricing(Struct, frozen=True):
         return one_at_a_time(self.store.path, lambda: monotonic() < until)
 
     def priced(self, network: Network) -> Network:
-        """A network that was proposed by recorded times, by those that were measured here where there are any."""
+        """A network that was proposed by the model, at those that were measured here where there are any."""
         if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
             return network
         wanted = measurements(network)

@@ -26,7 +26,7 @@ from blocklayout.loading import options
 from blocklayout.loading.saved_session import is_saved_session
 from blocklayout.model import whole_contents
 from blocklayout.plan.costs.one_at_a_time import is_taken
-from blocklayout.plan.costs.store import CostStore, Measured, cost_store_path
+from blocklayout.plan.costs.store import CostStore, cost_store_path
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -289,10 +289,10 @@ class _SharedCosts:
             yield
             return
         with CostStore() as store:
-            known = self._answer("known", store.environment) or Measured()
+            known = self._answer("known", store.environment) or {}
             store.add(known)
             yield
-            others = store.measured() - known
+            others = {digest: ns for digest, ns in store.measured().items() if digest not in known}
             if others:
                 self._answer("add", store.environment, others)
 
@@ -314,12 +314,12 @@ class _Keeper:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def known(self, environment: str) -> Measured:
+    def known(self, environment: str) -> dict[bytes, float]:
         """All that is known of a kind of node."""
         with CostStore(self._path, environment=environment) as store:
             return store.measured()
 
-    def add(self, environment: str, measured: Measured) -> None:
+    def add(self, environment: str, measured: dict[bytes, float]) -> None:
         """Keep what a node of this kind has measured."""
         with CostStore(self._path, environment=environment) as store:
             store.add(measured)

@@ -545,7 +545,7 @@ class Session:
         Raises:
             InputError: As :meth:`run`.
         """
-        from blocklayout.plan.costs.ceilings import machine_as_it_is
+        from blocklayout.runtime.ceilings import measured_machine
         from blocklayout.runtime.profile import check_n_runs, profile_of
 
         check_n_runs(n_runs)
@@ -553,7 +553,7 @@ class Session:
         if pieces is None:
             try:
                 plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
-                return profile_of(plan, runs, wall, machine_as_it_is(plan.machine(), plan.dtype))
+                return profile_of(plan, runs, wall, measured_machine(plan.isa, plan.n_threads, plan.dtype))
             except CutError as cut:
                 pieces = cut.pieces
         return pieces.profile(feed, n_runs)
@@ -573,7 +573,7 @@ class Session:
             InputError: As :meth:`profile`.
             PlanError: There is no plan yet, or several and no feed to tell which.
         """
-        from blocklayout.plan.costs.ceilings import machine_as_it_is
+        from blocklayout.runtime.ceilings import measured_machine
         from blocklayout.runtime.profile import check_n_runs, profile_of
         from blocklayout.runtime.report import Report
 
@@ -590,7 +590,7 @@ class Session:
             plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         except CutError as cut:
             return cut.pieces.report(feed, n_runs)
-        machine = machine_as_it_is(plan.machine(), plan.dtype)
+        machine = measured_machine(plan.isa, plan.n_threads, plan.dtype)
         return Report.of(plan, machine, profile_of(plan, runs, wall, machine), nodes=self._nodes(plan))
 
     def _nodes(self, plan: Plan) -> Sequence[dict[str, Any]] | None:

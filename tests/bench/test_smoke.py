@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from blocklayout.plan.costs.atlas import Atlas
 from tests.bench.running import run_bench
 from tests.pages.records import record_of
 
@@ -254,25 +253,6 @@ def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["From the import to the first result"] == [*result["seconds"]]
 
 
-def test_atlas(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    environ = tree_environ | {"ONEDNN_MAX_CPU_ISA": "SSE41"}
-    short = ("--models", "digits", "--into", "recorded")
-    for what in (("record", "--seconds", "5"), ("place",)):
-        done = run_bench("atlas.py", *what, *short, environ=environ, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-    packing = ("pack", "recorded", "--about", "a try", "--into", "mine.npz")
-    done = run_bench("atlas.py", *packing, environ=environ, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "a try; sse41; " in Atlas.open(tmp_path / "mine.npz").origin
-
-
-def test_an_atlas_of_nothing_is_refused(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    packing = ("pack", str(tmp_path), "--about", "nothing", "--into", "mine.npz")
-    done = run_bench("atlas.py", *packing, environ=tree_environ, folder=tmp_path)
-    assert done.returncode == 1
-    assert "nothing was recorded" in done.stderr
-
-
 def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
     short = ("--sizes", "8x4", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "upsampling.json"), *PAGE)
     done = run_bench("upsampling.py", *short, environ=tree_environ, folder=tmp_path)
@@ -318,7 +298,7 @@ def test_ray_scaling(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
     small = ("--models", "squeezenet1_1", "--size", "64", "--dtypes", "f32", "--rounds", "1", "--loads", "1", "--busy")
-    others = ("--policies", "nhwc,plain", "--cpu-kind", "none", "--json", "out.json", *PAGE)
+    others = ("--policies", "nhwc,plain", "--json", "out.json", *PAGE)
     done = run_bench("default.py", *small, *others, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from blocklayout.dnnl import processor
-from blocklayout.dnnl.processor import Cache, cpu_kind, cpu_name, data_caches
+from blocklayout.dnnl.processor import Cache, cpu_name, data_caches
 
 
 def describe(folder: Path, **words: str) -> None:
@@ -41,22 +41,3 @@ def test_no_other_program_is_asked_for_a_name_that_the_system_gives(
     monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(platform, "processor", lambda: pytest.fail("it starts uname"))
     assert cpu_name.__wrapped__() == "A CPU of Words"
-
-
-@pytest.mark.parametrize(
-    ("vendor", "kind"),
-    [
-        ("AuthenticAMD", "AMD family 7"),
-        ("GenuineIntel", "Intel family 7"),
-        ("HygonGenuine", "HygonGenuine family 7"),
-        ("", "Virtual CPU"),
-    ],
-)
-def test_the_kind_is_known_whatever_the_cpu_is_called(
-    vendor: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = f"vendor_id\t: {vendor}\ncpu family\t: 7\nmodel name\t: Virtual CPU\n"
-    (tmp_path / "cpuinfo").write_text(told, encoding="ascii")
-    monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(processor, "cpu_name", cpu_name.__wrapped__)
-    assert cpu_kind.__wrapped__() == kind

@@ -50,8 +50,8 @@
       return facts([
         ["Primitive", [name(step.primitive), h("span", { class: "quiet" }, `, step ${number}`)]],
         ["By", [h("code", {}, step.impl), step.impl_words === "" ? null : h("span", { class: "quiet" }, ` ${step.impl_words}`)]],
-        ["Predicted", `${time(step.cost_ns)}, ${percent(step.cost_ns / plan.cost_ns)} of the network`],
-        ["Measured", measured === undefined ? null : `${time(measured.ns)}, ${percent(measured.ns / profile.ns)} of a run`],
+        ["Predicted", `${time(step.cost_ns)} ${step.priced === "measured" ? "as measured alone" : "by the model"}, ${percent(step.cost_ns / plan.cost_ns)} of the network`],
+        ["Measured", measured === undefined ? null : `${time(measured.ns)} in place, ${percent(measured.ns / profile.ns)} of a run`],
         ["Of the ceiling", (measured?.ceiling_share ?? null) === null ? null :
           [percent(measured.ceiling_share, 0), h("span", { class: "quiet" }, " of what the machine can do, by arithmetic or by traffic")]],
         [step.reason.startsWith("asked for") ? "Found when" : "Why so", name(step.reason)],

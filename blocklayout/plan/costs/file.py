@@ -24,26 +24,16 @@ CREATE TABLE IF NOT EXISTS times (
     environment INTEGER NOT NULL, spec BLOB NOT NULL, ns REAL NOT NULL,
     PRIMARY KEY (environment, spec)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ceilings (
-    environment INTEGER NOT NULL, n_threads INTEGER NOT NULL, name TEXT NOT NULL, value REAL NOT NULL,
-    PRIMARY KEY (environment, n_threads, name)
-) WITHOUT ROWID;
 PRAGMA user_version = {SCHEMA_VERSION}
 """
 _VERSION = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
 _ID = "(SELECT id FROM environments WHERE description = ?)"
 _ANY_TIME = f"SELECT 1 FROM times WHERE environment = {_ID} LIMIT 1"  # noqa: S608 - constants, here and below
 _TIMES = f"SELECT spec, ns FROM times WHERE environment = {_ID} AND spec IN (%s)"  # noqa: S608
-_CEILINGS = f"SELECT name, value FROM ceilings WHERE environment = {_ID} AND n_threads = ?"  # noqa: S608
 _ADD_ENVIRONMENT = "INSERT OR IGNORE INTO environments (description) VALUES (?)"
 _ADD_TIME = f"INSERT OR %s INTO times VALUES ({_ID}, ?, ?)"  # noqa: S608
-_ADD_CEILING = f"INSERT OR %s INTO ceilings VALUES ({_ID}, ?, ?, ?)"  # noqa: S608
 _ALL_TIMES = f"SELECT spec, ns FROM times WHERE environment = {_ID}"  # noqa: S608
-_ALL_CEILINGS = f"SELECT n_threads, name, value FROM ceilings WHERE environment = {_ID}"  # noqa: S608
-_SUMS = f"""
-SELECT count(*), total(ns) FROM times WHERE environment = {_ID} UNION ALL
-SELECT count(*), total(value) FROM ceilings WHERE environment = {_ID}
-"""  # noqa: S608
+_SUMS = f"SELECT count(*), total(ns) FROM times WHERE environment = {_ID}"  # noqa: S608
 
 _BATCH = 500  # SQLite takes 999 parameters in a statement at least
 _RETRY_S = 0.01
@@ -90,31 +80,17 @@ class CostFile:
         """Add or replace a time."""
         self._write(environment, _ADD_TIME % "REPLACE", [(environment, digest, ns)])
 
-    def read_ceilings(self, environment: str, n_threads: int) -> dict[str, float]:
-        """Ceilings by name."""
-        return dict(self._read(_CEILINGS, environment, n_threads))
-
-    def write_ceilings(self, environment: str, n_threads: int, ceilings: Mapping[str, float]) -> None:
-        """Add or replace ceilings, all of them or none."""
-        rows = [(environment, n_threads, name, value) for name, value in ceilings.items()]
-        self._write(environment, _ADD_CEILING % "REPLACE", rows)
-
-    def read_all(self, environment: str) -> tuple[dict[bytes, float], dict[tuple[int, str], float]]:
-        """Times by digest, and ceilings by number of threads and name."""
-        ceilings = {(n_threads, name): value for n_threads, name, value in self._read(_ALL_CEILINGS, environment)}
-        return dict(self._read(_ALL_TIMES, environment)), ceilings
+    def read_all(self, environment: str) -> dict[bytes, float]:
+        """Times by digest."""
+        return dict(self._read(_ALL_TIMES, environment))
 
     def state(self, environment: str) -> str:
-        """A text that changes with the times and ceilings of this environment, and with nothing else."""
-        return repr(self._read(_SUMS, environment, environment))
+        """A text that changes with the times of this environment, and with nothing else."""
+        return repr(self._read(_SUMS, environment))
 
-    def write_missing(
-        self, environment: str, times: Mapping[bytes, float], ceilings: Mapping[tuple[int, str], float]
-    ) -> None:
+    def write_missing(self, environment: str, times: Mapping[bytes, float]) -> None:
         """Add what is not there, and replace nothing."""
         self._write(environment, _ADD_TIME % "IGNORE", [(environment, *row) for row in times.items()])
-        rows = [(environment, *key, value) for key, value in ceilings.items()]
-        self._write(environment, _ADD_CEILING % "IGNORE", rows)
 
     def close(self) -> None:
         """Close it; the next use opens it again."""

@@ -1,4 +1,4 @@
-"""Prices: nanoseconds of a primitive that were measured or recorded, or a model's estimate of its work and bytes."""
+"""Prices: nanoseconds of a primitive that were measured, or a model's estimate of its work and bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.ir import RecipeStep
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs.atlas import Atlas
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.plan import PriceSource
 
@@ -47,17 +46,16 @@ class Price(NamedTuple):
 
 
 class CostModel(Struct, frozen=True, dict=True):
-    """Prices on one machine: measured times, else recorded ones, else the model's estimates.
+    """Prices on one machine: measured times, else the model's estimates.
 
-    What is not measured costs what an atlas or the model says, times the median of measured to such prices of its
-    implementation, which is drawn towards that of its kind and data type, and that towards the median of all, the more
-    the fewer there are. Without any factor a candidate would win because nobody has measured it.
+    What is not measured costs what the model says, times the median of measured to such prices of its implementation,
+    which is drawn towards that of its kind and data type, and that towards the median of all, the more the fewer there
+    are. Without any factor a candidate would win because nobody has measured it.
 
     Attributes:
         machine: The machine that prices are for.
         times: Measured nanoseconds: of steps by their resolved Spec, of reorders by the Spec as
             ``dnnl.reorder(src, dst, n_threads=...)`` gives it.
-        atlas: Recorded times of such machines, if there are any.
 
     Example:
         >>> from blocklayout import dnnl
@@ -71,21 +69,17 @@ class CostModel(Struct, frozen=True, dict=True):
 
     machine: Machine
     times: Mapping[Spec, float] = field(default_factory=dict)
-    atlas: Atlas | None = None
     _prices: dict[Spec | HostSpec, Price] = field(default_factory=dict)
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
     def knowing(self, times: Mapping[Spec, float]) -> CostModel:
         """The same with these times as well; newer ones replace others."""
-        return CostModel(self.machine, {**self.times, **times}, self.atlas) if times else self
+        return CostModel(self.machine, {**self.times, **times}) if times else self
 
     @property
     def source(self) -> str:
         """Where prices come from, in words."""
-        measured = [f"{len(self.times)} times measured on this machine"] if self.times else []
-        recorded = [f"times recorded on {self.atlas.cpu}"] if self.atlas is not None else []
-        *others, last = (*measured, *recorded, "the model")
-        return f"{', '.join(others)}, and {last}" if others else last
+        return f"{len(self.times)} times measured on this machine, and the model" if self.times else "the model"
 
     def price(self, spec: Spec | HostSpec) -> Price:
         """Of one execution of a resolved Spec, or of a reorder as its constructor gives it."""
@@ -105,7 +99,7 @@ class CostModel(Struct, frozen=True, dict=True):
         """Of bringing bytes from one layout to another."""
         key = (src, dst)
         if key not in self._reorders:
-            is_modelled = not (self.times or self.atlas) or not has_reorder(src.dtype)
+            is_modelled = not self.times or not has_reorder(src.dtype)
             self._reorders[key] = (
                 Price(self._moving_ns(src.nbytes + dst.nbytes), "modelled")
                 if is_modelled
@@ -118,13 +112,7 @@ class CostModel(Struct, frozen=True, dict=True):
             return Price(_host_ns(spec), "modelled")
         if spec in self.times:
             return Price(self.times[spec], "measured")
-        price = self._estimated(spec)
-        return Price(price.ns * self._factor(_family(spec)), price.source) if self.times else price
-
-    def _estimated(self, spec: Spec) -> Price:
-        """Without what was measured here."""
-        recorded_ns = self.atlas.price_ns(spec, self.machine) if self.atlas is not None else None
-        return Price(self._modelled_ns(spec), "modelled") if recorded_ns is None else Price(recorded_ns, "recorded")
+        return Price(self._modelled_ns(spec) * (self._factor(_family(spec)) if self.times else 1.0), "modelled")
 
     def _factor(self, family: tuple[str, ...]) -> float:
         wider = (family[:n] for n in (3, 2, 0))
@@ -138,7 +126,7 @@ class CostModel(Struct, frozen=True, dict=True):
         logs: dict[tuple[str, ...], list[float]] = defaultdict(list)
         for spec, ns in self.times.items():
             for n in (0, 2, 3):
-                logs[_family(spec)[:n]].append(log(ns / self._estimated(spec).ns))
+                logs[_family(spec)[:n]].append(log(ns / self._modelled_ns(spec)))
         found: dict[tuple[str, ...], float] = {}
         for family, ratios in sorted(logs.items(), key=lambda item: len(item[0])):  # the widest first
             wider = found.get(family[:2], found[()]) if family else 0.0

@@ -9,8 +9,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import Struct, field
-
 from blocklayout import dnnl
 from blocklayout.dnnl import library, processor
 from blocklayout.dnnl.spec_digest import spec_digest
@@ -74,28 +72,8 @@ def cost_environment() -> str:
     return "; ".join(parts)
 
 
-class Measured(Struct, frozen=True):
-    """All that was measured in one environment, as machines of one kind hand it to each other.
-
-    Attributes:
-        times: Nanoseconds, by the digest of a Spec.
-        ceilings: The machine's, by number of threads and name.
-    """
-
-    times: dict[bytes, float] = field(default_factory=dict)
-    ceilings: dict[tuple[int, str], float] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.times or self.ceilings)
-
-    def __sub__(self, known: Measured) -> Measured:
-        """Times and ceilings that ``known`` has no number for; one that differs there is left out."""
-        times = {key: ns for key, ns in self.times.items() if key not in known.times}
-        return Measured(times, {key: value for key, value in self.ceilings.items() if key not in known.ceilings})
-
-
 class CostStore:
-    """Measured nanoseconds by Spec, and the ceilings of this machine, kept from process to process.
+    """Measured nanoseconds by Spec, kept from process to process.
 
     Times hold for an *environment*: one library on one kind of CPU. Those of others stay in the file, unseen.
     Threads and forked processes may share a store, and processes its file. Nothing is read before it is needed, and
@@ -125,7 +103,6 @@ class CostStore:
         self._is_readable = True
         self._is_writable = True
         self._times: dict[Spec, float] = {}  # only what the file has not taken
-        self._ceilings: dict[int, dict[str, float]] = {}
 
     @cached_property
     def environment(self) -> str:
@@ -155,39 +132,19 @@ class CostStore:
         if self._using(lambda: self._write(spec, ns), to_write=True):
             self._times.pop(spec, None)
 
-    def ceilings(self, n_threads: int) -> dict[str, float]:
-        """The machine's ceilings by name, as :meth:`keep_ceilings` was given them; empty if it never was."""
-        kept = self._using(lambda: self._file.read_ceilings(self.environment, n_threads)) or {}
-        return _numbers(kept | self._ceilings.get(n_threads, {}))
+    def measured(self) -> dict[bytes, float]:
+        """All times that the file has of this environment, by the digest of a Spec, for machines of the same kind."""
+        return _times(self._using(lambda: self._file.read_all(self.environment)) or {})
 
-    def keep_ceilings(self, n_threads: int, ceilings: Mapping[str, float]) -> None:
-        """Keep the machine's ceilings for good.
-
-        Args:
-            n_threads: Threads they were measured with.
-            ceilings: Positive numbers, by name.
-        """
-        self._ceilings[n_threads] = dict(ceilings)
-        self._using(lambda: self._file.write_ceilings(self.environment, n_threads, ceilings), to_write=True)
-
-    def measured(self) -> Measured:
-        """All that the file has of this environment."""
-        kept = self._using(lambda: self._file.read_all(self.environment))
-        if kept is None:
-            return Measured()
-        times, ceilings = kept
-        return Measured(_numbers(times), _numbers(ceilings))
-
-    def add(self, others: Measured) -> None:
+    def add(self, others: Mapping[bytes, float]) -> None:
         """Keep what was measured on other machines of this kind, where nothing is known."""
-        missing = others - self.measured()
+        known = self.measured()
+        missing = {digest: ns for digest, ns in others.items() if digest not in known}
         if missing:
-            self._using(
-                lambda: self._file.write_missing(self.environment, missing.times, missing.ceilings), to_write=True
-            )
+            self._using(lambda: self._file.write_missing(self.environment, missing), to_write=True)
 
     def state(self) -> str | None:
-        """A text that changes with the times and ceilings that are kept; ``None`` where the file does not take them."""
+        """A text that changes with the times that are kept; ``None`` where the file does not take them."""
         return self._using(lambda: self._file.state(self.environment)) if self._is_writable else None
 
     def close(self) -> None:
@@ -204,7 +161,7 @@ class CostStore:
         if not self._file.has_times(self.environment):
             return {}  # before any Spec is digested, which takes longer than reading
         digests = {spec: spec_digest(spec) for spec in specs}
-        found = _numbers(self._file.read_times(self.environment, list(digests.values())))
+        found = _times(self._file.read_times(self.environment, list(digests.values())))
         return {spec: found[digest] for spec, digest in digests.items() if digest in found}
 
     def _write(self, spec: Spec, ns: float) -> bool:
@@ -231,8 +188,8 @@ class CostStore:
             return None
 
 
-def _numbers(values: Mapping[Any, Any]) -> dict[Any, float]:
-    """Those that can be times or ceilings; SQLite does not mind what is in a column."""
+def _times(values: Mapping[bytes, Any]) -> dict[bytes, float]:
+    """Those that can be times; SQLite does not mind what is in a column."""
     return {key: float(value) for key, value in values.items() if isinstance(value, int | float) and 0 < value < inf}
 
 

@@ -72,7 +72,7 @@ def summary(plan: Plan) -> list[str]:
 
 
 def _sources(plan: Plan) -> str:
-    """Where estimates come from: ``, by 10 recorded and 3 modelled prices``."""
+    """Where estimates come from: ``, by 10 measured and 3 modelled prices``."""
     counts = Counter(step.priced for step in plan.steps).most_common()
     return f", by {' and '.join(f'{n} {source}' for source, n in counts)} prices" if counts else ""
 

@@ -1,4 +1,4 @@
-"""The ceilings of this machine, measured in less than a second: what the cost model divides by."""
+"""The ceilings of this machine, measured in less than a second: what reports hold steps against."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from blocklayout.dnnl import Spec
     from blocklayout.plan.costs.measuring import SpecTimer
-    from blocklayout.plan.costs.store import CostStore
 
 _CONV_SRC, _CONV_WEIGHTS = (1, 256, 28, 28), (256, 256, 3, 3)
 """A convolution as networks have them, near to the best that the library reaches; some 5 ms on two AVX2 cores."""
@@ -32,46 +31,22 @@ _TINY = (1, 8, 1, 1)
 _FLOPS = "flops_"
 
 
-def machine_with_ceilings(isa: str, n_threads: int, store: CostStore) -> Machine:
-    """The machine with the ceilings that a store keeps; those of its instruction set where it keeps none.
+@cache
+def measured_machine(isa: str, n_threads: int, dtype: str) -> Machine:
+    """This machine with its ceilings measured, once in a process; where other work keeps the CPUs busy, round figures.
 
     Args:
         isa: Name of the instruction set as oneDNN spells it.
-        n_threads: Threads a plan runs on.
-        store: Where they may be kept; nothing is measured.
-    """
-    return _machine(isa, n_threads, store.ceilings(n_threads))
-
-
-def _machine(isa: str, n_threads: int, kept: Mapping[str, float]) -> Machine:
-    flops = {name.removeprefix(_FLOPS): value for name, value in sorted(kept.items()) if name.startswith(_FLOPS)}
-    others = {name: kept[name] for name in ("bandwidth", "reorder_bandwidth", "step_ns") if name in kept}
-    return Machine(isa, n_threads, measured_flops=tuple(flops.items()), **others)
-
-
-def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
-    """The machine with its ceilings measured now, and kept in the store; with the kept ones if it is too busy."""
-    with suppress(DisturbedError):
-        store.keep_ceilings(n_threads, measure_ceilings(n_threads))
-    return machine_with_ceilings(isa, n_threads, store)
-
-
-@cache
-def machine_as_it_is(machine: Machine, dtype: str) -> Machine:
-    """The machine with its ceilings measured now, where they are not known; kept nowhere, so no plan goes by them.
-
-    Once in a process. Where other work keeps the CPUs busy, the machine as it was.
-
-    Args:
-        machine: As far as it is known.
+        n_threads: Threads that compute.
         dtype: Data type that is computed in, beside f32.
     """
-    if machine.measured_flops:
-        return machine
     try:
-        return _machine(machine.isa, machine.n_threads, measure_ceilings(machine.n_threads, {"f32", dtype}))
+        measured = measure_ceilings(n_threads, {"f32", dtype})
     except DisturbedError:
-        return machine
+        return Machine(isa, n_threads)
+    flops = {name.removeprefix(_FLOPS): value for name, value in sorted(measured.items()) if name.startswith(_FLOPS)}
+    others = {name: value for name, value in measured.items() if not name.startswith(_FLOPS)}
+    return Machine(isa, n_threads, measured_flops=tuple(flops.items()), **others)
 
 
 def measure_ceilings(n_threads: int, dtypes: Collection[str] = PRIMITIVE_FLOATS) -> dict[str, float]:
