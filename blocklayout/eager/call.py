@@ -117,20 +117,22 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
             ids.append(each)
     key = (op, attrs, memory_format, *ids)
     found = _calls.get(key)
-    if found is None:
-        # Others than the first of types that it does not know, such as indices, numpy moves within the plan if need be.
-        if any(_is_stuck(each) and (not place or has_reorder(each.desc.dtype)) for place, each in enumerate(operands)):
-            return _through_plain(op, operands, attrs, memory_format)
-        with _lock:
-            found = _calls.get(key) or _made(op, operands, attrs, memory_format)
-            while len(_calls) >= MAX_CALLS:
-                del _calls[next(iter(_calls))]
-            _calls[key] = found
-    if found.run is None:
-        return found.with_fixed(operands, ())
-    reports = found.reports
-    times: list[int] | None = [] if reports and (reports.always_warns or watches_around()) else None
+    # Others than the first of types that it does not know, such as indices, numpy moves within the plan if need be.
+    if found is None and any(
+        _is_stuck(each) and (not place or has_reorder(each.desc.dtype)) for place, each in enumerate(operands)
+    ):
+        return _through_plain(op, operands, attrs, memory_format)
     try:
+        if found is None:
+            with _lock:
+                found = _calls.get(key) or _made(op, operands, attrs, memory_format)
+                while len(_calls) >= MAX_CALLS:
+                    del _calls[next(iter(_calls))]
+                _calls[key] = found
+        if found.run is None:
+            return found.with_fixed(operands, ())
+        reports = found.reports
+        times: list[int] | None = [] if reports and (reports.always_warns or watches_around()) else None
         results = [*found.run(buffers, None, times, check_mode.get()).values()]
     except BlockLayoutError as error:
         if str(error).startswith(f"{op.name}: "):

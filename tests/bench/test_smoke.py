@@ -224,9 +224,9 @@ def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
     done = run_bench("measuring.py", *short, *what, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
-    assert [each["n_in_turn"] for each in result["agreement"]] == [64]
+    assert [each["source"] for each in result["agreement"]] == ["64 in turn", "estimated"]
     assert len(result["steps"]) == result["n_steps"] > 3
-    assert [*charts(tmp_path).values()] == [["64 in turn"]]
+    assert [*charts(tmp_path).values()] == [["64 in turn", "estimated"]]
 
 
 def test_neighbours(tree_environ: dict[str, str], tmp_path: Path) -> None:
