@@ -164,7 +164,10 @@ def measure(path: Path, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
             with another_busy() if args.busy and not options else nullcontext():
                 process = TurnProcess(name, [__file__, "--worker", json.dumps(job)], environ)
                 processes[name] = stack.enter_context(process)
-        rounds = [{name: each.turn()["ns"] for name, each in processes.items()} for _ in range(args.rounds)]
+        rounds = [
+            {name: processes[name].turn()["ns"] for name in rotated([*processes], number / args.rounds)}
+            for number in range(args.rounds)
+        ]
         reports = {name: each.report for name, each in processes.items()}
     times = {name: [each[name] for each in rounds] for name in processes}
     return {"dtype": dtype, "times_ns": times, "reports": reports} | judged(times, reports, args.policies)
@@ -188,6 +191,12 @@ def judged(times: Mapping[str, Sequence[float]], reports: Mapping[str, Any], pol
         "load_s": statistics.mean(reports[name]["load_s"] for name in loads),
         "tuned": ratio(times["tuned"], means[best]) if "tuned" in times else None,
     }
+
+
+def rotated(names: Sequence[str], share: float) -> list[str]:
+    """The same in another order, since a machine that changes its speed does so for several turns in a row."""
+    first = round(share * len(names))
+    return [*names[first:], *names[:first]]
 
 
 def ratio(times: Sequence[float], others: Sequence[float]) -> float:
