@@ -73,10 +73,10 @@ class Spread(Struct, frozen=True, omit_defaults=True):
         """What three quarters of the values do not exceed.
 
         Example:
-            >>> Spread.of([1.0, 2.0, 3.0]).third_quartile
-            2.5
+            >>> Spread.of([1.0, 2.0, 3.0, 9.0]).third_quartile
+            3.0
         """
-        return statistics.quantiles(self.values, n=4, method="inclusive")[2] if len(self.values) > 1 else self.high
+        return sorted(self.values)[math.ceil(0.75 * len(self.values)) - 1]
 
     @property
     def quartiles(self) -> tuple[float, float] | None:

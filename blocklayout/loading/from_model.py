@@ -543,7 +543,7 @@ class PlanMaker(Struct):
             self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}, stand_ins.of(plan)))
             return self.raced[-1]
 
-        seconds = inf if self.pricing.mode == "measure" else min(MAX_SECONDS, loading_s / 2)
+        seconds = inf if self.pricing.mode == "measure" else min(MAX_SECONDS, loading_s)
         alone = self.pricing.alone if seconds == inf else nullcontext
         return RunOff(make_ready, seconds, self.tell, alone)
 

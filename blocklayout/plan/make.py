@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 N_LEAST_RUN = 2
 """How many plans run at least: the best uniform one, and the one that prices choose."""
 
-CLEARLY = 0.99
-"""A plan that takes a larger share of another's time may be faster by chance."""
+CLEARLY, BY_FAR = 0.99, 0.95
+"""Shares of the first plan's time: one that takes less in three of four rounds is faster, or less by far in half."""
 
 
 class RunOff(Protocol):
@@ -140,7 +140,7 @@ def _fastest(
         return contenders[0], finish(contenders[0])
     shares = run_off.shares()
     raced = tuple((contender.name, share.median) for contender, share in zip(contenders, shares, strict=False))
-    faster = [index for index, share in enumerate(shares) if share.third_quartile < CLEARLY]
+    faster = [i for i, share in enumerate(shares) if share.third_quartile < CLEARLY or share.median < BY_FAR]
     taken = min(faster, key=lambda index: shares[index].median, default=0)
     return contenders[taken], replace(plans[taken], raced=raced)
 

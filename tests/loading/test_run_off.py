@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
@@ -19,6 +21,7 @@ from blocklayout.loading import run_off
 from blocklayout.plan import make, portfolio, prepack
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.runtime import Workspace
+from blocklayout.timing import Spread
 from tests import nets
 from tests.refusing import Refusing
 
@@ -36,7 +39,6 @@ class Track:
 
     Attributes:
         run_s: How long a run takes, by the place among those that are made ready; the last for all others.
-        slower: How many times as long one run in so many takes.
         readying_s: How long it takes to make a plan ready.
         now_s: The time.
         names: What chose the plans that were made ready, in order.
@@ -46,7 +48,6 @@ class Track:
     """
 
     run_s: tuple[float, ...] = (0.010, 0.005, 0.020)
-    slower: tuple[float, int] = (1.0, 1)
     readying_s: float = 0.0
     now_s: float = 100.0
     names: list[str] = field(default_factory=list)
@@ -68,9 +69,7 @@ class Track:
 
     def run(self, place: int) -> None:
         self.n_runs[place] += 1
-        times, every = self.slower
-        is_slow = sum(self.n_runs.values()) % every == 0
-        self.now_s += self.run_s[min(place, len(self.run_s) - 1)] * (times if is_slow else 1.0)
+        self.now_s += self.run_s[min(place, len(self.run_s) - 1)]
 
 
 @pytest.fixture
@@ -117,10 +116,45 @@ def test_a_tie_goes_to_the_uniform_policy(track: Track) -> None:
     assert track.load().chosen == track.names[0]
 
 
-def test_a_plan_that_is_faster_in_half_of_the_rounds_only_is_not_taken(track: Track) -> None:
-    """The first of three plans is slow in every other round."""
-    track.run_s, track.slower = (0.010,), (1.5, 6)
-    assert track.load().chosen == track.names[0]
+class Raced(Struct, frozen=True):
+    """In place of a plan."""
+
+    raced: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass
+class Rounds:
+    """Gives the shares of time that two plans took in some rounds."""
+
+    second: tuple[float, ...]
+
+    def enter(self, plan: object) -> None:
+        """Nothing is run."""
+
+    def has_time(self) -> bool:
+        return False
+
+    def shares(self) -> list[Spread]:
+        return [Spread.of([1.0 for _ in self.second]), Spread.of(self.second)]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "is_taken"),
+    [
+        ((0.98, 0.98, 0.98, 1.20), True),
+        ((0.98, 0.98, 1.20, 1.20), False),
+        ((0.80, 0.80, 1.20), True),
+        ((0.995, 0.995, 0.995), False),
+        ((0.80, 1.20, 1.20), False),
+    ],
+)
+def test_a_plan_is_taken_that_is_clearly_faster_in_three_of_four_rounds_or_by_far_in_half(
+    rounds: tuple[float, ...], *, is_taken: bool
+) -> None:
+    contenders: Any = [SimpleNamespace(name="first"), SimpleNamespace(name="second")]
+    taken, plan = make._fastest(contenders, lambda _: Raced(), Rounds(rounds))  # type: ignore[arg-type,return-value]
+    assert taken.name == ("second" if is_taken else "first")
+    assert [name for name, _ in plan.raced] == ["first", "second"]
 
 
 def test_only_auto_runs_plans_and_never_by_the_model(track: Track) -> None:
