@@ -176,10 +176,9 @@ def test_what_was_faster_for_a_model_does_not_hold_for_one_with_other_constants(
     assert load(joining("1")).plan.parts == PARTS  # along channels
     mixing, feed = load(joining("0")), {name: x[: PART[0]] for name, x in FEED.items()}  # along rows
     assert mixing.plan.parts == 1
-    np.testing.assert_array_equal(
-        mixing.run(["first"], FEED)[0][: PART[0]],
-        load(joining("0"), shapes={"x": PART, "z": PART}).run(["first"], feed)[0],
-    )
+    alone = load(joining("0"), shapes={"x": PART, "z": PART}).run(["first"], feed)[0]
+    together = mixing.run(["first"], FEED)[0][: PART[0]]
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5 * alone.max())  # each by a plan of its own
 
 
 def test_borders_at_which_rows_do_not_lie_apart_run_at_once(trial: Trial) -> None:
