@@ -347,7 +347,7 @@ def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive:
 def primitive_of(spec: Spec) -> Primitive:
     """The primitive of a resolved Spec, to run in several threads at once, and not to be destroyed.
 
-    The same as long as anything holds it: plans that race, and streams, share most of theirs. One that leaves code
+    The same as long as anything holds it: plans of a run-off, and streams, share most of theirs. One that leaves code
     behind stays for good: sessions that come and go would leave it each time. It takes its memory for good anyway.
 
     Raises:

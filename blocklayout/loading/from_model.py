@@ -203,7 +203,7 @@ class Loading(Struct, frozen=True):
             asked=maker.request,
             pieces=maker.pieces(None) if is_held else None,
             describe_nodes=maker.describe_nodes,
-            settle=maker.settle,
+            settle=maker.settle if pricing.mode != "model" else None,  # which chooses alike each time
         )
         return session, inputs
 

@@ -829,7 +829,8 @@ class Session:
     def settle(self, feed: Mapping[str, Any], policy: str, share: float) -> None:
         """Have ``auto`` take a policy that was seen to be faster, in this session and in later loads.
 
-        Of a model in pieces, in parts, or without a plan of its own for what is fed nothing changes.
+        Nothing changes for a model in pieces or in parts, without a plan for these extents, with another policy than
+        ``auto``, or with ``tune="model"``.
 
         Args:
             feed: What both were run on.

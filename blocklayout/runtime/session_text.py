@@ -59,4 +59,4 @@ def _choice(plans: Sequence[Plan], asked: Request | None) -> str:
 
 
 def _prices(plan: Plan) -> str:
-    return "a race of whole plans" if plan.raced else plan.priced_by
+    return "a run-off of whole plans" if plan.raced else plan.priced_by

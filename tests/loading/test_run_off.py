@@ -277,7 +277,10 @@ def test_a_policy_that_was_seen_to_be_faster_is_taken_now_and_by_later_loads(tmp
     assert np.allclose(session.run(None, feed)[0], before, atol=1e-4)
 
 
-def test_a_session_of_another_policy_is_not_settled() -> None:
-    session = bl.load(nets.residual(), layout="nhwc")
-    session.settle(nets.feed_of(session), "plain", 0.5)
-    assert session.plan.chosen == "nhwc"
+@pytest.mark.parametrize("options", [{"layout": "nhwc"}, {"tune": "model"}])
+def test_a_session_of_another_policy_or_of_the_model_alone_is_not_settled(options: dict[str, Any]) -> None:
+    session = bl.load(nets.residual(), **options)
+    before = session.plan
+    other = next(name for name in ("plain", "blocked") if name != before.chosen)
+    session.settle(nets.feed_of(session), other, 0.5)
+    assert session.plan == before

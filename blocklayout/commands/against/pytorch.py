@@ -43,19 +43,26 @@ def import_converter(torch: Any) -> None:
 
 def open_eager(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that is run as it is."""
-    module, names = _converted(torch, path, n_threads, dtype)
+    module, names = module_of(torch, path, n_threads, dtype)
     return partial(_run, torch, module, names, dtype)
 
 
 def open_compiled(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that inductor compiles at its first run; its weights are constants then."""
     _module_of("torch._inductor.config").freezing = True
-    module, names = _converted(torch, path, n_threads, dtype)
+    module, names = module_of(torch, path, n_threads, dtype)
     return partial(_run, torch, torch.compile(module), names, dtype)
 
 
-def _converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
-    """The module of an ONNX file, and the names of its inputs in order."""
+def module_of(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
+    """The module of an ONNX file, and the names of its inputs in order.
+
+    Args:
+        torch: PyTorch, with the converter imported.
+        path: The file.
+        n_threads: Threads of PyTorch from now on.
+        dtype: What the module computes in.
+    """
     torch.set_num_threads(n_threads)
     model = _module_of("onnx").load(path)
     constants = {constant.name: constant for constant in model.graph.initializer}
