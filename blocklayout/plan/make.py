@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from blocklayout.timing import Spread
 
 N_LEAST_RUN = 2
-"""How many plans run at least: the best uniform one, and the one that prices choose."""
+"""How many plans run at least: the best uniform one, and the likeliest that takes other steps."""
 
 CLEARLY, BY_FAR = 0.99, 0.95
 """Shares of the first plan's time: one that takes less in three of four rounds is faster, or less by far in half."""
@@ -94,7 +94,7 @@ def make_plan(
     finish = partial(_finish, program, request, portfolio)
     runs = None if wanted or like else run_off()
     if runs is not None:
-        winner, plan = _fastest(portfolio.likeliest, finish, runs)
+        winner, plan = _fastest(portfolio.likeliest, len(portfolio.indispensable), finish, runs)
     else:
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
@@ -121,18 +121,19 @@ def _portfolio(network: Network, wanted: Policy | None, like: Plan | None, *, is
 
 
 def _fastest(
-    contenders: Sequence[Contender], finish: Callable[[Contender], Plan], run_off: RunOff
+    contenders: Sequence[Contender], n_least: int, finish: Callable[[Contender], Plan], run_off: RunOff
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
     Args:
-        contenders: The likeliest first. The first two always run, others while there is time.
+        contenders: The likeliest first.
+        n_least: How many of them always run, but two at least; others do while there is time.
         finish: Makes a contender's plan.
         run_off: Runs plans.
     """
     plans: list[Plan] = []
     for contender in contenders if len(contenders) > 1 else ():
-        if len(plans) >= N_LEAST_RUN and not run_off.has_time():
+        if len(plans) >= max(n_least, N_LEAST_RUN) and not run_off.has_time():
             break
         plans.append(finish(contender))
         run_off.enter(plans[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -24,8 +25,11 @@ UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 PROMISE = 0.2
 """How much cheaper, as a share, each departure of the solve from the best uniform policy has to promise to be."""
 
-NEAR = 1.5
-"""A uniform policy that costs more, next to the cheapest one, is not worth running."""
+NEAR, VERY_NEAR = 1.5, 1.1
+"""A uniform policy that costs more, next to the cheapest one, is not worth running, or only where there is time."""
+
+APART = 0.1
+"""Of the cost of a uniform policy, in steps that the cheapest one lacks: with less it cannot be much faster."""
 
 
 class Contender(Struct, frozen=True):
@@ -64,6 +68,11 @@ class Contender(Struct, frozen=True):
     def cost_ns(self) -> float:
         """Estimated cost of its steps and reorders."""
         return self.assembly.cost_ns
+
+    def own_share(self, other: Contender) -> float:
+        """Share of its cost in steps that another does not have."""
+        own = Counter(self.specs) - Counter(other.specs)
+        return sum(n * self.network.costs.step_ns(spec) for spec, n in own.items()) / self.cost_ns
 
 
 class Portfolio(Struct, frozen=True):
@@ -113,17 +122,36 @@ class Portfolio(Struct, frozen=True):
         return min(self.shown, key=_cost_ns)
 
     @property
+    def indispensable(self) -> Sequence[Contender]:
+        """Those that run however long they take: the cheapest uniform one and the solve's, and uniform ones near by.
+
+        Those are the ones that cost hardly more than the cheapest, and consist of other steps.
+        """
+        first, *others = self._uniform
+        near = [each for each in others if each.cost_ns < VERY_NEAR * first.cost_ns and each.own_share(first) > APART]
+        return _distinct([first, self.solves[0], *near])
+
+    @property
     def likeliest(self) -> Sequence[Contender]:
-        """Those worth running: the best uniform one, the solves', then other uniform ones that cost not much more.
+        """Those worth running: what is indispensable, the bold solve's, then uniform ones that cost not much more.
 
         Of those that imply the same steps there is only one.
         """
-        uniform = sorted((each for each in self.policies if each.name in UNIFORM_POLICIES), key=_cost_ns)
-        found: dict[object, Contender] = {}
-        near = [each for each in uniform[1:] if each.cost_ns < NEAR * uniform[0].cost_ns]
-        for each in (uniform[0], *self.solves, *near):
-            found.setdefault(each.specs, each)
-        return [*found.values()]
+        first, *others = self._uniform
+        near = [each for each in others if each.cost_ns < NEAR * first.cost_ns]
+        return _distinct([*self.indispensable, *self.solves[1:], *near])
+
+    @property
+    def _uniform(self) -> Sequence[Contender]:
+        """The cheaper ones first."""
+        return sorted((each for each in self.policies if each.name in UNIFORM_POLICIES), key=_cost_ns)
+
+
+def _distinct(contenders: Sequence[Contender]) -> Sequence[Contender]:
+    found: dict[object, Contender] = {}
+    for each in contenders:
+        found.setdefault(each.specs, each)
+    return [*found.values()]
 
 
 def contender_like(plan: Plan, solution: Solution) -> Contender:

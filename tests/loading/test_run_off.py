@@ -92,6 +92,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
         return 1e9 * (track.now_s - began_s)
 
     monkeypatch.setattr(portfolio, "NEAR", inf)
+    monkeypatch.setattr(portfolio, "VERY_NEAR", 0.0)
     monkeypatch.setattr(run_off, "workspace_of", Runner)
     monkeypatch.setattr(run_off, "monotonic", lambda: track.now_s)
     monkeypatch.setattr(run_off, "fastest_ns", once)
@@ -152,7 +153,7 @@ def test_a_plan_is_taken_that_is_clearly_faster_in_three_of_four_rounds_or_by_fa
     rounds: tuple[float, ...], *, is_taken: bool
 ) -> None:
     contenders: Any = [SimpleNamespace(name="first"), SimpleNamespace(name="second")]
-    taken, plan = make._fastest(contenders, lambda _: Raced(), Rounds(rounds))  # type: ignore[arg-type,return-value]
+    taken, plan = make._fastest(contenders, 1, lambda _: Raced(), Rounds(rounds))  # type: ignore[arg-type,return-value]
     assert taken.name == ("second" if is_taken else "first")
     assert [name for name, _ in plan.raced] == ["first", "second"]
 
@@ -171,6 +172,16 @@ def test_two_plans_always_run_a_few_times_however_long_they_take(track: Track) -
     assert track.names[0] in UNIFORM_POLICIES
     assert min(track.n_runs.values()) >= run_off.N_LEAST_ROUNDS
     assert any("which takes" in what for what in track.told)
+
+
+def test_uniform_policies_that_prices_hardly_tell_apart_always_run_too(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track.run_s = (60.0,)
+    n_before = len(track.load().raced)
+    monkeypatch.setattr(portfolio, "VERY_NEAR", inf)
+    assert len(track.load(threads=1).raced) > n_before
+    assert {"nhwc", "plain"} <= {*track.names}
 
 
 def test_others_run_while_there_is_time_and_in_every_round(track: Track) -> None:
