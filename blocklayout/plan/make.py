@@ -17,7 +17,7 @@ from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
-from blocklayout.plan.policies import SOLVE, Policy, exceptions_of, with_reasons
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, Portfolio, contender_like
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
@@ -94,7 +94,7 @@ def make_plan(
     finish = partial(_finish, program, request, portfolio)
     runs = None if wanted or like else run_off()
     if runs is not None:
-        winner, plan = _fastest(portfolio.likeliest, len(portfolio.indispensable), finish, runs)
+        winner, plan = _fastest(portfolio.likeliest, finish, runs)
     else:
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
@@ -121,19 +121,18 @@ def _portfolio(network: Network, wanted: Policy | None, like: Plan | None, *, is
 
 
 def _fastest(
-    contenders: Sequence[Contender], n_least: int, finish: Callable[[Contender], Plan], run_off: RunOff
+    contenders: Sequence[Contender], finish: Callable[[Contender], Plan], run_off: RunOff
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
     Args:
-        contenders: The likeliest first.
-        n_least: How many of them always run, but two at least; others do while there is time.
+        contenders: All run, but for a bold solve that is not one of the first two: that does where there is time.
         finish: Makes a contender's plan.
         run_off: Runs plans.
     """
     plans: list[Plan] = []
     for contender in contenders if len(contenders) > 1 else ():
-        if len(plans) >= max(n_least, N_LEAST_RUN) and not run_off.has_time():
+        if contender.name == BOLD_SOLVE and len(plans) >= N_LEAST_RUN and not run_off.has_time():
             break
         plans.append(finish(contender))
         run_off.enter(plans[-1])

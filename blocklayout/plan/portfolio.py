@@ -25,8 +25,8 @@ UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 PROMISE = 0.2
 """How much cheaper, as a share, each departure of the solve from the best uniform policy has to promise to be."""
 
-NEAR, VERY_NEAR = 1.5, 1.1
-"""A uniform policy that costs more, next to the cheapest one, is not worth running, or only where there is time."""
+NEAR = 1.2
+"""A uniform policy that costs more, next to the cheapest one, is not worth running: prices are not that far off."""
 
 APART = 0.1
 """Of the cost of a uniform policy, in steps that the cheapest one lacks: with less it cannot be much faster."""
@@ -122,36 +122,17 @@ class Portfolio(Struct, frozen=True):
         return min(self.shown, key=_cost_ns)
 
     @property
-    def indispensable(self) -> Sequence[Contender]:
-        """Those that run however long they take: the cheapest uniform one and the solve's, and uniform ones near by.
-
-        Those are the ones that cost hardly more than the cheapest, and consist of other steps.
-        """
-        first, *others = self._uniform
-        near = [each for each in others if each.cost_ns < VERY_NEAR * first.cost_ns and each.own_share(first) > APART]
-        return _distinct([first, self.solves[0], *near])
-
-    @property
     def likeliest(self) -> Sequence[Contender]:
-        """Those worth running: what is indispensable, the bold solve's, then uniform ones that cost not much more.
+        """Those worth running: the cheapest uniform one, the solve's, uniform ones near the cheapest, the bold solve's.
 
         Of those that imply the same steps there is only one.
         """
-        first, *others = self._uniform
-        near = [each for each in others if each.cost_ns < NEAR * first.cost_ns]
-        return _distinct([*self.indispensable, *self.solves[1:], *near])
-
-    @property
-    def _uniform(self) -> Sequence[Contender]:
-        """The cheaper ones first."""
-        return sorted((each for each in self.policies if each.name in UNIFORM_POLICIES), key=_cost_ns)
-
-
-def _distinct(contenders: Sequence[Contender]) -> Sequence[Contender]:
-    found: dict[object, Contender] = {}
-    for each in contenders:
-        found.setdefault(each.specs, each)
-    return [*found.values()]
+        first, *others = sorted((each for each in self.policies if each.name in UNIFORM_POLICIES), key=_cost_ns)
+        near = [each for each in others if each.cost_ns < NEAR * first.cost_ns and each.own_share(first) > APART]
+        found: dict[object, Contender] = {}
+        for each in (first, self.solves[0], *near, *self.solves[1:]):
+            found.setdefault(each.specs, each)
+        return [*found.values()]
 
 
 def contender_like(plan: Plan, solution: Solution) -> Contender:
