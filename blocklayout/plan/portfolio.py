@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ NEAR = 1.2
 
 APART = 0.1
 """Of the cost of a uniform policy, in steps that the cheapest one lacks: with less it cannot be much faster."""
+
+_cost_ns = attrgetter("cost_ns")
 
 
 class Contender(Struct, frozen=True):
@@ -141,7 +144,3 @@ def contender_like(plan: Plan, solution: Solution) -> Contender:
     policy = None if plan.chosen in SOLVES else Policy.parse(plan.chosen, network.costs.machine)
     choice = choose_by(policy, network) if policy else solution.choice
     return Contender.of(plan.chosen, policy, choice, network)
-
-
-def _cost_ns(contender: Contender) -> float:
-    return contender.cost_ns

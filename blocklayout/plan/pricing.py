@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _Kept = TypeVar("_Kept", bound=Struct)
 
-
 REORDER_WEIGHT = 0.5
 """Value of a reorder's time, relative to that of a step which takes as long."""
 
