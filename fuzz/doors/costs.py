@@ -19,8 +19,6 @@ NBYTES, SECONDS = 256 << 20, 5.0
 _STATEMENTS = (
     "UPDATE times SET ns = ?",
     "UPDATE times SET spec = ?",
-    "UPDATE ceilings SET value = ?",
-    "UPDATE ceilings SET name = ?",
     "UPDATE environments SET description = ?",
     "INSERT INTO times VALUES (1, ?, 1)",
     "DROP TABLE times",
@@ -40,7 +38,6 @@ def opened(folder: Path) -> Callable[[bytes], None]:
     with CostStore(seed, environment=cost_environment()) as store:
         for spec in specs:
             store.keep(spec, 1500.0)
-        store.keep_ceilings(1, {"read": 1.0, "flops": 2.0})
     content = seed.read_bytes()
     cache = folder / "cache"  # what the parent's BLOCKLAYOUT_CACHE_DIR names
     bl.load(_networks.in_numpy(), threads=1)
@@ -78,9 +75,7 @@ def opened(folder: Path) -> Callable[[bytes], None]:
                 database.commit()
         with CostStore(path, environment=cost_environment()) as store:
             store.times(specs)
-            store.ceilings(1)
             store.has_times()
             store.keep(specs[0], 7.0)
-            store.keep_ceilings(2, {"read": 1.0})
 
     return attempt

@@ -46,15 +46,18 @@ def test_one_input_is_tried_again(tree_environ: dict[str, str], tmp_path: Path) 
     assert run.stdout.startswith(("done, without", "LayoutError: "))
 
 
+@pytest.mark.parametrize("door", doors.names())
+def test_every_door_opens_and_takes_an_input(tree_environ: dict[str, str], tmp_path: Path, door: str) -> None:
+    (tmp_path / "case").write_bytes(b"")
+    run = fuzz(tree_environ, tmp_path, door, "--file", "case")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert doors.module_of(door).SUMMARY
+
+
 def test_a_door_that_there_is_not_is_named(tree_environ: dict[str, str], tmp_path: Path) -> None:
     run = fuzz(tree_environ, tmp_path, "windows")
     assert run.returncode == 1
     assert "no door windows; there are arrays" in run.stderr
-
-
-@pytest.mark.parametrize("door", doors.names())
-def test_every_door_says_what_it_is(door: str) -> None:
-    assert doors.module_of(door).SUMMARY
 
 
 def test_finds_of_one_place_are_one_and_the_shortest_is_kept(tmp_path: Path) -> None:
