@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
-from blocklayout.commands.against.pytorch import import_converter, module_of
+from blocklayout.commands.against.pytorch import converted, import_converter
 from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of
@@ -139,7 +139,7 @@ def written(name: str, batch: int, folder: Path, args: argparse.Namespace) -> Pa
         import torch
 
         import_converter(torch)
-        module, _ = module_of(torch, str(path), args.threads, "f32")
+        module, _ = converted(torch, str(path), args.threads, "f32")
         x = torch.zeros(built.to_graph().shape("x"))
         torch.onnx.export(module, (x,), str(path), dynamo=True, external_data=False, verbose=False)
     return path

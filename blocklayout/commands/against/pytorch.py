@@ -43,18 +43,18 @@ def import_converter(torch: Any) -> None:
 
 def open_eager(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that is run as it is."""
-    module, names = module_of(torch, path, n_threads, dtype)
+    module, names = converted(torch, path, n_threads, dtype)
     return partial(_run, torch, module, names, dtype)
 
 
 def open_compiled(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that inductor compiles at its first run; its weights are constants then."""
     _module_of("torch._inductor.config").freezing = True
-    module, names = module_of(torch, path, n_threads, dtype)
+    module, names = converted(torch, path, n_threads, dtype)
     return partial(_run, torch, torch.compile(module), names, dtype)
 
 
-def module_of(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
+def converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
     """The module of an ONNX file, and the names of its inputs in order.
 
     Args:
