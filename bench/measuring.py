@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from blocklayout.dnnl import Spec
-    from blocklayout.runtime import Session
+    from blocklayout.session import Session
 
 MODELS = ("googlenet", "resnet18", "efficientnet_b0", "squeezenet1_1")
 POLICIES = ("any", "blocked", "nhwc", "plain")

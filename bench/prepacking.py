@@ -38,8 +38,8 @@ from blocklayout.commands.options import networks, positive
 from blocklayout.commands.output import print_table
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
-from blocklayout.loading.saved_session import write_session
-from blocklayout.runtime import ReadyPlan, Session, Signature
+from blocklayout.loading.saved_session import NoMaker
+from blocklayout.runtime import PlanBook, ReadyPlan, Signature
 from blocklayout.runtime.streams import Streams
 from blocklayout.timing import Spread, fastest_ns, time_in_turn
 
@@ -130,7 +130,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     packing = Packing(session.plan, constants_of(program))
     ready = ReadyPlan(session.plan, packing.packed, known_outputs(program))
     signature = Signature(tuple(session.get_inputs()), tuple(session.get_outputs()))
-    unpacked = Session(signature, lambda *_: ready, write_session, streams=Streams(1, args.threads))
+    shapes = tuple((name, feed.shape) for name, feed in feeds.items())
+    unpacked = PlanBook(signature, NoMaker(), plans=[(shapes, ready)], streams=Streams(1, args.threads))
 
     def pack_and_run() -> list[Any]:
         packing.run()

@@ -27,7 +27,7 @@ _NAMES = {
     "model": "Builder",
     "ops.registered": "register_operator",
     "plan": "Plan",
-    "runtime": "Session",
+    "session": "Session",
     "served": "Served",
     "tensor": """
         Tensor as_tensor channels_first channels_last contiguous_format empty empty_like from_array full full_like
@@ -41,7 +41,7 @@ _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name
 _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.runtime", "blocklayout.tensor")
+_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.session", "blocklayout.tensor")
 """Homes of what makes Tensors: their operators are loaded with them."""
 
 

@@ -171,8 +171,8 @@ from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
 from blocklayout.resource_limits import limits as limits
-from blocklayout.runtime import Session as Session
 from blocklayout.served import Served as Served
+from blocklayout.session import Session as Session
 from blocklayout.tensor import Tensor as Tensor
 from blocklayout.tensor import as_tensor as as_tensor
 from blocklayout.tensor import channels_first as channels_first

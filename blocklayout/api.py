@@ -5,23 +5,19 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from blocklayout import dnnl
-from blocklayout.errors import InputError, ModelError, PlanError
+from blocklayout.errors import ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
-from blocklayout.loading import options
-from blocklayout.loading.queue import Queue
-from blocklayout.loading.saved_plan import Terms, warn_of_misfit
+from blocklayout.loading.options import Checks, Choosing, Options, Serving, What, Where, function, silent
+from blocklayout.loading.saved_plan import warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
-from blocklayout.plan.policies import checked_policy
-from blocklayout.plan.report.runs import LOSS_MODES
-from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
-from blocklayout.runtime import MAX_PLANS, Session
+from blocklayout.plan.request import TUNE_SECONDS, TuneMode
+from blocklayout.runtime import MAX_PLANS
+from blocklayout.session import Session
 from blocklayout.tensor import Tensor
-from blocklayout.value_checks import checked_mode
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -163,76 +159,34 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    options.one_of("on_misfit", on_misfit, ("raise", "replan"))
-    options.one_of("denormals", denormals, ("flush", "keep"))
-    options.one_of("tune", tune, TUNE_MODES, PlanError)
-    options.seconds("tune_seconds", tune_seconds)
-    if on_layout_loss is not None:
-        options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
-    options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
-    for name, shape in (shapes or {}).items() if options.has_ranges(shapes or {}) else ():
-        options.ranges_of(name, shape)
-    options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
-    for name, flag in (("winograd", winograd), ("verify", verify), ("mapped", mapped)):
-        options.flag(name, flag)
-    options.function("progress", progress)
-    asked = Terms(
-        dtype=None if dtype is None else computed_dtype(dtype),
-        layout=None if layout is None else checked_policy(layout),
-        threads=_threads_of_a_run(threads, streams),
-        io_layout=io_layout,
-        streams=streams,
+    function("progress", progress)
+    options = Options(
+        what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, winograd),
+        where=Where.of(threads, streams, mapped),
+        choosing=Choosing.of(tune, tune_seconds, max_plans, plan, on_misfit),
+        checks=Checks.of(check, verify, denormals),
+        serving=Serving.of(max_waiting, batching),
+        tell=silent if progress is None else progress,
     )
-    checked = None if check is None else checked_mode(check)
-    tell = progress if progress is not None else _silent
-    max_plans = options.positive("max_plans", max_plans)
-    queue = Queue.of(max_waiting, batching)
-    max_plans = max(max_plans, queue.n_sizes)
-    wishes = Request(on_layout_loss=on_layout_loss, winograd=winograd)
-    demands = Demands.of(pin, expect, precision)
-    for key, wanted in () if callable(precision) else (precision or {}).items():
-        if wanted is not None:
-            computed_dtype(wanted, f"precision {key}={wanted}")
     if is_saved_session(source):
-        tell("reading the session")
-        keeps = denormals == "keep"
+        options.tell("reading the session")
         try:
-            session = load_session(
-                source,
-                asked,
-                wishes,
-                demands,
-                max_plans=max_plans,
-                keeps_denormals=keeps,
-                verify=verify,
-                mapped=mapped,
-                check=checked,
-            )
-            return queue.given_to(session, None, shapes)
+            return load_session(source, options)
         except (ModelError, PlanError) as error:
             if on_misfit == "raise" or original is None:
                 raise
-            warn_of_misfit(error, stacklevel=2)
+            warn_of_misfit(error)
             source = original
     with nothing_collected():
-        # Imported here: loading a saved session needs none of it.
-        from blocklayout import model
-        from blocklayout.loading.from_model import Loading
-        from blocklayout.plan import Pricing
+        from blocklayout.loading.from_model import load_model  # loading a saved session needs none of it
 
-        tell("reading the model")
-        pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
-        opened = model.keep_model(source)
-        loading = Loading(
-            opened, asked, wishes, demands, pricing, shapes, max_plans, tell, denormals == "keep", checked
-        )
-        session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
+        session = load_model(source, options)
     is_half = any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs()))
     if dtype is None and is_half:
         possible = dnnl.missing_isa("f16") or "computes in it"
         message = f"the model is declared in f16 and computed in f32, to which all is converted; dtype='f16' {possible}"
         warnings.warn(message, stacklevel=2)
-    return queue.given_to(session, opened, shapes)
+    return session
 
 
 def save(
@@ -303,18 +257,3 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     from blocklayout import model
 
     return model.tensors_of(path)
-
-
-def _threads_of_a_run(threads: int | None, streams: int) -> int | None:
-    """Threads of each stream; ``None`` if ``threads`` is not given."""
-    total = dnnl.default_threads() if threads is None else options.positive("threads", threads)
-    if options.positive("streams", streams) > total:
-        available = "this process may use" if threads is None else "threads gives them"
-        raise InputError(
-            f"streams={streams}: each has a thread at least, and {available} {total}; give more, or fewer streams"
-        )
-    return None if threads is None else total // streams
-
-
-def _silent(_: str) -> None:
-    """Progress callback that does nothing."""

@@ -26,7 +26,7 @@ from blocklayout.model.types import from_numpy, type_proto
 if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto
 
-    from blocklayout.runtime import Session
+    from blocklayout.session import Session
 
 
 class NotRunnableError(UnsupportedError, unittest.SkipTest):

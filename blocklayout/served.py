@@ -12,9 +12,9 @@ from blocklayout.errors import ClosedError, ModelError
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.runtime import Session
-    from blocklayout.runtime.stats import Stats
-    from blocklayout.runtime.submissions import Submission
+    from blocklayout.serve.stats import Stats
+    from blocklayout.serve.submissions import Submission
+    from blocklayout.session import Session
 
 _Result = TypeVar("_Result")
 
@@ -85,7 +85,9 @@ class Served:
             except ModelError:
                 session.close()
                 raise
-            before, self._session = self._session, session.counting_on(self._session)
+            before = self._session
+            session.submissions.tally = before.submissions.tally
+            self._session = session
         before.close()
 
     def run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any], **options: Any) -> list[Any]:

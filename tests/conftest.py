@@ -69,11 +69,11 @@ def plans_follow_from_prices(request: pytest.FixtureRequest, monkeypatch: pytest
     """Run no plan to see how fast it is, where nobody asked for it: tests need the same plan each time."""
     if request.node.get_closest_marker("runs_plans"):
         return
-    from blocklayout.loading.from_model import PlanMaker
+    from blocklayout.loading.from_model import Making
 
-    run_off = PlanMaker.run_off
+    run_off = Making.run_off
     monkeypatch.setattr(
-        PlanMaker, "run_off", lambda self, *_: run_off(self, *_) if self.pricing.mode == "measure" else None
+        Making, "run_off", lambda self, *_: run_off(self, *_) if self.maker.pricing.mode == "measure" else None
     )
 
 

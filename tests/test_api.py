@@ -120,7 +120,7 @@ def test_a_plan_is_made_for_each_set_of_shapes(dynamic: bl.Session) -> None:
 def test_old_plans_make_room(dynamic: bl.Session) -> None:
     for size in range(3, 20):
         dynamic.run(None, {"x": np.ones((1, 3, size, size), np.float32)})
-    assert len(dynamic._plans) == 8
+    assert len(dynamic._book._plans) == 8
 
 
 def test_extents_that_differ_are_refused_by_name(dynamic: bl.Session) -> None:

@@ -160,14 +160,14 @@ def test_one_warning_names_the_operators_and_what_they_cost() -> None:
 
 def test_a_plan_with_a_plain_step_read_from_json_runs() -> None:
     session = bl.load(_between_convolutions())
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     ready = kept.ready
     again = Plan.from_json(ready.plan.to_json())
     assert again == ready.plan
     feed = nets.feed_of(session)
     before = session.run(None, feed)[0]
     kept.workspaces[0] = Workspace(replace(ready, plan=again))
-    session._bound.clear()
+    session._book._bound.clear()
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
 
 

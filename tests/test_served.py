@@ -28,7 +28,7 @@ def test_new_requests_go_to_the_new_model() -> None:
         assert first.result()[0][0, 0] == 2
         assert served.submit(FEED).result()[0][0, 0] == 3
         assert served.run(None, FEED)[0][0, 0] == 3
-        assert before._streams.is_closed
+        assert before._book.streams.is_closed
         assert served.session is not before
         assert served.stats().finished == 2
 
@@ -95,4 +95,4 @@ def test_closed_it_refuses() -> None:
 def test_it_loads_as_it_was_asked_to() -> None:
     with bl.Served(scaling(2), warm=None, threads=1, max_waiting=1) as served:
         served.replace(scaling(3))
-        assert served.session._max_waiting == 1
+        assert served.session.submissions._max_waiting == 1

@@ -41,7 +41,7 @@ def test_plans_share_packed_weights(policy: str) -> None:
     for size in (17, 18, 20):
         _run(session, size)
     assert session.memory().n_plans == 4
-    readies = [kept.ready for kept in session._plans.values()]
+    readies = [kept.ready for kept in session._book._plans.values()]
     packs = {tuple((item.constant, item.desc) for item in ready.plan.constants) for ready in readies}
     kinds = {pack for each in packs for pack in each}
     assert session.memory().packed_nbytes == sum(desc.nbytes for _, desc in kinds)
@@ -51,13 +51,13 @@ def test_plans_share_packed_weights(policy: str) -> None:
 
 def test_packs_go_with_the_last_plan_that_has_them() -> None:
     session = bl.load(nets.free_model(), max_plans=1)
-    weights = session._make_plan.weights  # type: ignore[attr-defined]
+    weights = session._book.maker.weights  # type: ignore[attr-defined]
     for size in (8, 40, 9, 41):
         _run(session, size)
         gc.collect()
         assert weights.nbytes == session.memory().packed_nbytes > 0
-    session._plans.clear()
-    session._bound.clear()
+    session._book._plans.clear()
+    session._book._bound.clear()
     gc.collect()
     assert weights.nbytes == 0
 
@@ -87,7 +87,7 @@ def test_one_plan_of_many_leaves_no_code_behind() -> None:
     session = bl.load(nets.free_model(), max_plans=2)
     for size in range(8, 14):
         _run(session, size)
-    specs = [step.spec for kept in session._plans.values() for step in kept.ready.plan.steps]
+    specs = [step.spec for kept in session._book._plans.values() for step in kept.ready.plan.steps]
     assert not any(dnnl.leaves_code_behind(spec) for spec in specs if isinstance(spec, dnnl.Spec))
 
 
@@ -131,7 +131,7 @@ def test_further_extents_neither_read_the_network_nor_pack_weights_again(
     for size, y in zip((17, 30), expected, strict=True):
         np.testing.assert_allclose(_run(session, size), y, rtol=1e-4, atol=1e-4)
     first, *others = (
-        {(item.constant, item.desc) for item in kept.ready.plan.constants} for kept in session._plans.values()
+        {(item.constant, item.desc) for item in kept.ready.plan.constants} for kept in session._book._plans.values()
     )
     assert sum(nbytes >= raw_data.MIN_NBYTES for nbytes in taken) == sum(
         desc.nbytes >= raw_data.MIN_NBYTES for _, desc in set().union(*others) - first

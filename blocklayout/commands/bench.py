@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.commands.comparing import Measurement
-    from blocklayout.runtime import Session
+    from blocklayout.session import Session
 
     Feeds = Mapping[str, np.ndarray]
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from blocklayout.commands.output import Tell
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
-    from blocklayout.runtime import Session
     from blocklayout.runtime.report import Report
+    from blocklayout.session import Session
 
     Feeds = Mapping[str, np.ndarray]
 

@@ -14,7 +14,7 @@ from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from blocklayout.commands.comparing import Contender, Race
-    from blocklayout.runtime import Session
+    from blocklayout.session import Session
 
 
 class WhatIf(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""From a model that no single plan can compute to its pieces: sessions, and calls of the nodes between them."""
+"""From a model that no single plan can compute to its pieces: plan books, and calls of the nodes between them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from blocklayout.model import Node, OnnxModel
     from blocklayout.model.branches import Branch
     from blocklayout.model.cutting import Cut
-    from blocklayout.runtime import InputInfo, OutputInfo, Session
+    from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
     from blocklayout.runtime.pieces import Values
 
     class Open(Protocol):
-        """Makes a session of a piece or subgraph, with formats at the caller's border, and within.
+        """Makes the plan book of a piece or subgraph, with formats at the caller's border, and within.
 
         The first piece reads nothing but what the caller feeds.
         """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
             io_layout: Mapping[str, str] = ...,
             *,
             is_first: bool = ...,
-        ) -> Session: ...
+        ) -> PlanBook: ...
 
 
 class Inner(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Cutter(Struct, frozen=True, eq=False):
 
     Attributes:
         opened: The model.
-        open: Makes a session of a piece.
+        open: Makes the plan book of a piece.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
         inner: Formats that were meant for the model as a whole.
@@ -175,7 +175,7 @@ class Cutter(Struct, frozen=True, eq=False):
             reason=cut.reason,
             by=by,
             function=compute,
-            running=compute.sessions,
+            running=compute.books,
             keeping=compute.notes,
         )
 
@@ -225,7 +225,7 @@ class Cutter(Struct, frozen=True, eq=False):
         crossing = {name: borders.get(name) for name in (*cut.inputs, *cut.outputs)}
         formats = {name: border for name, border in crossing.items() if border is not None}
 
-        def start(values: Values) -> Session:
+        def start(values: Values) -> PlanBook:
             inputs = [model.info_of(each, values.get(each), declared.get(each)) for each in cut.inputs]
             opened = model.straight_model(whole, cut, inputs, name)
             return self.open(opened, inner.fed(values), formats, is_first=self._is_first(cut))
@@ -286,9 +286,9 @@ class NodeCall(Struct, frozen=True, eq=False, dict=True):
         bound = {key: _Bound(subgraph, captured) for key, subgraph in self.subgraphs.items()}
         return model.function_of(self.node, self.opset, bound) or model.by_reference(self.node, self.opset)
 
-    def sessions(self) -> list[Session]:
+    def books(self) -> list[PlanBook]:
         """Those of its subgraphs that there are by now."""
-        return [session for subgraph in self.subgraphs.values() for session in subgraph.sessions]
+        return [book for subgraph in self.subgraphs.values() for book in subgraph.books]
 
     def notes(self) -> list[str]:
         """Lines about the layouts of what subgraphs keep from one run to the next."""
@@ -326,7 +326,7 @@ class SubgraphInfo(Struct, frozen=True, eq=False):
 
 
 class Subgraph:
-    """A subgraph as a function: a session for each kind of what it is given.
+    """A subgraph as a function: a plan book for each kind of what it is given.
 
     Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
     it reads of the graph around it.
@@ -338,31 +338,31 @@ class Subgraph:
     def __init__(
         self,
         info: SubgraphInfo,
-        open_: Callable[[Sequence[model.InputInfo]], Session],
-        sessions: Sequence[Session] = (),
+        open_: Callable[[Sequence[model.InputInfo]], PlanBook],
+        books: Sequence[PlanBook] = (),
     ) -> None:
-        """Open no session yet.
+        """Open no plan book yet.
 
         Args:
             info: What it looks like from without.
-            open_: Makes a session for inputs of certain types.
-            sessions: Those that there are already.
+            open_: Makes a plan book for inputs of certain types.
+            books: Those that there are already.
         """
         self.info = info
         self._open = open_
-        self._known = [(_kinds(session.get_inputs()), session) for session in sessions]
-        self._by_kind: dict[tuple[Any, ...], Session] = {}
+        self._known = [(_kinds(book.signature.inputs), book) for book in books]
+        self._by_kind: dict[tuple[Any, ...], PlanBook] = {}
         self._lock = Lock()
 
     @property
-    def sessions(self) -> list[Session]:
+    def books(self) -> list[PlanBook]:
         """Those that there are by now."""
-        return [session for _, session in self._known]
+        return [book for _, book in self._known]
 
     def notes(self) -> Iterator[str]:
         """The layouts that values keep from one run to the next, by the plan that ran last."""
         carried = self.info.carried
-        for plan in (plan for session in self.sessions if session.pieces is None for plan in session.plans[-1:]):
+        for plan in (plan for book in self.books if book.pieces is None for plan in book.plans[-1:]):
             free = {name for name, layout in plan.io_layout if layout == FREE}
             for name, desc in plan.inputs:
                 layout = desc.named("src")
@@ -377,38 +377,37 @@ class Subgraph:
         values = {**self.info.constants, **given}
         if self.info.computed:
             fed = {name: values[name] for name in self.info.read}
-            values.update(zip(self.info.computed, self._session(fed).run(None, fed), strict=True))
+            values.update(zip(self.info.computed, self._book(fed).run(None, fed), strict=True))
         return [values[name] for name in self.info.outputs]
 
     def as_planned(self, given: Values) -> dict[str, Tensor]:
         """The values that last, in the layouts that a plan for these values wants, as far as that chooses them."""
         fed = {name: given[name] for name in self.info.read if name in given}
-        session = self._session(fed)
-        if session.pieces is None:
-            plan = session.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
-        if session.pieces is not None:
+        book = self._book(fed)
+        if book.pieces is None:
+            plan = book.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
+        if book.pieces is not None:
             return {}
         free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.info.lasting)
         wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
         return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
 
-    def _session(self, fed: Values) -> Session:
+    def _book(self, fed: Values) -> PlanBook:
         kind = tuple([type(each) if each is None or type(each) is list else each.dtype for each in fed.values()])
         with self._lock:
             if kind not in self._by_kind:
                 inputs = [model.info_of(name, value) for name, value in fed.items()]
                 kinds = _kinds(inputs)
-                known = (session for each, session in self._known if each == kinds)  # a Tensor's is an array's
-                session = next(known, None)
-                if session is None:
-                    session = self._open(inputs)
-                    self._known.append((kinds, session))
-                self._by_kind[kind] = session
+                book = next((book for each, book in self._known if each == kinds), None)  # a Tensor's is an array's
+                if book is None:
+                    book = self._open(inputs)
+                    self._known.append((kinds, book))
+                self._by_kind[kind] = book
             return self._by_kind[kind]
 
 
 def _kinds(inputs: Sequence[model.InputInfo | InputInfo]) -> list[tuple[str, str, str]]:
-    """Equal where one session takes both."""
+    """Equal where one plan book takes both."""
     return [(info.name, info.dtype, info.container) for info in inputs]
 
 

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from blocklayout.dnnl import processor
 from blocklayout.errors import InputError, ModelError, PlanError, UnsupportedError
-from blocklayout.loading.queue import check_border, prove_rows
+from blocklayout.serve.queue import check_border, prove_rows
 
 if TYPE_CHECKING:
     from blocklayout.loading.signature import Opened
     from blocklayout.plan import Plan
     from blocklayout.runtime import InputInfo, ReadyPlan
-    from blocklayout.runtime.session import Shapes
+    from blocklayout.runtime.plan_book import Shapes
 
 ROWS_SHARE, PART_SHARE = 0.5, 0.25
 """Of the last cache: for the buffers of all rows, beyond which parts are tried, and for those of a part.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan import Plan, Pricing, Request
-    from blocklayout.runtime.session import Shapes
+    from blocklayout.runtime.plan_book import Shapes
 
 
 def made_of(model_name: str, program: str) -> str:

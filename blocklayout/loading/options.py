@@ -1,13 +1,239 @@
-"""Rules of options, which are refused where they are given, also where plans are made later."""
+"""Options of ``load``, checked where they are given, also where plans are made later."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_mean
+from blocklayout.ir import Demands
+from blocklayout.loading.saved_plan import Terms
+from blocklayout.plan.policies import checked_policy
+from blocklayout.plan.report.runs import LOSS_MODES
+from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
+from blocklayout.value_checks import checked_mode
+
+if TYPE_CHECKING:
+    import os
+
+    from blocklayout.plan import Plan
+    from blocklayout.value_checks import CheckMode
+
+
+class What(Struct, frozen=True, kw_only=True):
+    """What is computed, and in which formats.
+
+    Attributes:
+        dtype: Data type of activations inside; ``f32``, or that of a given plan, if ``None``.
+        layout: The policy; ``auto``, or that of a given plan, if ``None``.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        shapes: Extents of inputs, or ranges of them, by name.
+        demands: Pins, expectations and precision of kernels.
+        wishes: The rest of a request for a plan.
+    """
+
+    dtype: str | None = None
+    layout: str | None = None
+    io_layout: Mapping[str, str] | None = None
+    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None = None
+    demands: Demands = Demands()
+    wishes: Request = Request()
+
+    @classmethod
+    def of(
+        cls,
+        dtype: Any,
+        layout: Any,
+        io_layout: Any,
+        shapes: Any,
+        demanded: tuple[Any, Any, Any],
+        on_layout_loss: Any,
+        winograd: Any,
+    ) -> What:
+        """Checked; ``demanded`` are ``pin``, ``expect`` and ``precision``.
+
+        Raises:
+            BlockLayoutError: The message names the option.
+        """
+        if on_layout_loss is not None:
+            one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
+        by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
+        for name, shape in (shapes or {}).items() if has_ranges(shapes or {}) else ():
+            ranges_of(name, shape)
+        by_name("io_layout", io_layout, "{'x': 'nhwc'}")
+        flag("winograd", winograd)
+        *_, precision = demanded
+        for key, wanted in () if callable(precision) else (precision or {}).items():
+            if wanted is not None:
+                computed_dtype(wanted, f"precision {key}={wanted}")
+        return cls(
+            dtype=None if dtype is None else computed_dtype(dtype),
+            layout=None if layout is None else checked_policy(layout),
+            io_layout=io_layout,
+            shapes=shapes,
+            demands=Demands.of(*demanded),
+            wishes=Request(on_layout_loss=on_layout_loss, winograd=winograd),
+        )
+
+
+class Where(Struct, frozen=True, kw_only=True):
+    """Where it runs.
+
+    Attributes:
+        threads: Threads of each stream; by what this process may use if ``None``.
+        streams: Runs at a time.
+        mapped: Whether the weights of a saved session are mapped, not read.
+    """
+
+    threads: int | None = None
+    streams: int = 1
+    mapped: bool = True
+
+    @classmethod
+    def of(cls, threads: Any, streams: Any, mapped: Any) -> Where:
+        """Checked; ``threads`` are those of all streams.
+
+        Raises:
+            InputError: The message names the option.
+        """
+        flag("mapped", mapped)
+        total = dnnl.default_threads() if threads is None else positive("threads", threads)
+        if positive("streams", streams) > total:
+            available = "this process may use" if threads is None else "threads gives them"
+            raise InputError(
+                f"streams={streams}: each has a thread at least, and {available} {total}; give more, or fewer streams"
+            )
+        return cls(threads=None if threads is None else total // streams, streams=streams, mapped=mapped)
+
+
+class Choosing(Struct, frozen=True, kw_only=True):
+    """How plans are chosen.
+
+    Attributes:
+        tune: Where costs come from.
+        tune_seconds: How long to measure at most.
+        max_plans: Plans that are kept.
+        plan: A plan that is given, or the path of its file.
+        replans: Whether to warn and plan anew where what was saved does not fit.
+    """
+
+    tune: TuneMode = "cached"
+    tune_seconds: float = TUNE_SECONDS
+    max_plans: int = 8
+    plan: Plan | str | os.PathLike[str] | None = None
+    replans: bool = False
+
+    @classmethod
+    def of(cls, tune: Any, tune_seconds: Any, max_plans: Any, plan: Any, on_misfit: Any) -> Choosing:
+        """Checked.
+
+        Raises:
+            BlockLayoutError: The message names the option.
+        """
+        one_of("on_misfit", on_misfit, ("raise", "replan"))
+        one_of("tune", tune, TUNE_MODES, PlanError)
+        seconds("tune_seconds", tune_seconds)
+        return cls(
+            tune=tune,
+            tune_seconds=tune_seconds,
+            max_plans=positive("max_plans", max_plans),
+            plan=plan,
+            replans=on_misfit == "replan",
+        )
+
+
+class Checks(Struct, frozen=True, kw_only=True):
+    """What is checked, and how exactly is computed.
+
+    Attributes:
+        check: What is proven in each run.
+        verify: Whether the weights of a saved session are compared with their checksums.
+        keeps_denormals: Whether they are computed with as they are, however long that takes.
+    """
+
+    check: CheckMode | None = None
+    verify: bool = True
+    keeps_denormals: bool = False
+
+    @classmethod
+    def of(cls, check: Any, verify: Any, denormals: Any) -> Checks:
+        """Checked.
+
+        Raises:
+            InputError: The message names the option.
+        """
+        one_of("denormals", denormals, ("flush", "keep"))
+        flag("verify", verify)
+        mode = None if check is None else checked_mode(check)
+        return cls(check=mode, verify=verify, keeps_denormals=denormals == "keep")
+
+
+class Serving(Struct, frozen=True, kw_only=True):
+    """How submitted requests are served.
+
+    Attributes:
+        max_waiting: How many may wait; any number if ``None``.
+        batching: The largest batch, and milliseconds that its first row waits; rows are not joined if ``None``.
+    """
+
+    max_waiting: int | None = None
+    batching: tuple[int, float] | None = None
+
+    @classmethod
+    def of(cls, max_waiting: Any, given: Any) -> Serving:
+        """Checked; ``given`` is ``batching``.
+
+        Raises:
+            InputError: The message names the option.
+        """
+        if max_waiting is not None:
+            positive("max_waiting", max_waiting)
+        return cls(max_waiting=max_waiting, batching=None if given is None else batching(given))
+
+    @property
+    def n_sizes(self) -> int:
+        """For how many sizes of batches there will be plans."""
+        return 0 if self.batching is None else 1 + self.batching[0].bit_length()
+
+
+def silent(_: str) -> None:
+    """Progress callback that does nothing."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of ``load``.
+
+    Attributes:
+        what: What is computed, and in which formats.
+        where: Threads and streams.
+        choosing: How plans are chosen.
+        checks: What is checked.
+        serving: How submitted requests are served.
+        tell: Progress callback.
+    """
+
+    what: What = What()
+    where: Where = Where()
+    choosing: Choosing = Choosing()
+    checks: Checks = Checks()
+    serving: Serving = Serving()
+    tell: Callable[[str], None] = silent
+
+    @property
+    def terms(self) -> Terms:
+        """Those of a plan."""
+        what, where = self.what, self.where
+        return Terms(what.dtype, what.layout, where.threads, what.io_layout, where.streams)
+
+    @property
+    def max_plans(self) -> int:
+        """Plans that are kept: one for each size of batches at least."""
+        return max(self.choosing.max_plans, self.serving.n_sizes)
 
 
 def positive(name: str, value: Any) -> int:

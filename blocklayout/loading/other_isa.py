@@ -21,11 +21,11 @@ from blocklayout import dnnl, errors
 from blocklayout.errors import BlockLayoutError, BlockLayoutWarning, PlanError, RefusedError
 from blocklayout.loading.saved_session import write_session
 from blocklayout.resource_limits import Limits, in_force
-from blocklayout.runtime.session import contents_of
 
 if TYPE_CHECKING:
     from blocklayout.loading.from_model import Loading
-    from blocklayout.runtime.session import SessionContents, Shapes
+    from blocklayout.runtime import PlanBook
+    from blocklayout.runtime.plan_book import Shapes
 
 MAX_ISA = "ONEDNN_MAX_CPU_ISA"
 _CHILD = "from blocklayout.loading.other_isa import main; main()"
@@ -38,7 +38,7 @@ class Job(Struct, frozen=True):
         loading: The model, and what its caller asked for.
         plans: Logical extents of the inputs that plans are wanted for, and the contents that decide others.
         feeds: Typical inputs of a model in pieces, which are planned as they run.
-        rows: Those that are proven to be computed apart, as :class:`~blocklayout.runtime.session.Signature` has them.
+        rows: Those that are proven to be computed apart, as :class:`~blocklayout.runtime.Signature` has them.
         limits: Those in force.
     """
 
@@ -49,26 +49,27 @@ class Job(Struct, frozen=True):
     limits: Limits | None
 
     @classmethod
-    def of(cls, loading: Loading, session: SessionContents, feeds: Sequence[Mapping[str, Any]]) -> Job:
+    def of(cls, loading: Loading, book: PlanBook, feeds: Sequence[Mapping[str, Any]]) -> Job:
         """The making of a session's like.
 
         Args:
             loading: Of that session.
-            session: That session.
+            book: Its plans.
             feeds: Typical inputs, of a model in pieces.
 
         Raises:
             PlanError: Functions decide what kernels are, or a model in pieces has nothing to run on.
         """
-        if loading.demands.key is None:
+        if loading.options.what.demands.key is None:
             raise PlanError("targets: functions decide pins, expectations or precision, and no other process has them")
-        if session.pieces is not None and not feeds:
+        if book.pieces is not None and not feeds:
             raise PlanError(
                 "targets: the model is in pieces, which are planned for what runs bring to them: give feeds=[...], "
                 "typical inputs, for the processes that plan for other instruction sets"
             )
-        plans = [(shapes, dict(ready.contents)) for shapes, ready in session.plans]
-        return cls(loading, plans, feeds if session.pieces is not None else (), session.signature.rows, in_force.get())
+        plans = [] if book.pieces is not None else book.by_last_run()
+        wanted = [(shapes, dict(ready.contents)) for shapes, ready in plans]
+        return cls(loading, wanted, () if book.pieces is None else feeds, book.signature.rows, in_force.get())
 
     def do(self, isa: str, path: Path) -> None:
         """Plan, pack and save in this process.
@@ -80,14 +81,15 @@ class Job(Struct, frozen=True):
         if dnnl.isa() != isa:
             raise PlanError(f"{MAX_ISA}={isa.upper()} makes the library use {dnnl.isa()}")
         in_force.set(self.limits)
-        with self.loading.anew() as session:
-            session.plan_all(self.plans)
+        book = self.loading.book()
+        try:
+            book.prepare_all(self.plans)
             for feed in self.feeds:
-                session.run(None, feed)
-            contents = contents_of(session)
-            wanted = {shapes for shapes, _ in self.plans}
-            plans = [(shapes, ready) for shapes, ready in contents.plans if shapes in wanted]
-            write_session(path, replace(contents, plans=plans, signature=replace(contents.signature, rows=self.rows)))
+                book.run(None, feed)
+            book.signature = replace(book.signature, rows=self.rows)
+            write_session(path, book, {shapes for shapes, _ in self.plans})
+        finally:
+            book.close()
 
     def do_apart(self, isa: str, path: Path) -> None:
         """Plan, pack and save in a process that uses this instruction set.

@@ -24,25 +24,25 @@ from blocklayout.runtime.pieces import Call, Pieces, Straight
 
 if TYPE_CHECKING:
     from blocklayout.model import Node
-    from blocklayout.runtime import InputInfo, OutputInfo, Session
+    from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
     from blocklayout.runtime.pieces import Piece, Values
 
     KeepArray = Callable[[np.ndarray, str], ArrayRecord]
-    KeepSession = Callable[[Session], PartRecord]
-    Open = Callable[[PartRecord], Session]
+    KeepBook = Callable[[PlanBook], PartRecord]
+    Open = Callable[[PartRecord], PlanBook]
     Tensors = Mapping[str, np.ndarray]
 
 UNSEEN = "load the model itself, or run it so before the session is saved"
 """The end of a message about what has no plan."""
 
 
-def pieces_record(pieces: Pieces, array: KeepArray, part: KeepSession) -> PiecesRecord:
+def pieces_record(pieces: Pieces, array: KeepArray, part: KeepBook) -> PiecesRecord:
     """The pieces of a model, for a file.
 
     Args:
         pieces: Of a session that is saved.
         array: Keeps an array in the file, under about that name.
-        part: Makes a record of a session.
+        part: Makes a record of a plan book.
 
     Raises:
         PlanError: A piece has no plan yet.
@@ -51,7 +51,7 @@ def pieces_record(pieces: Pieces, array: KeepArray, part: KeepSession) -> Pieces
     return PiecesRecord(pieces.name, constants, tuple(_piece_record(each, array, part) for each in pieces))
 
 
-def _piece_record(piece: Piece, array: KeepArray, part: KeepSession) -> PieceRecord:
+def _piece_record(piece: Piece, array: KeepArray, part: KeepBook) -> PieceRecord:
     head = (piece.name, piece.inputs, piece.outputs, piece.reason, piece.by)
     if isinstance(piece, Call) and isinstance(piece.function, NodeCall):
         call = piece.function
@@ -60,7 +60,7 @@ def _piece_record(piece: Piece, array: KeepArray, part: KeepSession) -> PieceRec
         return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
     if not isinstance(piece, Straight):
         raise TypeError(piece)
-    session = next((part(each) for each in piece.sessions if _can_run(each)), None)
+    session = next((part(each) for each in piece.books if _can_run(each)), None)
     quick = piece.by_arrays
     if not isinstance(quick, model.NodeByNode):
         if session is None:
@@ -71,7 +71,7 @@ def _piece_record(piece: Piece, array: KeepArray, part: KeepSession) -> PieceRec
     return PieceRecord("straight", *head, quick.opset, nodes, constants, session=session)
 
 
-def _subgraph_record(subgraph: Subgraph, array: KeepArray, part: KeepSession) -> SubgraphRecord:
+def _subgraph_record(subgraph: Subgraph, array: KeepArray, part: KeepBook) -> SubgraphRecord:
     info = subgraph.info
     return SubgraphRecord(
         inputs=info.inputs,
@@ -82,12 +82,12 @@ def _subgraph_record(subgraph: Subgraph, array: KeepArray, part: KeepSession) ->
         results=tuple(array(each, "no rows") for each in info.results),
         carried=dict(info.carried),
         lasting=info.lasting,
-        sessions=tuple(part(session) for session in subgraph.sessions if _can_run(session)),
+        sessions=tuple(part(book) for book in subgraph.books if _can_run(book)),
     )
 
 
-def _can_run(session: Session) -> bool:
-    return bool(session.plans) or session.pieces is not None
+def _can_run(book: PlanBook) -> bool:
+    return bool(book.plans) or book.pieces is not None
 
 
 def _node_record(node: Node, array: KeepArray) -> NodeRecord:
@@ -110,7 +110,7 @@ def pieces_of(
         inputs: The model's.
         outputs: The model's.
         tensors: Of the file.
-        open_: Makes a session of a piece or subgraph.
+        open_: Makes the plan book of a piece or subgraph.
 
     Raises:
         ModelError: A piece reads what nothing before it computes, or is none that can run.
@@ -140,7 +140,7 @@ def _piece_of(record: PieceRecord, tensors: Tensors, open_: Open) -> Piece:
     nodes = tuple(_node_of(each, tensors) for each in record.nodes)
     if record.kind == "call":
         return _call_of(record, nodes, tensors, open_)
-    session = None if record.session is None else open_(record.session)
+    book = None if record.session is None else open_(record.session)
     by_arrays = None
     if nodes:
         constants = _arrays(record.constants, tensors)
@@ -150,8 +150,8 @@ def _piece_of(record: PieceRecord, tensors: Tensors, open_: Open) -> Piece:
             known |= {*filter(None, node.outputs)}
         _check_present(record.name, record.outputs, known)
         by_arrays = model.NodeByNode(nodes, record.inputs, constants, record.opset)
-    if session is not None:
-        inputs, outputs = session.get_inputs(), session.get_outputs()
+    if book is not None:
+        inputs, outputs = book.signature.inputs, book.signature.outputs
         if not {info.name for info in inputs} == {*record.inputs} or {*record.outputs} - {
             each.name for each in outputs
         }:
@@ -164,12 +164,12 @@ def _piece_of(record: PieceRecord, tensors: Tensors, open_: Open) -> Piece:
         outputs=record.outputs,
         reason=record.reason,
         open=partial(_unplanned, record.name),
-        session=session,
+        book=book,
         by_arrays=by_arrays,
     )
 
 
-def _unplanned(name: str, values: Values) -> Session:
+def _unplanned(name: str, values: Values) -> PlanBook:
     shapes = ", ".join(f"{each} {'x'.join(map(str, np.shape(value)))}" for each, value in values.items())
     raise PlanError(f"the saved session has no plan of {name} for {shapes}: {UNSEEN}")
 
@@ -198,7 +198,7 @@ def _call_of(record: PieceRecord, nodes: Sequence[Node], tensors: Tensors, open_
         reason=record.reason,
         by=record.by,
         function=compute,
-        running=compute.sessions,
+        running=compute.books,
         keeping=compute.notes,
     )
 
@@ -218,15 +218,15 @@ def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], tensors: 
         carried=record.carried,
         lasting=record.lasting,
     )
-    sessions = [open_(each) for each in record.sessions]
-    for session in sessions:
-        names = [info.name for info in session.get_inputs()], [info.name for info in session.get_outputs()]
+    books = [open_(each) for each in record.sessions]
+    for book in books:
+        names = [info.name for info in book.signature.inputs], [info.name for info in book.signature.outputs]
         if names != ([*record.read], [*record.computed]):
             raise ModelError(f"{key}: the session of this subgraph has other inputs or outputs")
-    return Subgraph(info, partial(_never_run, key), sessions)
+    return Subgraph(info, partial(_never_run, key), books)
 
 
-def _never_run(key: str, inputs: Sequence[model.InputInfo]) -> Session:
+def _never_run(key: str, inputs: Sequence[model.InputInfo]) -> PlanBook:
     kinds = ", ".join(f"{info.name} {info.dtype or info.container}" for info in inputs) or "nothing"
     raise PlanError(f"the saved session has no plan of the subgraph {key!r} of {kinds}: {UNSEEN}")
 

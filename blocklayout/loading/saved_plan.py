@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from blocklayout.dtypes import FLOATS
 from blocklayout.errors import BlockLayoutError, LayoutError, PlanError, PlanMisfitWarning
 from blocklayout.ir import HostSpec, preceding
 from blocklayout.layout import FormatTag
+from blocklayout.layout_events import warn_caller
 from blocklayout.plan.candidates.pins import check_expectations, is_in_format
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.plan import FREE
@@ -116,7 +116,7 @@ class SavedPlan(Struct):
         except PlanError as error:
             if not self.replans:
                 raise
-            warn_of_misfit(error, stacklevel=6)
+            warn_of_misfit(error)
             self.plan = None
         return self.plan
 
@@ -214,9 +214,9 @@ def check_program(plan: Plan, program: Program) -> None:
     replay(plan, program)
 
 
-def warn_of_misfit(error: BlockLayoutError, stacklevel: int) -> None:
+def warn_of_misfit(error: BlockLayoutError) -> None:
     """Warn that a saved plan or session is not used, and why."""
-    warnings.warn(f"what was saved is not used, but made anew: {error}", PlanMisfitWarning, stacklevel=stacklevel)
+    warn_caller(f"what was saved is not used, but made anew: {error}", PlanMisfitWarning)
 
 
 def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:

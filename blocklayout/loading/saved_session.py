@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
@@ -17,7 +16,8 @@ from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
-from blocklayout.loading.saved_plan import Terms, check_formats, check_here, check_wishes, computes_of
+from blocklayout.layout_events import warn_caller
+from blocklayout.loading.saved_plan import check_formats, check_here, check_wishes, computes_of
 from blocklayout.loading.session_records import (
     IN_PIECES,
     SEVERAL,
@@ -32,19 +32,20 @@ from blocklayout.loading.session_records import (
     tensor_of,
 )
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
-from blocklayout.runtime import ReadyPlan, Session, Signature
-from blocklayout.runtime.session import contents_of
+from blocklayout.runtime import PlanBook, ReadyPlan, Signature
 from blocklayout.runtime.streams import Streams
+from blocklayout.serve.queue import Queue
+from blocklayout.session import Session
 from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan import Buffer, Plan, Request
+    from blocklayout.loading.options import Options
+    from blocklayout.plan import Buffer, Plan
     from blocklayout.plan.plan import PackedConstant
-    from blocklayout.runtime.session import Contents, SessionContents, Shapes
-    from blocklayout.value_checks import CheckMode
+    from blocklayout.runtime.plan_book import Contents, Shapes
 
 MAX_ARENA_NBYTES = 1 << 40
 MIN_HALVED_NBYTES = 1 << 16
@@ -89,32 +90,35 @@ class _Tensors(Struct):
         return {name: self.add_array(array, name) for name, array in arrays.items()}
 
 
-def write_session(path: Path, session: SessionContents) -> None:
+def write_session(path: Path, book: PlanBook, wanted: Collection[Shapes] | None = None) -> None:
     """Write a session's plans with their packed weights.
 
     Args:
-        path: Where.
-        session: What is in it.
+        path: Of the file.
+        book: The plans.
+        wanted: Extents of those that are written; all if ``None``.
 
     Raises:
         OSError: It cannot be written.
         PlanError: It is of a model in pieces, and one of them has no plan.
     """
     tensors = _Tensors()
-    part = _part_record(session, tensors)
+    part = _part_record(book, tensors, wanted)
     version = VERSION if part.pieces is None else IN_PIECES
     record = SessionRecord(**asdict(part), version=version, halved=tuple(tensors.halved))
     write_tensors(path, to_json(record), tensors.found)
 
 
-def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
+def _part_record(book: PlanBook, tensors: _Tensors, wanted: Collection[Shapes] | None = None) -> PartRecord:
     records = []
-    for shapes, ready in session.plans:
+    about, inner = book.signature, book.pieces
+    for shapes, ready in book.by_last_run() if inner is None else ():
+        if wanted is not None and shapes not in wanted:
+            continue
         items = {item.buffer: item for item in ready.plan.constants}
         packed = {buffer: tensors.add_packed(array, items[buffer]) for buffer, array in ready.packed.items()}
         constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
-    about, inner = session.signature, session.pieces
     if inner is None:
         return PartRecord(
             inputs=about.inputs,
@@ -125,7 +129,7 @@ def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
         )
     from blocklayout.loading.saved_pieces import pieces_record
 
-    pieces = pieces_record(inner, tensors.add_array, lambda each: _part_record(contents_of(each), tensors))
+    pieces = pieces_record(inner, tensors.add_array, lambda each: _part_record(each, tensors))
     return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
 
 
@@ -259,10 +263,8 @@ def _unpacked(record: SessionRecord, stored: Mapping[str, np.ndarray]) -> Mappin
         pass
     if wide:
         mib = sum(array.nbytes for array in wide.values()) / 2**20
-        warnings.warn(
-            f"weights stored in f16 were unpacked to f32, {mib:.1f} MiB: the saved plans compute with them in f32",
-            stacklevel=5,
-        )
+        told = f"weights stored in f16 were unpacked to f32, {mib:.1f} MiB: the saved plans compute with them in f32"
+        warn_caller(told, UserWarning)
     return {**stored, **wide}
 
 
@@ -276,41 +278,28 @@ def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
         return False
 
 
-def load_session(  # noqa: PLR0913 - one argument for each thing a user decides
-    path: str | os.PathLike[str],
-    terms: Terms,
-    wishes: Request,
-    demands: Demands,
-    *,
-    max_plans: int,
-    keeps_denormals: bool,
-    verify: bool,
-    mapped: bool,
-    check: CheckMode | None = None,
-) -> Session:
+def load_session(path: str | os.PathLike[str], options: Options) -> Session:
     """The session that a file holds. Neither the model nor ``onnx`` is needed.
 
     Args:
         path: The file.
-        terms: What is said of its plans; ``None`` where nothing.
-        wishes: What else is asked for.
-        demands: Pins, expectations and precision.
-        max_plans: Plans that are kept, or as many as the file has.
-        keeps_denormals: As for :func:`~blocklayout.load`.
-        verify: Whether to compare the weights with their checksums.
-        mapped: Whether they are mapped, not read.
-        check: As for :func:`~blocklayout.load`.
+        options: The caller's; plans are kept as many as the file has at least.
 
     Raises:
         ModelError: The file is damaged, or of another version.
         PlanError: It is for another library or machine, or not what is asked for.
+        UnsupportedError: Rows cannot be joined as the options ask.
     """
+    serving = options.serving
+    book = _load_book(path, options)
+    return Session(book, _write, Queue.of(serving.max_waiting, serving.batching, book, None, options.what.shapes))
+
+
+def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
     try:
-        record, file = read_session(Path(path), is_mapped=mapped)
-        with file.verifying() if verify else nullcontext():
-            return _session_of(
-                record, file, terms, wishes, demands, max_plans=max_plans, keeps_denormals=keeps_denormals, check=check
-            )
+        record, file = read_session(Path(path), is_mapped=options.where.mapped)
+        with file.verifying() if options.checks.verify else nullcontext():
+            return _book_of(record, file, options)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
@@ -321,17 +310,8 @@ def load_session(  # noqa: PLR0913 - one argument for each thing a user decides
         raise PlanError(f"{path}: the plan cannot run: {error}") from error
 
 
-def _session_of(
-    record: SessionRecord,
-    file: TensorFile,
-    terms: Terms,
-    wishes: Request,
-    demands: Demands,
-    *,
-    max_plans: int,
-    keeps_denormals: bool,
-    check: CheckMode | None,
-) -> Session:
+def _book_of(record: SessionRecord, file: TensorFile, options: Options) -> PlanBook:
+    terms, wishes, demands = options.terms, options.what.wishes, options.what.demands
     plans = list(plans_of(record))
     for plan in plans:
         check_here(plan, terms.threads, terms.streams)
@@ -346,11 +326,9 @@ def _session_of(
     restoring = _Restoring(
         tensors=_unpacked(record, file.tensors),
         streams=Streams(terms.streams, max((plan.n_threads for plan in plans), default=1)),
-        max_plans=max_plans,
-        keeps_denormals=keeps_denormals,
-        check=check,
+        options=options,
     )
-    return restoring.session(record)
+    return restoring.book(record)
 
 
 def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
@@ -369,16 +347,14 @@ def plans_of(part: PartRecord) -> Iterator[Plan]:
 
 
 class _Restoring(Struct, frozen=True):
-    """Makes sessions of what is in a file."""
+    """Makes plan books of the records in a file."""
 
     tensors: Mapping[str, np.ndarray]
     streams: Streams
-    max_plans: int
-    keeps_denormals: bool
-    check: CheckMode | None
+    options: Options
 
-    def session(self, part: PartRecord) -> Session:
-        """The session, or that of a piece or subgraph."""
+    def book(self, part: PartRecord) -> PlanBook:
+        """The plan book, or that of a piece or subgraph."""
         for info in (*part.inputs, *part.outputs, *part.defaults):
             if info.dtype:  # of results between pieces it is not declared
                 to_numpy(info.dtype)  # refuses what is no data type
@@ -390,16 +366,15 @@ class _Restoring(Struct, frozen=True):
         if part.pieces is not None:
             from blocklayout.loading.saved_pieces import pieces_of
 
-            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.tensors, self.session)
-        return Session(
+            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.tensors, self.book)
+        return PlanBook(
             Signature(part.inputs, part.outputs, part.defaults, part.rows),
-            _no_plan,
-            write_session,
-            max_plans=max(self.max_plans, len(plans)),
+            NoMaker(),
             plans=plans,
-            streams=self.streams,
-            check=self.check,
             pieces=pieces,
+            max_plans=max(self.options.max_plans, len(plans)),
+            streams=self.streams,
+            check=self.options.checks.check,
         )
 
     def ready(self, record: PlanRecord) -> ReadyPlan:
@@ -416,7 +391,7 @@ class _Restoring(Struct, frozen=True):
             constants={name: each.array(self.tensors) for name, each in record.constants.items()},
             computes=computes_of(record.plan),
             contents={name: each.array(self.tensors) for name, each in record.contents.items()},
-            keeps_denormals=self.keeps_denormals,
+            keeps_denormals=self.options.checks.keeps_denormals,
         )
 
 
@@ -435,11 +410,37 @@ def _check_names(plan: PlanRecord, record: PartRecord) -> None:
         raise PlanError(f"the plan is not one of this session: inputs or outputs differ ({', '.join(sorted(strange))})")
 
 
-def _no_plan(shapes: Shapes, contents: Contents) -> ReadyPlan:
-    """Plans are made of models."""
-    del contents
-    extents = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'a scalar'}" for name, shape in shapes)
-    raise PlanError(f"the saved session has no plan for {extents}: load the model itself to have one made")
+class NoMaker:
+    """Makes no plans: they are made of models."""
+
+    request = None
+
+    def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
+        """Refuse other extents than those of the plans in the file.
+
+        Raises:
+            PlanError: In any case.
+        """
+        del contents
+        extents = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'a scalar'}" for name, shape in shapes)
+        raise PlanError(f"the saved session has no plan for {extents}: load the model itself to have one made")
+
+    def settle(self, *_: object) -> None:
+        """Nothing is chosen here."""
+
+    def originals_nbytes(self) -> int:
+        """No weights are held but packed ones."""
+        return 0
+
+    def describe_nodes(self, *_: object) -> None:
+        """The model is not at hand."""
+
+
+def _write(path: Path, book: PlanBook, targets: Sequence[str] | None, feeds: object) -> None:
+    del feeds
+    if targets is not None:
+        raise PlanError(f"targets={targets!r:.60}: the session was saved itself; load the model to plan for others")
+    write_session(path, book)
 
 
 def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:

@@ -84,7 +84,7 @@ class PartRecord(Struct, frozen=True, kw_only=True):
         defaults: Inputs that may be left out.
         plans: With what they need.
         pieces: Those of a model that is cut.
-        rows: As :class:`~blocklayout.runtime.session.Signature` has them.
+        rows: As :class:`~blocklayout.runtime.Signature` has them.
     """
 
     inputs: tuple[InputInfo, ...]

@@ -18,17 +18,15 @@ from blocklayout.plan.struct_json import to_json
 from blocklayout.tensor.tensor_file import TensorFile, write_tensors
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.session import SessionContents
+    from blocklayout.runtime import PlanBook
 
 
-def write_targets(
-    path: Path, session: SessionContents, targets: Sequence[str], make: Callable[[str, Path], None]
-) -> None:
+def write_targets(path: Path, book: PlanBook, targets: Sequence[str], make: Callable[[str, Path], None]) -> None:
     """Write a session's plans, and such as other instruction sets have in their place, to one file.
 
     Args:
         path: Where.
-        session: Made here, mostly for the instruction set that the library uses.
+        book: The plans, made here, mostly for the instruction set that the library uses.
         targets: The instruction sets.
         make: Writes a session for another one that this CPU has.
 
@@ -40,16 +38,16 @@ def write_targets(
         BlockLayoutError: As ``make``.
     """
     _check_targets(targets)
-    plans = [ready.plan for _, ready in session.plans] if session.pieces is None else session.pieces.plans
+    plans = book.plans
     if not plans:  # numpy computes all of it, on all CPUs
-        write_session(path, session)
+        write_session(path, book)
         return
     own = dnnl.highest_isa(plan.isa for plan in plans)
     beside = {isa: beside_of(path) for isa in targets}
     try:
         for isa, part in beside.items():
             if isa == own:
-                write_session(part, session)
+                write_session(part, book)
             else:
                 make(isa, part)
         merge_sessions([*beside.values()], path)

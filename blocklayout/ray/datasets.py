@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.data import Dataset
 
-    from blocklayout.runtime import Session
+    from blocklayout.session import Session
 
 
 LOCAL_CONFIG = {"idle_worker_killing_time_threshold_ms": 60_000}

@@ -12,7 +12,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.runtime.workspace import ReadyPlan, Workspace
+    from blocklayout.runtime.plan_book import PlanBook
 
 _STATUS = Path("/proc/self/status")
 _MIB = 1 << 20
@@ -50,8 +50,11 @@ class MemoryUse(Struct, frozen=True):
     process_peak_nbytes: int
 
     @classmethod
-    def of(cls, held: Sequence[tuple[ReadyPlan, Sequence[Workspace]]], originals_nbytes: int) -> MemoryUse:
-        """Memory of plans, each given with its workspaces, and of the model's own weights."""
+    def of(cls, books: Sequence[PlanBook]) -> MemoryUse:
+        """Memory of the plan books of a model: of the whole, then of its pieces."""
+        held = [each for book in books for each in book.held()]
+        # A model in pieces holds the weights that its pieces hold as well.
+        whole, *pieces = [book.maker.originals_nbytes() for book in books]
         placed = [(ready.plan, each) for ready, workspaces in held for each in workspaces]
         arenas = {id(each.arena): each.arena.nbytes for _, each in placed}
         scratchpads = {id(each.scratchpad): each.scratchpad.nbytes for _, each in placed}
@@ -63,7 +66,7 @@ class MemoryUse(Struct, frozen=True):
         return cls(
             n_plans=len(held),
             n_workspaces=len(placed),
-            originals_nbytes=originals_nbytes,
+            originals_nbytes=max(whole, sum(pieces)),
             packed_nbytes=packed,
             mapped_nbytes=mapped,
             arena_nbytes=sum(arenas.values()),

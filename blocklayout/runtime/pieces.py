@@ -1,10 +1,10 @@
-"""A model in pieces: sessions of straight parts, and calls of the nodes between them that only data settle."""
+"""A model in pieces: plan books of straight parts, and calls of the nodes between them that only data settle."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -22,29 +22,13 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Stop
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
-    from blocklayout.runtime.profile import Profile, StepProfile
-    from blocklayout.runtime.report import Report
-    from blocklayout.runtime.session import Session
-
-_Seen = TypeVar("_Seen")
+    from blocklayout.runtime.plan_book import PlanBook
 
 MAX_QUICK_NBYTES = 1 << 20
 """Bytes of constants, and of arrays fed, up to which a piece of quick nodes takes less than a plan for new extents."""
 
 Values = Mapping[str, Any]
 """Values between pieces, by name: arrays, Tensors, lists of arrays (sequences) and ``None`` (empty optionals)."""
-
-
-class CutError(Exception):
-    """No plan can be made for a model as a whole; it runs in pieces.
-
-    Attributes:
-        pieces: These.
-    """
-
-    def __init__(self, pieces: Pieces) -> None:
-        super().__init__("the model is cut into pieces")
-        self.pieces = pieces
 
 
 class Piece(Struct, eq=False, kw_only=True):
@@ -65,8 +49,8 @@ class Piece(Struct, eq=False, kw_only=True):
     by: str = ""
 
     @property
-    def sessions(self) -> Sequence[Session]:
-        """Those that it has by now."""
+    def books(self) -> Sequence[PlanBook]:
+        """The plan books that it has by now."""
         return ()
 
     @property
@@ -86,10 +70,10 @@ class Piece(Struct, eq=False, kw_only=True):
         head = f"{self.name}{by} -> {', '.join(filter(None, self.outputs))}"
         yield f"{head}: {self.reason}" if self.reason else head
         yield from (f"  {note}" for note in self.notes)
-        if not self.by and not self.sessions:
+        if not self.by and not self.books:
             yield f"  {self._unplanned}"
-        for session in self.sessions:
-            texts = [str(session.pieces)] if session.pieces is not None else map(str, session.plans)
+        for book in self.books:
+            texts = [str(book.pieces)] if book.pieces is not None else map(str, book.plans)
             yield from (f"  {line}".rstrip() for text in texts for line in text.splitlines())
 
 
@@ -97,25 +81,25 @@ class Straight(Piece, eq=False, kw_only=True):
     """Nodes that plans compute, once they are fed.
 
     Attributes:
-        open: Makes its session, for what it is fed by name.
-        session: That one; ``None`` before the first run that comes so far.
+        open: Opens its plan book, for values by name.
+        book: That one; ``None`` before the first run that comes so far.
         by_arrays: Computes outputs node by node, of arrays by name: extents that data settle are seldom the same
             again, and of small arrays this takes less than a plan. ``None`` where it would not.
         inner: Names of those outputs that the caller does not get.
     """
 
-    open: Callable[[Values], Session]
+    open: Callable[[Values], PlanBook]
     inner: tuple[str, ...] = ()
-    session: Session | None = None
+    book: PlanBook | None = None
     by_arrays: Callable[[Sequence[str], Values], list[Any]] | None = None
 
     @property
-    def sessions(self) -> Sequence[Session]:
-        return () if self.session is None else (self.session,)
+    def books(self) -> Sequence[PlanBook]:
+        return () if self.book is None else (self.book,)
 
     @property
     def notes(self) -> Sequence[str]:
-        plans = [] if self.session is None or self.session.pieces is not None else self.session.plans
+        plans = [] if self.book is None or self.book.pieces is not None else self.book.plans
         return [
             f"{result.name} stays as it was written, for the only piece that reads it: {result.desc.named('src')}"
             for plan in plans[-1:]
@@ -135,16 +119,16 @@ class Call(Piece, eq=False, kw_only=True):
 
     Attributes:
         function: Computes it, of its inputs in order.
-        running: The sessions of its subgraphs that there are by now.
+        running: The plan books of its subgraphs that there are by now.
         keeping: Lines about the layouts of what these keep from one run to the next.
     """
 
     function: Callable[[Sequence[Any]], Sequence[Any]]
-    running: Callable[[], Sequence[Session]] = tuple
+    running: Callable[[], Sequence[PlanBook]] = tuple
     keeping: Callable[[], Sequence[str]] = tuple
 
     @property
-    def sessions(self) -> Sequence[Session]:
+    def books(self) -> Sequence[PlanBook]:
         return self.running()
 
     @property
@@ -213,14 +197,14 @@ class Pieces:
         return self.pieces[index]
 
     @property
-    def sessions(self) -> list[Session]:
-        """The sessions that there are by now, in order."""
-        return [session for piece in self.pieces for session in piece.sessions]
+    def books(self) -> list[PlanBook]:
+        """The plan books that there are by now, in order."""
+        return [book for piece in self.pieces for book in piece.books]
 
     @property
     def plans(self) -> list[Plan]:
         """The plans that there are by now, in order."""
-        return [plan for session in self.sessions for plan in session.plans]
+        return [plan for book in self.books for plan in book.plans]
 
     def prepare(self, shapes: Mapping[str, Sequence[int]], contents: Values) -> None:
         """Plan the piece that reads nothing but inputs; others need results of the pieces before them.
@@ -231,9 +215,8 @@ class Pieces:
         """
         for piece in self.pieces:
             if isinstance(piece, Straight) and shapes.keys() >= {*piece.inputs}:
-                session = self._session(piece, {})
                 given = {name: contents[name] for name in piece.inputs if name in contents}
-                session.prepare({name: shapes[name] for name in piece.inputs}, given)
+                self._book(piece, {}).prepare({name: shapes[name] for name in piece.inputs}, given)
 
     def run(
         self,
@@ -242,7 +225,7 @@ class Pieces:
         out: Mapping[str, np.ndarray] | None,
         stop: Stop | None = None,
     ) -> list[Any]:
-        """Run all pieces; as :meth:`Session.run`, with ``stop`` looked at before each piece, and in plans each step."""
+        """Run all pieces; as :meth:`PlanBook.run`; ``stop`` is looked at before each piece, and in plans each step."""
         values = self._fed(feed)
         for piece, done in zip(self.pieces, self._done, strict=True):
             if stop is not None:
@@ -255,47 +238,19 @@ class Pieces:
             check_given(out, wanted, {name: np.shape(each) for name, each in results.items()})
         return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
 
-    def profile(self, feed: Values, n_runs: int) -> Profile:
-        """As :meth:`Session.profile`: the steps of each piece behind each other."""
-        from blocklayout.runtime.profile import Profile
-
-        steps: list[StepProfile] = []
-        for _, profile, call in self._seen(feed, n_runs, lambda session, fed: session.profile(fed, n_runs=n_runs)):
-            steps += profile.steps if profile is not None else [call] if call is not None else []
-        return Profile(self.name, n_runs, tuple(steps))
-
-    def report(self, feed: Values | None, n_runs: int) -> Report:
-        """As :meth:`Session.report`; without a feed, of the plans that there are by now."""
-        from blocklayout.runtime.report import PieceReport, Report
-
-        if feed is None:
-            return Report.of_pieces([PieceReport(piece, _last_report(piece)) for piece in self.pieces])
-        reports = []
-        for piece, report, call in self._seen(feed, n_runs, lambda session, fed: session.report(fed, n_runs=n_runs)):
-            within = _last_report(piece) if isinstance(piece, Call) else None  # of the node's subgraphs
-            reports.append(PieceReport(piece, report or within, None if call is None else call.ns))
-        return Report.of_pieces(reports)
-
-    def _seen(
-        self, feed: Values, n_runs: int, see: Callable[[Session, Values], _Seen]
-    ) -> Iterator[tuple[Piece, _Seen | None, StepProfile | None]]:
-        """Each piece, run: what is seen of a planned one's session and feed, or the time of any other."""
-        from blocklayout.runtime.profile import profile_of_call
-
+    def walk(self, feed: Values) -> Iterator[tuple[Piece, Values, Callable[[], None]]]:
+        """Run all pieces: each with the values that it is fed and what runs it again, before it is run for the next."""
         values = self._fed(feed)
         for piece in self.pieces:
             fed = {name: values[name] for name in piece.inputs if name}
-            if isinstance(piece, Straight) and self._quick(piece, fed) is None:
-                yield piece, see(self._session(piece, fed), fed), None
-                self._run_piece(piece, values)
-                continue
+            yield piece, fed, partial(self._run_piece, piece, dict(values))
             self._run_piece(piece, values)
-            times = []
-            for _ in range(n_runs):
-                start = time.monotonic_ns()
-                self._run_piece(piece, dict(values))
-                times.append(time.monotonic_ns() - start)
-            yield piece, None, profile_of_call(piece.name, piece.by or "onnx.reference", times)
+
+    def book_of(self, piece: Piece, fed: Values) -> PlanBook | None:
+        """The plan book by which a piece runs these values; ``None`` where it computes them without a plan."""
+        if not isinstance(piece, Straight) or self._quick(piece, fed) is not None:
+            return None
+        return self._book(piece, fed)
 
     def _fed(self, feed: Values) -> dict[str, Any]:
         tensors = [info for info in self.inputs if not info.container]
@@ -311,15 +266,13 @@ class Pieces:
         check_time(piece.name)
         if isinstance(piece, Straight):
             fed = {name: values[name] for name in piece.inputs}
-            results: Sequence[Any] = self._quick(piece, fed) or self._planned(piece, fed, stop)
+            results: Sequence[Any] = self._quick(piece, fed) or self._book(piece, fed).run(
+                piece.outputs, fed, None, stop
+            )
         elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
             results = self._at_borders(piece, piece.function(given))
         values.update(zip(piece.outputs, results, strict=True))
-
-    def _planned(self, piece: Straight, fed: Values, stop: Stop | None) -> list[Any]:
-        session = self._session(piece, fed)
-        return session.run(piece.outputs, fed) if stop is None else session.run_until(stop, piece.outputs, fed)
 
     def _quick(self, piece: Straight, fed: Values) -> list[Any] | None:
         """The results of a piece that is computed node by node; ``None`` where it is planned."""
@@ -336,11 +289,11 @@ class Pieces:
             return None
         return self._at_borders(piece, results)
 
-    def _session(self, piece: Straight, fed: Values) -> Session:
+    def _book(self, piece: Straight, fed: Values) -> PlanBook:
         with self._lock:
-            if piece.session is None:
-                piece.session = piece.open(fed)
-            return piece.session
+            if piece.book is None:
+                piece.book = piece.open(fed)
+            return piece.book
 
     def _logical(self, name: str, value: Any) -> Any:
         """A value as a function takes it: an array in the model's order of dimensions."""
@@ -370,11 +323,3 @@ class Pieces:
         if name not in self._shared or value is None or isinstance(value, Tensor):
             return value
         return np.array(value, order="C")
-
-
-def _last_report(piece: Piece) -> Report | None:
-    """The report of the plan that ran last, without times; ``None`` where there is no plan."""
-    from blocklayout.runtime.session import last_report
-
-    planned = [session for session in piece.sessions if session.plans]
-    return last_report(planned[-1]) if planned else None

@@ -65,7 +65,7 @@ def repeated(step: list[onnx.NodeProto], given: dict[str, np.ndarray]) -> np.nda
 
 def body_of(session: bl.Session, piece: int = -1) -> Plan:
     assert session.pieces is not None
-    return session.pieces[piece].sessions[-1].plan
+    return session.pieces[piece].books[-1].plan
 
 
 def n_moves(session: bl.Session, given: dict[str, np.ndarray]) -> int:
@@ -227,7 +227,7 @@ def test_a_body_that_is_cut_keeps_a_layout_where_one_piece_alone_has_the_state()
     np.testing.assert_allclose(y, repeated(STEP, feed()), rtol=1e-4, atol=1e-4)
     assert rows.tolist() == [0, 0, 0]
     assert session.pieces is not None
-    [body] = session.pieces[-1].sessions
+    [body] = session.pieces[-1].books
     assert body.pieces is not None
     assert body.plans[0].reorders == ()
 
@@ -254,8 +254,8 @@ def test_what_only_the_next_straight_piece_reads_stays_as_it_was_written(policy:
         np.testing.assert_allclose(session(given["x"]), reference(model, **given)[0], rtol=1e-4, atol=1e-4)
     assert session.pieces is not None
     first, _, last = session.pieces
-    [written] = [each.desc for each in first.sessions[0].plan.results if each.name == "c"]
-    assert written == dict(last.sessions[0].plan.inputs)["c"]
+    [written] = [each.desc for each in first.books[0].plan.results if each.name == "c"]
+    assert written == dict(last.books[0].plan.inputs)["c"]
     assert first.notes == [f"c stays as it was written, for the only piece that reads it: {written.named('src')}"]
     if policy == "blocked":
         assert written.inner_blks
@@ -287,7 +287,7 @@ def test_what_numpy_reads_or_two_pieces_is_row_major() -> None:
         [expected] = reference(model, **given)
         np.testing.assert_allclose(session(given["x"]), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
         assert session.pieces is not None
-        [written] = [each.desc for each in session.pieces[0].sessions[0].plan.results if each.name == "c"]
+        [written] = [each.desc for each in session.pieces[0].books[0].plan.results if each.name == "c"]
         assert written == bl.MemoryDesc(SHAPE, "f32")
 
 

@@ -57,7 +57,7 @@ def test_a_session_in_pieces_shows_them_and_answers_all_else_or_says_why_not() -
     model = model_of(PLACED, {"x": IMAGE}, {"y": F32, "s": F32})
     with bl.load(model, shapes={"x": (1, 3, 8, 8)}, streams=2, threads=2) as session:
         assert session.pieces is not None
-        assert [len(piece.sessions) for piece in session.pieces] == [1, 0, 0]  # the first one has its plan
+        assert [len(piece.books) for piece in session.pieces] == [1, 0, 0]  # the first one has its plan
         outputs = session.run(["s", "y"], {"x": IMAGE})
         for one, other in zip(session.submit({"x": IMAGE}, ["s", "y"]).result(), outputs, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -99,8 +99,8 @@ def test_demands_reach_the_piece_that_computes_the_node() -> None:
         for output, wanted in zip(session.run(None, {"x": PAIR}), expected, strict=True):
             np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-6)
         assert session.pieces is not None
-        assert session.pieces[0].sessions[0].plan.format_of("c").named("src") == "chwn"
-        assert session.pieces[2].sessions  # what is demanded of a quick piece, a plan has to do
+        assert session.pieces[0].books[0].plan.format_of("c").named("src") == "chwn"
+        assert session.pieces[2].books  # what is demanded of a quick piece, a plan has to do
     with pytest.raises(bl.PlanError, match="expect y=nhwc"):
         bl.load(model, expect={"y": "nhwc"}).run(None, {"x": PAIR})
     asked: list[str] = []

@@ -236,7 +236,7 @@ def test_a_run_in_parts_can_be_stopped() -> None:
     stop = dnnl.Stop()
     stop.ask()
     with pytest.raises(bl.StoppedError):
-        load().run_until(stop, None, FEED)
+        load()._book.run(None, FEED, None, stop)
 
 
 def test_parts_are_as_few_as_the_cache_allows() -> None:

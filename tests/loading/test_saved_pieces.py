@@ -82,7 +82,7 @@ def test_pieces_that_are_cut_themselves_and_loops_in_loops_come_back(tmp_path: P
         session = bl.load(model)
         expected = session.run(None, fed)
         assert session.pieces is not None
-        assert any(each.pieces is not None for each in session.pieces.sessions)
+        assert any(each.pieces is not None for each in session.pieces.books)
         for output, wanted in zip(saved(session, tmp_path / "net.bl").run(None, fed), expected, strict=True):
             np.testing.assert_array_equal(output, wanted)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
+from blocklayout.runtime import MemoryUse
 from tests import nets
 from tests.ops.in_pieces import BOOL, CONSTANTS, F32, IMAGE, NODE, ROW, S64, Case, check, graph_of, model_of, reference
 
@@ -116,7 +117,7 @@ def test_of_branches_with_much_to_do_only_the_one_that_is_chosen_runs() -> None:
         [expected] = reference(model, x=fed)
         np.testing.assert_allclose(session(fed), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
         assert session.pieces is not None
-        assert len(session.pieces[-1].sessions) == n_branches
+        assert len(session.pieces[-1].books) == n_branches
 
 
 def test_weights_of_the_graph_around_a_subgraph_are_packed_once_and_plans_kept() -> None:
@@ -125,9 +126,9 @@ def test_weights_of_the_graph_around_a_subgraph_are_packed_once_and_plans_kept()
     for n in (3, 1):
         session.run(None, {"x": IMAGE, "n": np.array(n)})
     assert session.pieces is not None
-    [body] = session.pieces[1].sessions
-    assert [info.name for info in body.get_inputs()] == ["v"]
-    assert body.memory().n_plans == 1
+    [body] = session.pieces[1].books
+    assert [info.name for info in body.signature.inputs] == ["v"]
+    assert MemoryUse.of([body]).n_plans == 1
 
 
 def test_an_endless_loop_ends_by_ctrl_c_and_the_session_goes_on() -> None:

@@ -65,7 +65,7 @@ def test_padding_is_zero_after_every_step(net: str, policy: str, monkeypatch: py
     monkeypatch.setattr("blocklayout.dnnl.executable.native", lambda: None)  # step by step
     plan = plan_of(net, policy)
     session = bl.load(NETS[net](), plan=plan)
-    workspace = next(iter(session._plans.values())).workspaces[0]
+    workspace = next(iter(session._book._plans.values())).workspaces[0]
     _poison(workspace)
     checked: list[bool] = []
     executable = workspace.executable(dict(plan.inputs))
@@ -192,13 +192,13 @@ def test_plans_round_trip_through_json(net: str, policy: str) -> None:
 
 def test_a_plan_read_from_json_runs() -> None:
     session = bl.load(nets.residual())
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     before_it = kept.workspaces[0]
     again = Workspace(replace(kept.ready, plan=Plan.from_json(kept.ready.plan.to_json())))
     feed = nets.feed_of(session)
     before = session.run(None, feed)[0]
     kept.workspaces[0] = again
-    session._bound.clear()
+    session._book._bound.clear()
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
     assert before_it is not again
 

@@ -87,7 +87,7 @@ def test_extents_follow_from_contents(name: str) -> None:
     [output] = session.run(None, case.feed)
     np.testing.assert_allclose(output, expected[0], rtol=1e-5, atol=1e-5)
     assert output.dtype == expected[0].dtype
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     assert set(kept.ready.contents) == set(case.deciding)
     assert not set(case.deciding) & {entry.input for entry in session.plan.entries}
 
@@ -131,7 +131,7 @@ def test_what_has_the_contents_of_the_last_run_is_not_looked_at_again(monkeypatc
         n_looks.append(args)
         return check_feeds(*args)
 
-    monkeypatch.setattr("blocklayout.runtime.session.check_feeds", counting)
+    monkeypatch.setattr("blocklayout.runtime.plan_book.check_feeds", counting)
     session = bl.load(_reshape())
     for target, n_expected in (([2, -1], 1), ([2, -1], 1), ([4, -1], 2), ([4, -1], 2), ([2, -1], 3)):
         [output] = session.run(None, {"x": IMAGE, "target": np.array(target)})

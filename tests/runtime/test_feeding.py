@@ -78,7 +78,7 @@ def test_a_fitting_array_is_read_where_it_is(x: np.ndarray) -> None:
     session = bl.load(nets.chain(batch=2), layout="nhwc")
     entry = session.plan.entries[0]
     assert entry.is_reorder
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     session.run(None, {"x": ARRAYS["channels last"](x)})
     assert not kept.workspaces[0]._entry_reorders, "no reorder was even made"
 

@@ -108,7 +108,7 @@ for streams, threads in ((1, 2), (2, 2), (2, 4)):
         futures = [session.submit(feed) for _ in range(10)]  # in the middle of something
         told.append(in_child(check))
         assert all(np.array_equal(each.result()[0], expected) for each in futures)
-    told.append(session._streams.submit(lambda: in_child(check)).result())  # by a stream's own thread
+    told.append(session._book.streams.submit(lambda: in_child(check)).result())  # by a stream's own thread
     session.close()
     print(streams, threads, set(told))
 """

@@ -73,7 +73,7 @@ def test_arrays_of_other_layouts_share_all_but_what_reads_them() -> None:
     session = bl.load(nets.chain(batch=2), layout="nhwc")
     x = nets.random_input((2, 17, 12, 12))
     expected = session(x)
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     before, primitives = session.memory(), dnnl.live_handles()["primitive"]
     arrays = [np.ascontiguousarray(x.transpose(order)).transpose(np.argsort(order)) for order in ORDERS]
     for array in arrays:
@@ -93,7 +93,7 @@ def test_executables_of_a_plan_are_bounded() -> None:
     for step in (*range(1, 60), 1):
         x = wide[:, : 3 * step : step]
         np.testing.assert_array_equal(session(x), np.maximum(x, 0))
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     assert len(kept.workspaces[0]._executables) == workspace.MAX_EXECUTABLES
 
 

@@ -54,7 +54,7 @@ def test_answers_are_those_of_a_session_for_these_extents(
 ) -> None:
     x = nets.random_input(shape)
     np.testing.assert_allclose(ranged(x), free(x), rtol=1e-4, atol=1e-4)
-    assert len({id(kept.workspaces[0].arena) for kept in ranged._plans.values()}) == 1
+    assert len({id(kept.workspaces[0].arena) for kept in ranged._book._plans.values()}) == 1
 
 
 def test_answers_do_not_depend_on_the_order_of_extents() -> None:
@@ -109,7 +109,9 @@ def test_a_stream_that_begins_with_small_extents_has_the_whole_arena() -> None:
         x = nets.random_input((1, 3, 8, 8))
         for future in [session.submit({"x": x}) for _ in range(8)]:
             future.result()
-        arenas = {id(each.arena): each.arena for kept in session._plans.values() for each in kept.workspaces.values()}
+        arenas = {
+            id(each.arena): each.arena for kept in session._book._plans.values() for each in kept.workspaces.values()
+        }
         assert {arena.nbytes for arena in arenas.values()} == {session.plan_for({"x": MOST}).arena_nbytes}
 
 

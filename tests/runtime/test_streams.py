@@ -57,7 +57,7 @@ def on_every_stream(session: bl.Session, call: Callable[[], Any]) -> list[Future
         are_in.wait(timeout=30)
         return call()
 
-    futures = [session._streams.submit(apart) for _ in range(session.streams)]
+    futures = [session._book.streams.submit(apart) for _ in range(session.streams)]
     are_in.wait(timeout=30)
     return futures
 
@@ -128,31 +128,31 @@ def test_an_exception_reaches_its_own_future(streams: int) -> None:
             session.run(None, {})
 
 
-def test_a_new_shape_is_planned_once() -> None:
+def test_a_new_shape_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with bl.load(of_any_batch(), streams=3, threads=3, layout="nhwc") as session:
-        make_plan, made = session._make_plan, []
+        make_plan, made = session._book.maker.make, []
 
         def counting(shapes: Any, contents: Any) -> Any:
             made.append(shapes)
             return make_plan(shapes, contents)
 
-        session._make_plan = counting
+        monkeypatch.setattr(type(session._book.maker), "make", lambda _, *asked: counting(*asked))
         images = {n: nets.random_input((n, *SHAPE[1:])) for n in (1, 2)}
         futures = [(n, session.submit({"x": images[n]})) for n in (1, 2) * 6]
         assert all(future.result()[0].shape == images[n].shape for n, future in futures)
         assert sorted(made) == [(("x", images[n].shape),) for n in (1, 2)]
 
 
-def test_known_shapes_run_while_a_new_one_is_planned() -> None:
+def test_known_shapes_run_while_a_new_one_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     with bl.load(of_any_batch(), streams=2, threads=2, layout="nhwc", shapes={"x": SHAPE}) as session:
-        make_plan, is_planning, may_go_on = session._make_plan, threading.Event(), threading.Event()
+        make_plan, is_planning, may_go_on = session._book.maker.make, threading.Event(), threading.Event()
 
         def slow(shapes: Any, contents: Any) -> Any:
             is_planning.set()
             assert may_go_on.wait(timeout=30)
             return make_plan(shapes, contents)
 
-        session._make_plan = slow
+        monkeypatch.setattr(type(session._book.maker), "make", lambda _, *asked: slow(*asked))
         new = session.submit({"x": np.ones((2, *SHAPE[1:]), np.float32)})
         assert is_planning.wait(timeout=30)
         for _ in range(3):
@@ -185,7 +185,7 @@ def test_weights_are_shared_and_activations_are_not() -> None:
     with load() as session:
         before = session.memory()
         wait(on_every_stream(session, lambda: session(IMAGE)))
-        [kept] = session._plans.values()
+        [kept] = session._book._plans.values()
         ready, workspaces = kept.ready, kept.workspaces
         after = session.memory()
         assert after.packed_nbytes == before.packed_nbytes > 0
@@ -278,7 +278,7 @@ def test_a_request_for_which_no_thread_starts_is_refused_and_never_runs(
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             with pytest.raises(bl.OutOfMemoryError):
-                session._streams.submit(lambda: ran.append(None))
+                session._book.streams.submit(lambda: ran.append(None))
             with pytest.raises(bl.OutOfMemoryError, match=r"no stream can begin: .*ulimit -u"):
                 session.submit(FEED)
         expected = session.run(None, FEED)[0]
@@ -310,7 +310,7 @@ def test_what_was_submitted_is_finished_on_close() -> None:
     futures = [session.submit(FEED) for _ in range(6)]
     closing = threading.Thread(target=session.close)
     closing.start()
-    assert comes_true(lambda: session._streams.is_closed)
+    assert comes_true(lambda: session._book.streams.is_closed)
     assert not any(future.done() for future in futures)
     may_end.set()
     closing.join(timeout=30)
@@ -355,7 +355,7 @@ def test_a_stream_itself_may_run_submit_and_close(streams: int) -> None:
         return result, future
 
     wait(on_every_stream(session, lambda: session(IMAGE)))
-    result, future = session._streams.submit(as_callbacks_do).result(timeout=30)
+    result, future = session._book.streams.submit(as_callbacks_do).result(timeout=30)
     np.testing.assert_array_equal(future.result(timeout=30)[0], result)
     session.close()
 

@@ -73,7 +73,7 @@ def test_callers_who_wait_for_a_run_have_no_workers(monkeypatch: pytest.MonkeyPa
     session(feed)
     before = _os_threads()
     most: list[int] = []
-    [kept] = session._plans.values()
+    [kept] = session._book._plans.values()
     monkeypatch.setattr(kept.workspaces[0]._room, "lock", _SlowLock())
 
     def call() -> None:

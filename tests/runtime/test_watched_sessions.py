@@ -269,7 +269,7 @@ def test_an_error_of_the_run_itself_comes_first() -> None:
 def test_what_is_submitted_in_a_block_belongs_to_it(session: bl.Session) -> None:
     may_run = threading.Event()
     for _ in range(session.streams):
-        session._streams.submit(may_run.wait)
+        session._book.streams.submit(may_run.wait)
     with bl.watch("record") as w:
         line, future = line_here(), session.submit({"x": LAST})
     later = session.submit({"x": LAST})

@@ -26,7 +26,7 @@ LEVELS = (
     ("ops",),
     ("model", "zoo"),
     ("plan",),
-    ("runtime",),
+    ("runtime", "serve", "show", "session"),
     (
         "loading",
         "api",

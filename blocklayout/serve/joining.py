@@ -6,19 +6,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout.dnnl import Stop
 from blocklayout.errors import BlockLayoutError, InputError
-from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feeds
+from blocklayout.runtime.inputs import check_feeds
 from blocklayout.runtime.outputs import check_given, check_wanted, deliver
 from blocklayout.tensor import as_array
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+    from blocklayout.runtime import PlanBook
+    from blocklayout.serve.queue import Batching
 
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
@@ -36,48 +39,10 @@ _MAX_KEYS = 256
 """Kinds of rows that are remembered."""
 
 
-class Batching(Struct, frozen=True):
-    """How requests are joined.
-
-    Attributes:
-        max_batch: How many run together at most.
-        max_delay_ms: How long the first of them waits for others where a stream is free.
-        prove: Proves for extents of one row, by input, and sizes of batches, that rows are computed apart from each
-            other; else raises ``UnsupportedError``.
-    """
-
-    max_batch: int
-    max_delay_ms: float
-    prove: Callable[[Mapping[str, tuple[int, ...]], Sequence[int]], None]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The batches that there are plans for: powers of 2, and the largest.
-
-        Example:
-            >>> Batching(6, 1.0, print).sizes
-            (1, 2, 4, 6)
-        """
-        powers = (1 << exponent for exponent in range(self.max_batch.bit_length()))
-        return tuple(sorted({*powers, self.max_batch}))
-
-
-class Runs(Protocol):
-    """A session, as far as it is needed."""
-
-    def prove_rows(self, row: Mapping[str, tuple[int, ...]]) -> None:
-        """Refuse to join rows that may not be."""
-
-    def run_until(self, stop: Stop, output_names: Names, feed: Mapping[str, Any]) -> list[Any]:
-        """Run the model once on the calling thread."""
-        ...
-
-
 class Row(Struct, frozen=True, eq=False):
     """One row for each input.
 
     Attributes:
-        runs: What runs it, which lives as long as there is something to run.
         arrays: By input, with 1 as the first extent.
         is_bare: Whether it was fed without the first extent, and its answer has none either.
         names: The outputs that are asked for; ``None`` for all.
@@ -85,7 +50,6 @@ class Row(Struct, frozen=True, eq=False):
         key: What rows have in common that can be joined: extents and types, and the outputs that are asked for.
     """
 
-    runs: Runs
     arrays: Mapping[str, np.ndarray]
     is_bare: bool
     names: tuple[str, ...] | None
@@ -101,28 +65,33 @@ class Joining:
         max_delay_ns: How long the first waits for others.
     """
 
-    def __init__(self, inputs: Sequence[InputInfo], outputs: Sequence[OutputInfo], batching: Batching) -> None:
-        """Join what such a model is fed."""
+    def __init__(self, book: PlanBook, batching: Batching) -> None:
+        """Join rows that are fed to a model.
+
+        Args:
+            book: Its plans.
+            batching: How rows are joined.
+        """
+        self._book = book
+        self._batching = batching
         self.max_batch = batching.max_batch
         self.max_delay_ns = int(1e6 * batching.max_delay_ms)
         self._sizes = batching.sizes
-        self._inputs = inputs
-        self._outputs = outputs
+        self._inputs = book.signature.inputs
+        self._outputs = book.signature.outputs
         self._proven: set[Hashable] = set()
         self._times_s: dict[tuple[Hashable, int], deque[float]] = {}
 
-    def asked(
-        self, runs: Runs, feed: Mapping[str, Any], names: Names, out: Given | None, call: Call
-    ) -> tuple[Call, Row | None]:
+    def asked(self, feed: Mapping[str, Any], names: Names, out: Given | None, call: Call) -> tuple[Call, Row | None]:
         """The call that answers a feed, and its row; ``call`` and ``None`` where it is none. Errors are its answer."""
         try:
-            row = self.row(runs, feed, names, out)
+            row = self.row(feed, names, out)
         except BlockLayoutError as error:
             return partial(_refuse, error), None
         return (call, None) if row is None else (partial(self._alone, row), row)
 
-    def row(self, runs: Runs, feed: Mapping[str, Any], names: Names = None, out: Given | None = None) -> Row | None:
-        """A feed of what runs it as a row; ``None`` where it has several, or other inputs than the model.
+    def row(self, feed: Mapping[str, Any], names: Names = None, out: Given | None = None) -> Row | None:
+        """A feed as a row; ``None`` where it has several, or other inputs than the model.
 
         Raises:
             InputError: It does not fit the model's inputs.
@@ -139,21 +108,21 @@ class Joining:
         key = tuple((name, array.shape, array.dtype) for name, array in arrays.items())
         if key not in self._proven:
             fed = check_feeds(self._inputs, arrays)
-            runs.prove_rows({name: each.shape for name, each in fed.items()})
+            self._batching.prove_rows(self._book, {name: each.shape for name, each in fed.items()})
             if len(self._proven) >= _MAX_KEYS:
                 self._proven.clear()
                 self._times_s.clear()
             self._proven.add(key)
         wanted = None if names is None else tuple(info.name for info in check_wanted(names, self._outputs))
-        return Row(runs, arrays, missing == {1}, wanted, out, (key, wanted))
+        return Row(arrays, missing == {1}, wanted, out, (key, wanted))
 
-    def warm_up(self, runs: Runs, feed: Mapping[str, Any]) -> None:
+    def warm_up(self, feed: Mapping[str, Any]) -> None:
         """Run every size of batches, until it is known how long it takes.
 
         Raises:
             InputError: It is no feed of one row.
         """
-        row = self.row(runs, feed)
+        row = self.row(feed)
         if row is None:
             raise InputError("batches are made of single rows: give shapes= with 1 as the first extent")
         for size in self._sizes:
@@ -190,7 +159,7 @@ class Joining:
         padded = [*rows, *[rows[-1]] * (size - n)]  # values that the model takes; zeros might not be
         start = time.monotonic()
         feed = {name: np.concatenate([row.arrays[name] for row in padded]) for name in rows[0].arrays}
-        results = rows[0].runs.run_until(stop, rows[0].names, feed)
+        results = self._book.run(rows[0].names, feed, None, stop)
         self._times_s.setdefault((key, size), deque(maxlen=_N_TIMES)).append(time.monotonic() - start)
         return [partial(self._part, row, results, place) for place, row in enumerate(rows)]
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import blocklayout as bl
 from blocklayout.dnnl import Stop
-from blocklayout.runtime.joining import N_TRIES, Batching, Joining, Row
+from blocklayout.serve.joining import N_TRIES, Joining, Row
+from blocklayout.serve.queue import Batching, Queue
 from tests import gates, nets
 
 PATIENCE_S = 20.0
@@ -67,7 +68,7 @@ def busy(session: bl.Session) -> Iterator[None]:
         begun.set()
         may_end.wait(PATIENCE_S)
 
-    session._streams.submit(stay)
+    session._book.streams.submit(stay)
     assert begun.wait(PATIENCE_S)
     try:
         yield
@@ -122,7 +123,7 @@ def test_a_full_batch_waits_for_nobody(expected: list[np.ndarray]) -> None:
             assert_close(future.result(PATIENCE_S)[0], answer[0])
         last = session.submit({"x": IMAGES[0]})
         assert last.cancel()  # it waits for two more
-        assert session._streams.submit(int).result(PATIENCE_S) == 0  # the stream waits with it no longer
+        assert session._book.streams.submit(int).result(PATIENCE_S) == 0  # the stream waits with it no longer
 
 
 def test_callers_on_eight_threads(expected: list[np.ndarray]) -> None:
@@ -177,7 +178,8 @@ def test_members_end_apart(session: bl.Session, expected: list[np.ndarray]) -> N
 
 def test_those_that_run_together_stop_when_all_are_stopped() -> None:
     gated = bl.load(free(gates.gated()), layout="nhwc", threads=1)
-    gated.queue(None, Batching(2, LONG_MS, lambda *_: None))  # no proof: nothing is known of what a gate does
+    queue = Queue(None, Batching(2, LONG_MS, lambda *_: None))  # no proof: nothing is known of what a gate does
+    gated = bl.Session(gated._book, gated._write, queue)
     images = [nets.random_input(ROW, seed) for seed in range(2)]
     for n_stopped in (1, 2):
         with gates.closed() as gate:
@@ -198,7 +200,7 @@ def test_a_run_of_all_that_fails_is_made_for_each(
     session: bl.Session, expected: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.submit({"x": IMAGES[0]}).result(PATIENCE_S)
-    joining = session._served().joining
+    joining = session.submissions.joining
     assert joining is not None
     run, sizes = joining.run, []
 
@@ -216,18 +218,16 @@ def test_a_run_of_all_that_fails_is_made_for_each(
     assert max(sizes) > 1
 
 
-NOBODY: Any = None
-
-
 def joining_of(times_s: dict[int, float], max_batch: int = 8) -> Joining:
-    joining = Joining([], [], Batching(max_batch, 0.0, print))
+    book = bl.load(nets.chain(convs=1))._book
+    joining = Joining(book, Batching(max_batch, 0.0, print))
     for size, time_s in times_s.items():
         joining._times_s[(), size] = [time_s] * N_TRIES  # type: ignore[assignment]
     return joining
 
 
 def portions(times_s: dict[int, float], n: int) -> list[int]:
-    row = Row(NOBODY, {}, is_bare=True, names=None, out=None, key=((), None))
+    row = Row({}, is_bare=True, names=None, out=None, key=((), None))
     return joining_of(times_s).portions([row] * n)
 
 
@@ -297,19 +297,13 @@ def test_closing_waits_for_no_more_rows(expected: list[np.ndarray]) -> None:
         assert_close(future.result(0)[0], answer[0])
 
 
-def test_the_queue_is_said_before_it_is_used(session: bl.Session) -> None:
-    session.stats()
-    with pytest.raises(bl.InputError, match="submitted already"):
-        session.queue(3, None)
-
-
 @pytest.mark.usefixtures("no_garbage")
 def test_neither_rows_nor_answers_keep_the_session() -> None:
     session = load()
     kept = [session.submit({"x": image}) for image in IMAGES]
     wait(kept)
     seen = weakref.ref(session)
-    session._streams.submit(int).result()  # the stream has let go of the last batch
+    session._book.streams.submit(int).result()  # the stream has let go of the last batch
     del session
     assert seen() is None
 

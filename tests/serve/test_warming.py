@@ -45,7 +45,7 @@ def test_every_stream_is_warm() -> None:
 def test_every_size_of_batches_is_planned() -> None:
     with load(batching=(6, 0.0)) as session:
         session.warm_up()
-        assert sorted(dict(shapes)["x"][0] for shapes, _ in session._by_last_run()) == [1, 2, 4, 6]
+        assert sorted(dict(shapes)["x"][0] for shapes, _ in session._book.by_last_run()) == [1, 2, 4, 6]
 
 
 def test_other_shapes_are_given() -> None:

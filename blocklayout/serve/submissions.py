@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from blocklayout.dnnl import Stop
-from blocklayout.errors import DeadlineExceededError, QueueFullError
+from blocklayout.errors import DeadlineExceededError, InputError, QueueFullError
+from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import renew_in_children
-from blocklayout.runtime.stats import Stats, Tally
+from blocklayout.runtime.inputs import check_mapping
+from blocklayout.runtime.memory import MemoryUse
+from blocklayout.serve.joining import Joining
+from blocklayout.serve.stats import Stats, Tally
+from blocklayout.serve.warming import feed_of_zeros, on_every_stream
+from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.joining import Joining, Row
-    from blocklayout.runtime.streams import Streams
+    import numpy as np
+
+    from blocklayout.runtime import PlanBook
+    from blocklayout.serve.joining import Row
+    from blocklayout.serve.queue import Queue
 
     Call = Callable[[Stop], list[Any]]
 
@@ -105,17 +115,17 @@ class Submissions:
         tally: Counts of them.
     """
 
-    def __init__(self, streams: Streams, max_waiting: int | None, joining: Joining | None) -> None:
-        """There are none yet.
+    def __init__(self, book: PlanBook, queue: Queue | None) -> None:
+        """Begin without requests.
 
         Args:
-            streams: What runs them.
-            max_waiting: How many may wait; any number if ``None``.
-            joining: How they run together; each alone if ``None``.
+            book: The plans that answer them, on its streams.
+            queue: How they wait, and are joined; any number waits, each alone, if ``None``.
         """
-        self._streams = streams
-        self._max_waiting = max_waiting
-        self.joining = joining
+        self._book = book
+        self._max_waiting = None if queue is None else queue.max_waiting
+        batching = None if queue is None else queue.batching
+        self.joining = None if batching is None else Joining(book, batching)
         self.tally = Tally()
         renew_in_children(self)
 
@@ -126,18 +136,38 @@ class Submissions:
         self._open: dict[Hashable, _Batch] = {}
         self._is_in_a_hurry = False
 
-    def submit(self, request: Submission) -> None:
-        """Have it wait for a stream.
-
-        Raises:
-            QueueFullError: As many wait as may wait, and none of them is overdue.
-            ClosedError: The streams were closed.
-        """
+    def ask(
+        self,
+        feed: Mapping[str, Any],
+        output_names: Sequence[str] | None,
+        out: Mapping[str, np.ndarray] | None,
+        deadline: float | None,
+    ) -> Submission:
+        """A request that waits for a stream; as :meth:`blocklayout.Session.submit`."""
+        check_mapping("feed", feed, "{'x': array}")
+        if out is not None:
+            check_mapping("out", out, "{'y': array}")
+            out = dict(out)
+        _check_deadline(deadline)
+        given, row = dict(feed), None
+        call: Call = partial(self._book.run, output_names, given, out)
+        if self.joining is not None:
+            call, row = self.joining.asked(given, output_names, out, call)
+        request = Submission(call, row, deadline)
+        if is_watched() or check_mode.get():
+            carried = carry(partial(call, request.stopping))
+            request.call, request.row = lambda _: carried(), None
         request.leave = self._leave
         if self._wait(request) or (self._dismiss_overdue() and self._wait(request)):
-            return
+            return request
         self.tally.end("refused")
         raise QueueFullError(f"{self._max_waiting} requests wait (max_waiting): submit again later, or elsewhere")
+
+    def warm_up(self, shapes: Mapping[str, Sequence[int]] | None, contents: Mapping[str, Any] | None) -> None:
+        """Plan, pack, and run on every stream; as :meth:`blocklayout.Session.warm_up`."""
+        feed = feed_of_zeros(self._book.signature.inputs, shapes, contents)
+        run = partial(self._book.run, None, feed)
+        on_every_stream(self._book.streams, run if self.joining is None else partial(self.joining.warm_up, feed))
 
     def hurry(self) -> None:
         """Have no batch wait for others any more."""
@@ -147,11 +177,12 @@ class Submissions:
                 if batch.filled:
                     batch.filled.set()
 
-    def stats(self, arena_nbytes: int, weights_nbytes: int) -> Stats:
-        """What became of them by now."""
+    def stats(self) -> Stats:
+        """Counts and times of the requests until now, and memory."""
         with self._lock:
             n_waiting = len(self._waiting)
-        return self.tally.stats(n_waiting, arena_nbytes, weights_nbytes)
+        memory = MemoryUse.of(self._book.books)
+        return self.tally.stats(n_waiting, memory.arena_nbytes + memory.scratchpad_nbytes, memory.packed_nbytes)
 
     def _wait(self, request: Submission) -> bool:
         """Whether there is room for it."""
@@ -174,7 +205,7 @@ class Submissions:
         else:
             until_ns = request.arrived_ns + self.joining.max_delay_ns
             batch = _Batch(request.row.key, until_ns, filled=threading.Event())
-        self._streams.submit(partial(self._run, batch))
+        self._book.streams.submit(partial(self._run, batch))
         if batch.filled:
             self._open[batch.key] = batch
         return batch
@@ -283,3 +314,9 @@ class Submissions:
         self.tally.fail(error)
         request.let_go()
         request.set_exception(error)
+
+
+def _check_deadline(deadline: Any) -> None:
+    is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    if deadline is not None and not (is_number and 0 < deadline < inf):
+        raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")

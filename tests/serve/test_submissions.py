@@ -226,7 +226,7 @@ def test_close_answers_what_waits() -> None:
         gates.wait_for_a_run()
         closing = threading.Thread(target=session.close)
         closing.start()
-        while not session._streams.is_closed:
+        while not session._book.streams.is_closed:
             time.sleep(0.001)
         with pytest.raises(bl.ClosedError, match="the session is closed"):
             session.submit(FEED)

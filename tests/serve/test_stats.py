@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import blocklayout as bl
-from blocklayout.runtime.stats import BOUNDS_S, Histogram, Tally
+from blocklayout.serve.stats import BOUNDS_S, Histogram, Tally
 from tests import gates, nets
 
 FEED = {"x": nets.random_input(gates.SHAPE)}

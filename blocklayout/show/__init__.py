@@ -1,0 +1,1 @@
+"""Show plans and runs to people: text, pages, profiles and reports."""
