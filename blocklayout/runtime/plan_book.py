@@ -176,6 +176,7 @@ class PlanBook:
         self._plans: dict[PlanKey, Whole] = {}
         self._bound: dict[tuple[Any, ...], Bound] = {}
         self._clock = count()
+        self._latest: Whole | None = None
         self._lock = Lock()  # of the plans that there are
         for shapes, ready in plans:
             self._keep(shapes, ready)
@@ -216,7 +217,8 @@ class PlanBook:
             assert self.pieces is not None  # noqa: S101 - for mypy: else there is a plan
             return self.pieces.run(wanted, feed, out, stop)
         whole, workspace = bound.whole, bound.workspace
-        whole.last_run = next(self._clock)
+        if whole is not self._latest:
+            whole.last_run, self._latest = next(self._clock), whole
         try:
             if out is not None or whole.ready.constants or watches_around():
                 return self._run_into(bound, buffers, wanted, {} if out is None else out, stop)
@@ -553,7 +555,7 @@ class PlanBook:
         self.workspace(whole)
         with self._lock:
             contents = tuple((name, array.tobytes()) for name, array in ready.contents.items())
-            self._plans[PlanKey(shapes, contents)] = whole
+            self._plans[PlanKey(shapes, contents)] = self._latest = whole
         return whole
 
     def _drop(self, whole: Whole) -> None:

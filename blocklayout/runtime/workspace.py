@@ -111,10 +111,7 @@ class Workspace:
             RefusedError: A primitive cannot be rebuilt as the plan describes it.
         """
         plan = ready.plan
-        self._plan = plan
-        self._packed = ready.packed
-        self._computes = ready.computes
-        self._keeps_denormals = ready.keeps_denormals
+        self._ready, self._plan = ready, plan
         self._primitives = _primitives(plan)
         # A layout of one element has many names: made by another than the plan asked with, a primitive may need more.
         needed = max((each.scratchpad_nbytes for each in self._primitives.values()), default=0)
@@ -238,14 +235,14 @@ class Workspace:
 
         prove_given(self._plan, check, self._fed[executable], buffers)
         if check not in self._proven:
-            prove_constants(self._plan, check, self._packed)
+            prove_constants(self._plan, check, self._ready.packed)
             self._proven.add(check)
         return after_steps(self._plan, check, self._bytes_of)
 
     def _limiting(self) -> Callable[[int, Step], None] | None:
         """Refuses a run of more memory than is allowed; what refuses to go on after a step, if time is limited."""
         plan = self._plan
-        nbytes = self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._packed.values())
+        nbytes = self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._ready.packed.values())
         nbytes += sum(result.desc.nbytes for result in self.results)
         check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
         return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")
@@ -270,7 +267,7 @@ class Workspace:
             plan.n_threads,
             given=[*given.values(), *(self._unbound(result.buffer) for result in self._arrays)],
             fresh=[(result.desc.nbytes, self._unbound(result.buffer)) for result in self._tensors],
-            keeps_denormals=self._keeps_denormals,
+            keeps_denormals=self._ready.keeps_denormals,
         )
         self._fed[made] = descs
         return made
@@ -297,7 +294,7 @@ class Workspace:
             memory = partial(self._memory, copied=copied)
             if isinstance(step.spec, HostSpec):
                 host = {arg: memory(HostMemory, operand) for arg, operand in step.operands}
-                function = host_function(step.spec, self._computes.get(number))
+                function = host_function(step.spec, self._ready.computes.get(number))
                 self._steps[key] = HostExecution(function, host, step.kernel)
             else:
                 memories = {arg: memory(dnnl.Memory, operand) for arg, operand in step.operands}
@@ -318,7 +315,7 @@ class Workspace:
 
     def _bytes_of(self, buffer: int, desc: MemoryDesc) -> np.ndarray:
         if self._plan.buffers[buffer].kind == "constant":
-            return self._packed[buffer]
+            return self._ready.packed[buffer]
         offset = self._plan.buffers[buffer].offset
         return self.arena[offset : offset + desc.nbytes]
 

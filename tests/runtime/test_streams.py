@@ -191,7 +191,7 @@ def test_weights_are_shared_and_activations_are_not() -> None:
         assert after.packed_nbytes == before.packed_nbytes > 0
         assert after.arena_nbytes == 2 * ready.plan.arena_nbytes > 0
         assert after.scratchpad_nbytes == 2 * ready.plan.scratchpad_nbytes
-        assert workspaces[0]._packed is workspaces[1]._packed is ready.packed
+        assert workspaces[0]._ready.packed is workspaces[1]._ready.packed is ready.packed
         assert not np.shares_memory(workspaces[0].arena, workspaces[1].arena)
 
 
