@@ -70,7 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.measured and not find_spec("ray"):
         print("Ray is not installed: pip install 'blocklayout[ray]'", file=sys.stderr)
         return 2
-    record = keep(args, read_measured(args, "results") or measure_all(args))
+    record = read_measured(args, "results") or {
+        "environment": describe_environment(1),
+        "n_rounds": args.rounds,
+        "results": [measure(name, args) for name in args.models],
+    }
+    record = keep(args, record)
     show(record["results"])
     write_page(args, record, "One and two nodes of Ray", charts(record["results"]))
     return 0
@@ -89,12 +94,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def measure_all(args: argparse.Namespace) -> dict[str, Any]:
-    """All networks."""
-    results = [measure(name, args) for name in args.models]
-    return {"environment": describe_environment(1), "n_rounds": args.rounds, "results": results}
-
-
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network: rates of each way, and their ratios in the same round."""
     built = zoo.build(name, batch=args.batch, size=args.size)
@@ -111,110 +110,71 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "model": name,
         "batch": args.batch,
         "images": args.images,
-        "per_s": {key: {way: spread(values) for way, values in of.items()} for key, of in rates.items()},
+        "per_s": {
+            key: {way: to_builtins(Spread.of(values)) for way, values in of.items()} for key, of in rates.items()
+        },
         "over_one": {key: to_builtins(Spread.of_ratios(of[TWO], of[ONE])) for key, of in rates.items()},
         "over_alone": {key: to_builtins(Spread.of_ratios(of[ONE], of[ALONE])) for key, of in rates.items()},
-        "turns": turns,
     }
 
 
-def spread(values: Sequence[float]) -> Any:
-    """For JSON."""
-    return to_builtins(Spread.of(values))
-
-
 def in_own_process(way: str, path: Path, size: int, args: argparse.Namespace) -> dict[str, float]:
-    """What this script says of one turn."""
-    command = [sys.executable, __file__, f"--batch={args.batch}", f"--images={args.images}"]
-    done = subprocess.run(
-        [*command, "--turn", way, str(path), str(size)], check=True, stdout=subprocess.PIPE, text=True
-    )
+    """The rates of one turn."""
+    options = [f"--batch={args.batch}", f"--images={args.images}", "--turn", way, str(path), str(size)]
+    done = subprocess.run([sys.executable, __file__, *options], check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def take_turn(args: argparse.Namespace) -> dict[str, float]:
-    """Rates of one way, in images a second, and when the first images were there, in seconds."""
+    """Images a second of one way: of all, and of those after the first quarter."""
     way, path, size = args.turn
-    times = Times(args.images)
-    with tempfile.TemporaryDirectory() as folder:
-        if way == ALONE:
-            with held_to(0):
-                run_alone(path, args, times)
-        else:
-            run_on(NODES[way], path, int(size), args, times, Path(folder))
-    return times.rates()
+    counts = alone(path, args) if way == ALONE else on_nodes(NODES[way], path, int(size), args)
+    start, n, come = next(counts), 0, []
+    for count in counts:
+        n += int(count)
+        come.append((time.perf_counter() - start, n))
+    if n != args.images:
+        raise RuntimeError(f"{n} answers to {args.images} images")
+    end_s = come[-1][0]
+    first_s, n_first = next((each for each in come[:-1] if each[1] >= N_FIRST * n), (0.0, 0))
+    return {"all": n / end_s, "later": (n - n_first) / (end_s - first_s)}
 
 
-class Times:
-    """When how many images were there."""
-
-    def __init__(self, n_images: int) -> None:
-        self._n_images = n_images
-        self._n = 0
-        self._start = time.perf_counter()
-        self._come: list[tuple[float, int]] = []
-
-    def begin(self) -> None:
-        """All before does not count."""
-        self._start = time.perf_counter()
-
-    def add(self, n: int) -> None:
-        """So many are there."""
-        self._n += n
-        self._come.append((time.perf_counter() - self._start, self._n))
-
-    def rates(self) -> dict[str, float]:
-        """Of all images, and of those after the first quarter."""
-        if self._n != self._n_images:
-            raise RuntimeError(f"{self._n} answers to {self._n_images} images")
-        end_s = self._come[-1][0]
-        later = [(at_s, n) for at_s, n in self._come if n >= N_FIRST * self._n and at_s < end_s]
-        at_s, n = later[0] if later else (0.0, 0)
-        return {"all": self._n / end_s, "later": (self._n - n) / (end_s - at_s), "first_s": self._come[0][0]}
-
-
-def run_alone(path: str, args: argparse.Namespace, times: Times) -> None:
-    """The session on images that are there already."""
-    with bl.load(path, threads=1) as session:
+def alone(path: str, args: argparse.Namespace) -> Iterator[float]:
+    """When the session begins with images that are there already; then of how many each run is."""
+    with held_to(0), bl.load(path, threads=1) as session:
         [info] = session.get_inputs()
         images = np.random.default_rng(0).random(info.shape, dtype=np.float32)
         session.run(None, {info.name: images})
-        times.begin()
+        yield time.perf_counter()
         for first in range(0, args.images, args.batch):
             session.run(None, {info.name: images})
-            times.add(min(args.batch, args.images - first))
+            yield min(args.batch, args.images - first)
 
 
-def run_on(n_nodes: int, path: str, size: int, args: argparse.Namespace, times: Times, folder: Path) -> None:
-    """The model on a cluster of so many nodes."""
+def on_nodes(n_nodes: int, path: str, size: int, args: argparse.Namespace) -> Iterator[float]:
+    """When a cluster begins with the model; then of how many images it has sent the answers."""
     import ray.data
 
+    def random_images(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(int(batch["id"][0]))
+        return batch | {"x": rng.random((len(batch["id"]), 3, size, size), dtype=np.float32)}
+
     n_rows = BATCHES_A_BLOCK * args.batch
-    with cluster_of(n_nodes, folder):
+    with tempfile.TemporaryDirectory() as folder, cluster_of(n_nodes, Path(folder)):
         items = [{"id": number} for number in range(args.images)]
         # Without tasks that read, as those of range, which take CPUs.
         numbers = ray.data.from_items(items, override_num_blocks=-(-args.images // n_rows))
-        images = numbers.map_batches(RandomImages(size), batch_size=n_rows)
+        images = numbers.map_batches(random_images, batch_size=n_rows)
         answers = bl.ray.map_batches(images, path, batch_size=args.batch, keep=["id"])
-        times.begin()
+        yield time.perf_counter()
         n = 0
         for batch in answers.iter_batches(batch_size=None, batch_format="numpy"):
             if not np.array_equal(batch["id"], np.arange(n, n + len(batch["id"]))):
                 raise RuntimeError("answers came in another order")
             n += len(batch["id"])
-            times.add(len(batch["id"]))
-
-
-class RandomImages:
-    """Makes images for numbers."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        rng = np.random.default_rng(int(batch["id"][0]))
-        return batch | {"x": rng.random((len(batch["id"]), 3, self._size, self._size), dtype=np.float32)}
+            yield len(batch["id"])
 
 
 @contextmanager

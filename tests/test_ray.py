@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,6 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.cli import main
 from blocklayout.plan.costs.store import CostStore, cost_store_path
 
 if TYPE_CHECKING:
@@ -272,75 +270,9 @@ def test_wrong_arguments_are_told_at_once(model: Path, options: Any, said: str) 
         bl.ray.map_batches(rows(), **{"model": model, **options})
 
 
-@pytest.fixture
-def photographs(tmp_path: Path) -> Path:
-    """Pictures, and a file that is none."""
-    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    folder = tmp_path / "photographs"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("none", encoding="ascii")
-    rng = np.random.default_rng(2)
-    for number in range(5):
-        pillow.fromarray(rng.integers(0, 255, (20 + number, 30, 3), dtype=np.uint8)).save(folder / f"{number}.png")
-    return folder
-
-
-def told(answers: Path) -> dict[str, Any]:
-    """Rows of what was written, by the names of their files."""
-    return {row["path"].rsplit("/", 1)[-1]: row for row in ray_data.read_parquet(str(answers)).take_all()}
-
-
 @pytest.mark.usefixtures("cluster")
-def test_pictures_of_a_folder_are_answered_as_single_ones(
-    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = photographs.with_name("answers")
-    assert main(["run", str(model), "--data", str(photographs), "--save", str(answers), "--batch", "2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["pictures"] == 5
-    found = told(answers)
-    assert set(found) == {f"{number}.png" for number in range(5)}
-    main(["run", str(model), "--image", str(photographs / "3.png"), "--rounds", "1", "--json"])
-    alone = json.loads(capsys.readouterr().out)["answer"]
-    together = json.loads(found["3.png"]["answer"])
-    assert [each["class"] for each in together["classes"]] == [each["class"] for each in alone["classes"]]
-
-
-@pytest.mark.usefixtures("cluster")
-def test_a_picture_that_cannot_be_read_is_named(
-    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (photographs / "cut.png").write_bytes((photographs / "1.png").read_bytes()[:100])
-    assert main(["run", str(model), "--data", str(photographs), "--save", str(photographs.with_name("answers"))]) == 2
-    assert "cut.png" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("cluster")
-def test_without_a_model_it_is_the_embedded_one(photographs: Path) -> None:
-    answers = photographs.with_name("answers")
-    assert main(["run", "--data", str(photographs), "--save", str(answers)]) == 0
-    assert len(told(answers)) == 5
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ([], "--data needs --save FOLDER"),
-        (["--save", "answers", "--then", "reader.onnx"], "--then is not for --data"),
-        (["--save", "answers", "--layout", "nhwc,plain"], "--layout names 2"),
-    ],
-    ids=str,
-)
-def test_options_that_do_not_fit_are_told(
-    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
-) -> None:
-    assert main(["run", str(model), "--data", str(photographs), *options]) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("cluster")
-def test_pictures_are_computed_in_the_layout_that_is_asked_for(
-    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answers = str(photographs.with_name("answers"))
-    assert main(["run", str(model), "--data", str(photographs), "--save", answers, "--layout", "zigzag"]) == 2
-    assert "zigzag" in capsys.readouterr().err
+def test_inside_of_a_connection_errors_of_actors_are_ours(model: Path) -> None:
+    with pytest.raises(bl.BlockLayoutError, match=r"^[^\n]*zigzag"), bl.ray.connected("local"):
+        bl.ray.map_batches(rows().limit(4), model, batch_size=4, layout="zigzag").take_all()
+    assert bl.ray.n_nodes() >= 1
+    assert bl.ray.n_cpus() >= 1

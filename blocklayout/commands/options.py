@@ -279,40 +279,6 @@ def named_path(text: str) -> tuple[str, str]:
     return _named(text, text.partition("="), "an input's name and a file, such as x=file.npy")
 
 
-def pixels(text: str) -> str:
-    """The scale of pixels, by name or as ``MEANS/DEVIATIONS``."""
-    from blocklayout.commands.pictures import PIXELS, pixels_of
-
-    try:
-        pixels_of(text)
-    except ValueError:
-        example = "means/deviations of 1 or 3 numbers, such as 0.48,0.46,0.41/0.27,0.26,0.28"
-        raise argparse.ArgumentTypeError(f"{text!r}: give {', '.join(PIXELS)}, or {example}") from None
-    return text
-
-
-def fraction(text: str) -> float:
-    """A number from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number from 0 to 1")
-    return number
-
-
-def ratio(text: str) -> float:
-    """A finite number of at least 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
-    return number
-
-
 def named_layout(text: str) -> tuple[str, str]:
     """An input or output and its format, such as ``x=nhwc``.
 

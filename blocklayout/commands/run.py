@@ -9,19 +9,15 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.commands import findings, pictures, reading
-from blocklayout.commands.answers import Boxes, Classes
+from blocklayout.commands import pictures
 from blocklayout.commands.comparing import Contender, Measurement, Race, say_agreement, say_comparison, say_layouts
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
 from blocklayout.commands.options import (
     add_model_options,
     add_plan_file,
-    fraction,
     load_options,
-    pixels,
     positive,
-    ratio,
     words,
 )
 from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
@@ -34,17 +30,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from blocklayout.commands.pictures import Picture
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
 
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
-PICTURE_OPTIONS = ("save", "then", "turn", "labels", "fit", "pixels", "order", "threshold", "unclip", "top")
-NOT_WITH_DATA = ("image", "input", "plan", "then", "turn")
-UNKNOWN = (
-    "the outputs are no classes, boxes, mask or text in a known form; to candidates of YOLO the names of all classes "
-    "belong, and to text all characters, an empty line for none (--labels)"
-)
+N_BEST = 5
+PICTURE_OPTIONS = ("labels", "fit", "pixels", "order", "top")
 DIGITS_HEADER = ("layout", "dtype", "right", "images/s", "ratio", "least-most", "reorders", "KiB moved")
 
 
@@ -57,67 +48,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_plan_file(parser)
     parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="measurements of each (default: 5)")
     parser.add_argument(
-        "--image", metavar="FILE", help="a picture to feed, and to say what is in it; without MODEL, a digit"
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="a folder of pictures, also such as s3://bucket/folder: all are fed, by Ray; takes --save FOLDER, for the "
-        "answers",
-    )
-    parser.add_argument("--ray", default="local", metavar="ADDRESS", help="the cluster for --data (default: local)")
-    parser.add_argument(
-        "--batch", type=positive, metavar="N", help="pictures of one run for --data (default: the model's, else 32)"
+        "--image", metavar="FILE", help="a picture to feed to a classifier, and to classify; without MODEL, a digit"
     )
     group = parser.add_argument_group("with --image (defaults are the model's, else usual; all of it is printed)")
-    group.add_argument("--save", metavar="FILE", help="write the picture there with its classes, boxes, mask or text")
     group.add_argument(
-        "--then", metavar="MODEL", help="cut out the boxes that are found, and read or classify each with this one"
+        "--labels", metavar="FILE", help="names of the classes, one a line (default: those in the model's metadata)"
     )
-    group.add_argument(
-        "--turn",
-        metavar="MODEL",
-        help="turn boxes first whose best class by this one is the second: upside down",
-    )
-    group.add_argument("--labels", metavar="FILE", help="names of the classes or characters, one a line; of --then's")
     group.add_argument(
         "--fit",
-        choices=tuple(pictures.FITS),
-        help="; ".join(f"{name}: {meaning}" for name, meaning in pictures.FITS.items())
-        + " (default: crop for classifiers of 3 channels, line for readers of text, else stretch)",
+        choices=("crop", "fill", "stretch"),
+        help="crop: the middle 7/8 of its shorter side, as ImageNet's classifiers are evaluated (default for 3 "
+        "channels); fill: the middle, its shorter side whole; stretch: all of it, its proportions lost (default for 1)",
     )
     group.add_argument(
         "--pixels",
-        type=pixels,
         metavar="VALUES",
         help="imagenet: less ImageNet's means over its deviations (default for 3 channels); unit: 0 to 1 (default for "
-        "1 channel); signed: -1 to 1 (default for text); bytes: 0 to 255 (default for integers); or means/deviations "
-        "of pixels of 0 to 1 in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
+        "1 channel); signed: -1 to 1; bytes: 0 to 255 (default for integers); or means/deviations of pixels of 0 to 1 "
+        "in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
     )
-    group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb; for text bgr)")
-    group.add_argument("--threshold", type=fraction, metavar="SCORE", help="least score of a box (default: 0.5)")
-    group.add_argument(
-        "--unclip",
-        type=ratio,
-        metavar="RATIO",
-        help="read a map as boxes around its regions, as text detectors are, each moved outwards by RATIO of its area "
-        "over its perimeter (default: 1.6 with --then; else a map is a mask)",
-    )
+    group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb)")
     group.add_argument("--top", type=positive, metavar="N", help="how many classes to tell (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.turn is not None and args.then is None:
-        raise InputError("--turn belongs to --then: it is about the boxes that are read")
-    if args.data is not None:
-        for option in NOT_WITH_DATA:
-            if getattr(args, option) not in (None, []):
-                raise InputError(f"--{option} is not for --data, which feeds pictures alone, and to one model")
-        from blocklayout.commands.dataset import run_data
-
-        run_data(args)
-        return
     if args.image is not None:
         run_picture(args)
         return
@@ -149,56 +104,33 @@ def run_model(args: argparse.Namespace) -> None:
 
 
 def run_picture(args: argparse.Namespace) -> None:
-    """Run a model on a picture, and print what is in it, what was done to it, and the time.
+    """Run a classifier on a picture, and print the best classes, what was done to the picture, and the time.
 
     Raises:
-        InputError: No picture, a model that takes none, or nothing to draw into it.
+        InputError: No picture, or a model that takes none or is no classifier.
         BlockLayoutError: As :func:`run_model`.
     """
-    pictures.check_pillow()
-    if args.save is not None:
-        pictures.check_target(args.save)
-    read: list[Picture] = []
+    facts: dict[str, Any] = {}
+    names: list[str] = []
 
     def feeds_of(opened: OnnxModel | Graph) -> dict[str, np.ndarray]:
-        read.append(pictures.read_picture(args, opened))
-        return read[0].feeds
+        names.extend(pictures.class_names(args, opened))
+        array, done = pictures.fed_picture(args, opened)
+        facts.update(done)
+        return {done["input"]: array}
 
     measurements = _measured(args, feeds_of)
-    [picture] = read
-    outputs = measurements[0].outputs
-    question = findings.Question.asked(args, picture.frame, picture.names)
-    answer = question.answer(outputs)
-    facts = [output_facts(name, array) for name, array in outputs.items()]
-    shapes = ", ".join(f"{fact['name']} {'x'.join(map(str, fact['shape']))}" for fact in facts)
-    told = picture.told
-    if args.then is not None:
-        if not isinstance(answer, Boxes):
-            raise InputError(f"--then {args.then}: {args.model or 'the embedded model'} finds no boxes ({shapes})")
-        with shown_progress(f"reading {args.then}", is_quiet=args.json) as tell:
-            answer, first = reading.read_boxes(args, picture, answer, question.threshold, tell)
-        told += f"\n{first}" if first else ""
-    if args.labels is not None and isinstance(answer, Classes) and len(answer.names) != answer.scores.size:
-        counts = f"{len(answer.names)} names, and the model has {answer.scores.size} classes"
-        raise InputError(f"--labels {args.labels}: {counts}; give a line for each")
-    if args.save is not None:
-        if answer is None:
-            raise InputError(f"--save {args.save}: nothing to draw: {UNKNOWN} ({shapes})")
-        pictures.save_annotated(picture, answer, args.save)
+    rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST)
     if args.json:
         environment = describe_environment(measurements[0].plan.n_threads)
-        found = {"picture": picture.facts(), "answer": {"kind": None} if answer is None else answer.facts()}
+        outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
         runs = [measurement.to_dict() for measurement in measurements]
-        say_json({"environment": environment, **found, "outputs": facts, "runs": runs})
+        answer = {"rule": rule, "classes": best}
+        say_json({"environment": environment, "picture": facts, "answer": answer, "outputs": outputs, "runs": runs})
         return
-    say(f"{told}\n")
-    if answer is None:
-        say(f"{UNKNOWN}:")
-        print_table(OUTPUT_HEADER, [_output_row(fact) for fact in facts], text_columns=(0, 1, 2))
-    else:
-        print_table(*answer.table())
-        say(answer.rule)
-    say("")
+    say(f"{pictures.told(facts)}\n")
+    print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
+    say(f"score: {rule}\n")
     say_comparison(measurements)
 
 
