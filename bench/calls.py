@@ -4,9 +4,11 @@ A ReLU of few elements, which one thread computes within a microsecond, is calle
 on a Tensor, as a reorder into blocks, in onnxruntime and in PyTorch; the digits network at batch 1 by a session and in
 onnxruntime. Ours are given next to the bare execution of the same primitive, in the same process and the same turn.
 Each is a process of its own that is stopped but in its turn. Data are random; times are medians over rounds of the
-fastest call of a turn, with the least and the most.
+fastest call of a turn, with the least and the most. In a whole network, whose weights have driven this code out of the
+caches, a call takes longer: of ``--networks``, the time before and behind the one call into C is given, in medians over
+a turn's runs.
 
-    python bench/calls.py --rounds 9 --json out.json --html out.html
+    python bench/calls.py --rounds 9 --networks mobilenet_v2 --json out.json --html out.html
 
 onnxruntime and PyTorch are left out where they are not installed.
 """
@@ -18,9 +20,11 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,12 +49,15 @@ SHAPE = (1, 16, 8, 8)
 N_CALLS, N_TIMES = 200, 25
 """Calls that are timed together, and how often in a turn."""
 
+WHOLE_SECONDS = 1.0
+"""How long whole networks run in a turn."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write what is asked for."""
     args = parse(argv)
     if args.work:
-        return work(args.work, args.threads)
+        return work(args.work, args.threads, args.dtype)
     record = keep(args, read_measured(args, "rows") or measure_all(args))
     show(record["rows"])
     write_page(args, record, "What a call costs", charts(record["rows"]))
@@ -59,12 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure_all(args: argparse.Namespace) -> dict[str, Any]:
     """All ways to call, in turn."""
-    names = [name for name, (module, _) in WAYS.items() if find_spec(module)]
+    names = [name for name, (module, _) in WAYS.items() if find_spec(module)] + args.networks
+    dtype = ("--dtype", args.dtype)
     with ExitStack() as stack:
-        workers = [stack.enter_context(worker(__file__, name, args.threads)) for name in names]
+        workers = [stack.enter_context(worker(__file__, name, args.threads, *dtype)) for name in names]
         rounds = [[each.turn() for each in workers] for _ in range(args.rounds)]
     rows = [{"name": name, "turns": turns} for name, *turns in zip(names, *rounds, strict=True)]
-    counts = {"threads": args.threads, "n_rounds": args.rounds}
+    counts = {"threads": args.threads, "n_rounds": args.rounds, "dtype": args.dtype}
     return {"environment": describe_environment(args.threads), **counts, "rows": rows}
 
 
@@ -73,6 +81,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each (default: 7)")
     parser.add_argument("--threads", type=positive, default=1, help="of each (default: 1)")
+    parser.add_argument("--networks", nargs="*", default=[], help="networks of the zoo that are called whole, too")
+    parser.add_argument("--dtype", default="f32", help="of these networks (default: f32)")
     add_files(parser)
     parser.add_argument("--work", help=argparse.SUPPRESS)  # what a process of its own runs
     return parser.parse_args(argv)
@@ -99,19 +109,73 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     for row in rows:
         calls = [turn["us"] for turn in row["turns"]]
         over = [turn["us"] - turn["bare_us"] for turn in row["turns"] if "bare_us" in turn]
-        table.append((row["name"], spread(calls), spread(over) if over else "-"))
-    print_table(("call", "us", "us over the primitive"), table, title="Calls")
+        ends = [[turn[key] for turn in row["turns"] if key in turn] for key in ("before_us", "behind_us")]
+        table.append((row["name"], *(spread(each) if each else "-" for each in (calls, over, *ends))))
+    print_table(("call", "us", "us over the primitive", "us before C", "us behind C"), table, title="Calls")
 
 
-def work(name: str, n_threads: int) -> int:
+def work(name: str, n_threads: int, dtype: str) -> int:
     """Be one of the processes: take a turn whenever a line comes in."""
-    call, bare = WAYS[name][1](n_threads)
-    call()
+    turn = turn_of(name, n_threads) if name in WAYS else turn_in_network(name, n_threads, dtype)
     say({})
     for _ in sys.stdin:
-        calls = {"us": call} if bare is None else {"us": call, "bare_us": bare}
-        say({key: fastest_us(each) for key, each in calls.items()})
+        say(turn())
     return 0
+
+
+def turn_of(name: str, n_threads: int) -> Callable[[], dict[str, float]]:
+    """Times a call, and the bare primitive where there is one."""
+    call, bare = WAYS[name][1](n_threads)
+    call()
+    calls = {"us": call} if bare is None else {"us": call, "bare_us": bare}
+    return lambda: {key: fastest_us(each) for key, each in calls.items()}
+
+
+def turn_in_network(name: str, n_threads: int, dtype: str) -> Callable[[], dict[str, float]]:
+    """Times runs of a whole network, and of each what comes before and behind the call into C: medians.
+
+    Raises:
+        SystemExit: The network is more than one call into C.
+    """
+    import blocklayout as bl
+    from blocklayout import zoo
+    from blocklayout.dnnl import executable
+
+    stamps: list[int] = []
+    now = time.perf_counter_ns
+    executor = executable.native()
+    if executor is None:
+        raise SystemExit(f"{name}: no compiler built the executor, so that no run is a call into C")
+    stamping = SimpleNamespace(bl_run=partial(stamped, executor.bl_run, stamps))
+    executable.native = lambda: stamping  # type: ignore[assignment,return-value]
+    session = bl.load(zoo.build(name), threads=n_threads, dtype=dtype)
+    feed = {info.name: random([*map(int, info.shape)]) for info in session.get_inputs()}
+    stamps.clear()
+    session.run(None, feed)
+    if len(stamps) != 2:
+        raise SystemExit(f"{name} has steps by numpy: its runs are several calls")
+
+    def turn() -> dict[str, float]:
+        times: list[tuple[int, int, int]] = []
+        until = now() + 1e9 * WHOLE_SECONDS
+        while now() < until:
+            stamps.clear()
+            start = now()
+            session.run(None, feed)
+            end = now()
+            times.append((end - start, stamps[0] - start, end - stamps[1]))
+        whole, before, behind = (median(each) / 1000 for each in zip(*times, strict=True))
+        return {"us": whole, "before_us": before, "behind_us": behind}
+
+    return turn
+
+
+def stamped(call: Callable[..., int], stamps: list[int], *args: Any) -> int:
+    """The call into C, with the times before and behind it noted."""
+    stamps.append(time.perf_counter_ns())
+    status = call(*args)
+    stamps.append(time.perf_counter_ns())
+    return status
 
 
 def fastest_us(call: Call) -> float:
@@ -125,7 +189,7 @@ def fastest_us(call: Call) -> float:
     return best / N_CALLS / 1000
 
 
-def random(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+def random(shape: Sequence[int] = SHAPE) -> np.ndarray:
     """What is computed with."""
     return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
 

@@ -150,6 +150,42 @@ class Executable:
             made[place] = made[place][gap : gap + nbytes]
         return made
 
+    def caller(
+        self, outputs: Sequence[tuple[tuple[int, ...], np.dtype]]
+    ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
+        """The shortest way to run it: milliseconds of a run leave nothing of the code around it in the caches.
+
+        Args:
+            outputs: Extents and types of the arrays that are made for the last buffers it takes.
+
+        Returns:
+            Runs every step once on the other buffers, and returns these arrays; raises as :meth:`run`. ``None`` where a
+            run is several calls, or allocates buffers.
+        """
+        if self._parts is not None or self._fresh_nbytes:
+            return None
+        call, c_buffers, c_program, c_nothing = self._call, self._c_buffers, self._c_program, ffi.NULL
+
+        def run(buffers: Sequence[np.ndarray]) -> list[np.ndarray]:
+            place, made = 0, []
+            for buffer in buffers:
+                try:
+                    c_buffers[place] = _from_buffer(buffer)
+                except ValueError:  # as in run
+                    c_buffers[place] = _from_buffer(buffer[(_FIRST,) * buffer.ndim])
+                place += 1
+            for extents, dtype in outputs:
+                array = _empty(extents, dtype)
+                c_buffers[place] = _from_buffer(array)
+                place += 1
+                made.append(array)
+            c_status = call(c_program, c_nothing, c_nothing)
+            if c_status:
+                raise self._failure(c_status)
+            return made
+
+        return run
+
     def _failure(self, c_status: int) -> Exception:
         if c_status == _NO_THREADS:
             return lack_of_threads(self._n_threads)

@@ -16,6 +16,7 @@ from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
 from blocklayout.garbage import nothing_collected
 from blocklayout.layout_events import watches_around
+from blocklayout.resource_limits import in_force
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
@@ -122,6 +123,8 @@ class Bound(Struct, frozen=True, eq=False):
     executable: dnnl.Executable
     descs: dict[str, MemoryDesc]
     deciding: tuple[tuple[int, bytes], ...] = ()
+    call: Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None = None
+    """Runs it in the shortest way while the workspace's room is held; ``None`` where that is not all."""
 
 
 class PlanBook:
@@ -203,6 +206,29 @@ class PlanBook:
             DeadlineExceededError: Its deadline passed.
             BlockLayoutError: As :meth:`blocklayout.Session.run`.
         """
+        if names is None and out is None and stop is None and type(feed) is dict:
+            # All that a run like the last one takes, in one place: its code is not in the caches when it comes.
+            key: list[Any] = [0 if self.streams.n == 1 else self.streams.here]
+            buffers = []
+            for name in self._names:
+                source = feed.get(name)
+                if type(source) is not np.ndarray or not source.flags.aligned:
+                    break
+                key.append((source.dtype, source.shape, source.strides))
+                buffers.append(source)
+            bound = self._bound.get(tuple(key))
+            is_seen = watches_around() or check_mode.get() or in_force.get()
+            if bound is not None and bound.call is not None and len(buffers) == len(feed) and not is_seen:
+                if bound.whole is not self._latest:
+                    bound.whole.last_run, self._latest = next(self._clock), bound.whole
+                lock = bound.workspace.room.lock
+                if lock.acquire(blocking=False):
+                    try:
+                        return bound.call(buffers)
+                    except RefusedError:  # again below, where its kernel is named
+                        pass
+                    finally:
+                        lock.release()
         wanted = self.signature.outputs if names is None else check_wanted(names, self.signature.outputs)
         try:
             return self._run_once(wanted, feed, out, stop)
@@ -216,14 +242,14 @@ class PlanBook:
         if bound is None:
             assert self.pieces is not None  # noqa: S101 - for mypy: else there is a plan
             return self.pieces.run(wanted, feed, out, stop)
-        whole, workspace = bound.whole, bound.workspace
+        whole = bound.whole
         if whole is not self._latest:
             whole.last_run, self._latest = next(self._clock), whole
         try:
             if out is not None or whole.ready.constants or watches_around():
                 return self._run_into(bound, buffers, wanted, {} if out is None else out, stop)
             check = self.check or check_mode.get()
-            results = workspace.run(bound.executable, buffers, None, None, check, stop)
+            results = bound.workspace.run(bound.executable, buffers, None, None, check, stop)
             return [results[info.name] for info in wanted]
         except RefusedError:
             self._drop(whole)
@@ -328,7 +354,10 @@ class PlanBook:
             for place, (name, source) in enumerate(zip(feeds, sources, strict=False))
             if name in whole.ready.contents
         )
-        bound = Bound(whole, workspace, workspace.executable(descs), descs, deciding)
+        executable, call = workspace.executable(descs), None
+        if not (self.check or whole.ready.constants or deciding):
+            call = workspace.caller(executable, [info.name for info in self.signature.outputs])
+        bound = Bound(whole, workspace, executable, descs, deciding, call)
         is_copied = any(_address(given) != _address(read) for given, read in zip(sources, buffers, strict=False))
         if key and not is_copied:
             with self._lock:

@@ -95,7 +95,8 @@ class Workspace:
 
     Attributes:
         results: The outputs that steps compute, in the plan's order.
-        arena: Where buffers lie between steps.
+        room: Memory for one run at a time.
+        arena: The memory of buffers between steps.
         scratchpad: What primitives need while they run.
     """
 
@@ -115,9 +116,9 @@ class Workspace:
         self._primitives = _primitives(plan)
         # A layout of one element has many names: made by another than the plan asked with, a primitive may need more.
         needed = max((each.scratchpad_nbytes for each in self._primitives.values()), default=0)
-        self._room = room or Room()
-        self._room.hold(plan.arena_nbytes, needed)
-        self.arena, self.scratchpad = self._room.arena, self._room.scratchpad
+        self.room = room or Room()
+        self.room.hold(plan.arena_nbytes, needed)
+        self.arena, self.scratchpad = self.room.arena, self.room.scratchpad
         self._memories: dict[tuple[int, MemoryDesc, bool, type], Any] = {}
         self._steps: dict[tuple[int, frozenset[int]], Step] = {}
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
@@ -153,14 +154,30 @@ class Workspace:
             InputError: A step of its own asks.
         """
         key = tuple(descs.items())
-        if self._room.lock.locked():
+        if self.room.lock.locked():
             self._refuse_own_run()
-        with self._room.lock:
+        with self.room.lock:
             found = self._executables.pop(key, None) or self._made(descs)
             while len(self._executables) >= MAX_EXECUTABLES:
                 del self._executables[next(iter(self._executables))]
             self._executables[key] = found
         return found
+
+    def caller(
+        self, executable: dnnl.Executable, names: Sequence[str]
+    ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
+        """Runs every step once on buffers while its caller holds the lock of ``room``, and returns fresh arrays.
+
+        Args:
+            executable: One of this workspace.
+            names: Outputs in the order in which they are returned.
+
+        Returns:
+            ``None`` where a run is more than one call into C, or returns anything else. Nothing is checked.
+        """
+        if [each.name for each in self._arrays] != [*names]:
+            return None
+        return executable.caller([(each.extents, each.dtype) for each in self._arrays])
 
     def run(
         self,
@@ -203,10 +220,10 @@ class Workspace:
                     array = np.empty(result.extents, result.dtype)
                 buffers.append(array)
                 results[result.name] = array
-        if self._room.lock.locked():
+        if self.room.lock.locked():
             self._refuse_own_run()
         try:
-            with self._room.lock:
+            with self.room.lock:
                 after = (
                     self._proving(executable, buffers, check) if check else self._limiting() if in_force.get() else None
                 )
@@ -221,7 +238,7 @@ class Workspace:
         """Some thread has the lock: where it is the calling one, it would wait for itself."""
         frame = sys._getframe(1).f_back  # noqa: SLF001 - whose run it is costs nothing unless somebody has to wait
         while frame is not None:
-            if frame.f_code is Workspace.run.__code__ and frame.f_locals["self"]._room is self._room:  # noqa: SLF001
+            if frame.f_code is Workspace.run.__code__ and frame.f_locals["self"].room is self.room:
                 raise InputError(
                     "the session is called by an operator in a run of its own; load the model a second time for that"
                 )
@@ -242,7 +259,9 @@ class Workspace:
     def _limiting(self) -> Callable[[int, Step], None] | None:
         """Refuses a run of more memory than is allowed; what refuses to go on after a step, if time is limited."""
         plan = self._plan
-        nbytes = self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._ready.packed.values())
+        nbytes = (
+            self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._ready.packed.values())
+        )
         nbytes += sum(result.desc.nbytes for result in self.results)
         check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
         return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")

@@ -59,12 +59,18 @@ class _SlowLock:
     def locked(self) -> bool:
         return self._lock.locked()
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    def acquire(self, *, blocking: bool = True) -> bool:
+        return self._lock.acquire(blocking=blocking)
 
-    def __exit__(self, *_: object) -> None:
+    def release(self) -> None:
         self._lock.release()
         time.sleep(0.01)
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def test_callers_who_wait_for_a_run_have_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +80,7 @@ def test_callers_who_wait_for_a_run_have_no_workers(monkeypatch: pytest.MonkeyPa
     before = _os_threads()
     most: list[int] = []
     [kept] = session._book._plans.values()
-    monkeypatch.setattr(kept.workspaces[0]._room, "lock", _SlowLock())
+    monkeypatch.setattr(kept.workspaces[0].room, "lock", _SlowLock())
 
     def call() -> None:
         for _ in range(3):
