@@ -17,7 +17,7 @@ from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from blocklayout.dnnl.own import Kernel
+    from blocklayout.dnnl.own import OwnPrimitive
     from blocklayout.errors import DnnlError
 
 _INVALID_ARGUMENTS = enums.value("status", "invalid_arguments")
@@ -33,14 +33,14 @@ class Execution:
 
     __slots__ = ("__weakref__", "_c_args", "_call", "_execute", "_primitive", "memories", "spec")
 
-    def __init__(self, primitive: Handle | Kernel, spec: Spec, memories: Mapping[str, Memory]) -> None:
+    def __init__(self, primitive: Handle | OwnPrimitive, spec: Spec, memories: Mapping[str, Memory]) -> None:
         self._primitive = primitive
         self.spec = spec
         self.memories = dict(memories)
         if isinstance(primitive, Handle):
             self._execute, self._c_args = library.load().dnnl_primitive_execute, _c_args(spec, memories)
         else:
-            self._execute, self._c_args = primitive.execute, primitive.c_args(spec, memories)
+            self._execute, self._c_args = primitive.execute, primitive.c_args(memories)
         self._call: Any = partial(self._execute, primitive.c, cpu_stream().c, len(self._c_args), self._c_args)
 
     @property

@@ -31,7 +31,7 @@ from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.handles import Handle
-    from blocklayout.dnnl.own import Kernel
+    from blocklayout.dnnl.own import OwnPrimitive
     from blocklayout.dnnl.primitive_desc import Resolved
 
 _MAX_IDLE = 4
@@ -203,7 +203,7 @@ def _executable(primitive: Primitive, memories: Mapping[str, Memory], **buffers:
     return Executable([primitive.bind(memories)], spec.n_threads, keeps_denormals=keeps_denormals, **buffers)
 
 
-def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
+def _compile(spec: Spec) -> tuple[Handle | OwnPrimitive, Resolved]:
     while True:
         try:
             return _created(spec)
@@ -212,14 +212,14 @@ def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
                 raise
 
 
-def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
+def _created(spec: Spec) -> tuple[Handle | OwnPrimitive, Resolved]:
     if not has_library_primitive(spec):
         spec = resolve(spec).spec
     asked = spec
     try:
         if ours := own.implementation(spec.impl):
             resolved = resolve(spec)
-            return ours.kernel(resolved.spec), resolved
+            return ours.create(resolved.spec), resolved
         pd, resolved = open_pd(spec)
         asked = resolved.spec
         handle = _with_code(pd, asked)

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from blocklayout.dnnl import library
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.attr import Eltwise, PostOp
+from blocklayout.dnnl.native import native
 from blocklayout.dnnl.spec import Spec
 
 if TYPE_CHECKING:
@@ -22,8 +27,11 @@ if TYPE_CHECKING:
 
 _MAX_CACHED = 256
 
+LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4}
+"""Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
-class Kernel(Protocol):
+
+class OwnPrimitive:
     """Runs in place of one of the library's primitives.
 
     Attributes:
@@ -31,14 +39,48 @@ class Kernel(Protocol):
         execute: The C function that takes it, called as ``dnnl_primitive_execute`` is.
     """
 
-    c: Any
-    execute: Any
+    __slots__ = ("_arguments", "c", "execute")
 
-    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
+    def __init__(self, function: str, problem: Any, arguments: Sequence[str]) -> None:
+        """Bind nothing yet: ``arguments`` are those that the C function takes, in order."""
+        self.c = problem
+        self.execute = getattr(native(), function)
+        self._arguments = arguments
+
+    def c_args(self, memories: Mapping[str, Memory]) -> Any:
         """The array of arguments that ``execute`` takes."""
+        c_args = ffi.new("dnnl_exec_arg_t[]", len(self._arguments))
+        for c_arg, name in zip(c_args, self._arguments, strict=True):
+            c_arg.memory = memories[name].c if name in memories else ffi.NULL
+        return c_args
 
     def destroy(self) -> None:
-        """Free it now; nothing it was bound to may run any more."""
+        """There is nothing to give back."""
+
+
+def problem(c_type: str, fields: Mapping[str, Any]) -> Any:
+    """A problem in C, with the library's function by which the code finds the bytes of its arguments."""
+    get_data = ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle)
+    return ffi.new(f"{c_type} *", {"get_data": get_data, **fields})
+
+
+class Tail(Struct, frozen=True):
+    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
+
+    slope: float = 1.0
+    low: float = -inf
+    high: float = inf
+
+    @classmethod
+    def of(cls, function: PostOp) -> Tail | None:
+        """A (leaky) ReLU, or a clip that leaves padding zero; ``None`` for all others."""
+        if not isinstance(function, Eltwise):
+            return None
+        if function.algorithm == "eltwise_relu":
+            return cls(slope=function.alpha)
+        if function.algorithm in ("eltwise_clip", "eltwise_clip_v2") and function.alpha <= 0 <= function.beta:
+            return cls(low=function.alpha, high=function.beta)
+        return None
 
 
 class Implementation(Struct, frozen=True, kw_only=True):
@@ -47,17 +89,17 @@ class Implementation(Struct, frozen=True, kw_only=True):
     Attributes:
         offer: The Spec settled for it, or ``None`` where it does not compute that Spec here, or where the Spec names
             another implementation.
-        kernel: The code for a Spec that it settled.
-        multiply_adds: Multiplications that it does for such a Spec, each with an addition.
+        create: The primitive of a Spec that it settled.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
+        multiply_adds: Multiplications that it does for such a Spec, each with an addition; none by default.
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
     offer: Callable[[Spec], Resolved | None]
-    kernel: Callable[[Spec], Kernel]
-    multiply_adds: Callable[[Spec], int]
+    create: Callable[[Spec], OwnPrimitive]
     compute_ns: Callable[[Spec, float, int], float]
+    multiply_adds: Callable[[Spec], int] = lambda _: 0
     rule: str = ""
 
 

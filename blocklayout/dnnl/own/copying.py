@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from blocklayout.dnnl import library
-from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.own import Implementation, OwnPrimitive, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 
-if TYPE_CHECKING:
-    from blocklayout.dnnl.memory import Memory
-
 _IMPL = "copying:any"
-_ARGUMENTS = ("src", "dst")
 _COPIES_PER_NS = 1.0
 """Pieces without holes that a thread copies in a nanosecond, beside the traffic."""
 
@@ -40,12 +33,6 @@ def offer(spec: Spec) -> Resolved | None:
     if src.inner_blks or dst.inner_blks or 0 in src.dims:
         return None
     return Resolved(spec.settled(descs=spec.descs, impl=_IMPL), 0)
-
-
-def multiply_adds(spec: Spec) -> int:
-    """None: it copies."""
-    del spec
-    return 0
 
 
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
@@ -76,38 +63,20 @@ def _pieces(spec: Spec) -> tuple[int, list[_Loop]]:
     return nbytes, found[::-1] or [_Loop(1, 0, 0)]
 
 
-class _Kernel:
-    __slots__ = ("c", "execute")
-
-    def __init__(self, spec: Spec) -> None:
-        code: Any = native()
-        self.execute = code.bl_copying
-        nbytes, loops = _pieces(spec)
-        extents, src, dst = zip(*loops, strict=True)
-        self.c = ffi.new(
-            "bl_copying_t *",
-            {
-                "get_data": ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle),
-                "n_threads": spec.n_threads,
-                "n_loops": len(loops),
-                "extents": extents,
-                "src": src,
-                "dst": dst,
-                "begin": sum(-loop.src * (loop.extent - 1) for loop in loops if loop.src < 0),
-                "nbytes": nbytes,
-            },
-        )
-
-    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
-        """Memories in the order in which it takes them."""
-        del spec
-        c_args = ffi.new("dnnl_exec_arg_t[]", len(_ARGUMENTS))
-        for c_arg, name in zip(c_args, _ARGUMENTS, strict=True):
-            c_arg.memory = memories[name].c
-        return c_args
-
-    def destroy(self) -> None:
-        """There is nothing to give back."""
+def create(spec: Spec) -> OwnPrimitive:
+    """The copy that a settled Spec is."""
+    nbytes, loops = _pieces(spec)
+    extents, src, dst = zip(*loops, strict=True)
+    fields = {
+        "n_threads": spec.n_threads,
+        "n_loops": len(loops),
+        "extents": extents,
+        "src": src,
+        "dst": dst,
+        "begin": sum(-loop.src * (loop.extent - 1) for loop in loops if loop.src < 0),
+        "nbytes": nbytes,
+    }
+    return OwnPrimitive("bl_copying", problem("bl_copying_t", fields), ("src", "dst"))
 
 
-OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)
+OURS = Implementation(offer=offer, create=create, compute_ns=compute_ns)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
-from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.attr import Binary, Eltwise
+from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.own import LANES, Implementation, OwnPrimitive, Tail, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.memory import Memory
-
-_LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4}
-"""Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
 _MAX_VECTORS = 8
 """``BL_MAX_VECTORS`` in C."""
@@ -79,14 +73,6 @@ class _Vector(Struct, frozen=True):
     is_added: bool
 
 
-class _Tail(Struct, frozen=True):
-    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
-
-    slope: float = 1.0
-    low: float = -inf
-    high: float = inf
-
-
 def offer(spec: Spec) -> Resolved | None:
     """The Spec settled for this implementation, or ``None`` where there is none for it.
 
@@ -95,7 +81,7 @@ def offer(spec: Spec) -> Resolved | None:
     """
     if spec.kind != "group_normalization" or native() is None:
         return None
-    impl = f"group_normalization:{next(filter(library.has_isa, _LANES))}"
+    impl = f"group_normalization:{next(filter(library.has_isa, LANES))}"
     src, dst = spec.memory_desc("src"), spec.desc("dst")
     if spec.impl not in ("", impl) or src.dtype not in ("f32", "bf16") or 0 in src.dims or _Extents.of(src) is None:
         return None
@@ -109,12 +95,6 @@ def offer(spec: Spec) -> Resolved | None:
     resolved = spec.settled(descs=tuple(found.items()), impl=impl)
     code: Any = native()
     return Resolved(resolved, int(code.bl_group_normalization_scratchpad(_problem(resolved))))
-
-
-def multiply_adds(spec: Spec) -> int:
-    """None: it is the memory that takes time."""
-    del spec
-    return 0
 
 
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
@@ -153,19 +133,12 @@ def _vector(spec: Spec, name: str, desc: object, *, is_added: bool) -> _Vector |
     return _Vector(name, desc, is_added) if is_plain and is_for_channels else None
 
 
-def _tail(spec: Spec) -> _Tail | None:
+def _tail(spec: Spec) -> Tail | None:
     """The function behind the products and sums; ``None`` where there is no code for it."""
-    functions = [index for index, post_op in enumerate(spec.attr.post_ops) if not isinstance(post_op, Binary)]
+    functions = [post_op for post_op in spec.attr.post_ops if not isinstance(post_op, Binary)]
     if not functions:
-        return _Tail()
-    function = spec.attr.post_ops[functions[0]]
-    if functions != [len(spec.attr.post_ops) - 1] or not isinstance(function, Eltwise):
-        return None
-    if function.algorithm == "eltwise_relu":
-        return _Tail(slope=function.alpha)
-    if function.algorithm in ("eltwise_clip", "eltwise_clip_v2") and function.alpha <= 0 <= function.beta:
-        return _Tail(low=function.alpha, high=function.beta)  # padding stays zero
-    return None
+        return Tail()
+    return Tail.of(functions[0]) if list(spec.attr.post_ops[-1:]) == functions else None
 
 
 def _problem(spec: Spec) -> Any:
@@ -174,12 +147,11 @@ def _problem(spec: Spec) -> Any:
     if extents is None or tail is None:
         raise TypeError(f"{spec} was not settled here")
     n_channels = src.dims[1]
-    return ffi.new(
-        "bl_group_normalization_t *",
+    return problem(
+        "bl_group_normalization_t",
         {
-            "get_data": ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle),
             "itemsize": src.itemsize,
-            "lanes_at_once": _LANES[spec.impl.partition(":")[2]],
+            "lanes_at_once": LANES[spec.impl.partition(":")[2]],
             "n_threads": spec.n_threads,
             "n_images": extents.images,
             "n_blocks": extents.blocks,
@@ -189,9 +161,7 @@ def _problem(spec: Spec) -> Any:
             "group": n_channels // spec.param("n_groups"),
             "is_together": extents.are_together(spec),
             "epsilon": spec.param("epsilon"),
-            "slope": tail.slope,
-            "low": tail.low,
-            "high": tail.high,
+            **asdict(tail),
             "n_vectors": len(vectors),
             "vectors": [
                 {
@@ -206,24 +176,10 @@ def _problem(spec: Spec) -> Any:
     )
 
 
-class _Kernel:
-    __slots__ = ("c", "execute")
-
-    def __init__(self, spec: Spec) -> None:
-        self.c = _problem(spec)
-        code: Any = native()
-        self.execute = code.bl_group_normalization
-
-    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
-        """Memories in the order in which it takes them."""
-        names = ["src", "dst", "scratchpad", *(vector.name for vector in _vectors(spec) if vector is not None)]
-        c_args = ffi.new("dnnl_exec_arg_t[]", len(names))
-        for c_arg, name in zip(c_args, names, strict=True):
-            c_arg.memory = memories[name].c
-        return c_args
-
-    def destroy(self) -> None:
-        """There is nothing to give back."""
+def create(spec: Spec) -> OwnPrimitive:
+    """The primitive of a settled Spec."""
+    arguments = ["src", "dst", "scratchpad", *(vector.name for vector in _vectors(spec) if vector is not None)]
+    return OwnPrimitive("bl_group_normalization", _problem(spec), arguments)
 
 
-OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)
+OURS = Implementation(offer=offer, create=create, compute_ns=compute_ns)

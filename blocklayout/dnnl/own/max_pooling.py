@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from blocklayout.dnnl import library
-from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.own import LANES, Implementation, OwnPrimitive, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.memory import Memory
-
-_LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4}
-"""Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
 _MAX_REACH, _MAX_STRIDE = 512, 8
 """Of windows along a row that vectors of code are for."""
@@ -126,7 +119,7 @@ def offer(spec: Spec) -> Resolved | None:
     code = native()
     if spec.kind not in _PROBLEMS or code is None:
         return None
-    impl = f"max_pooling:{next(filter(library.has_isa, _LANES))}"
+    impl = f"max_pooling:{next(filter(library.has_isa, LANES))}"
     src, dst = spec.desc("src"), spec.desc("dst")
     if spec.impl not in ("", impl) or src.dtype not in ("f32", "bf16") or not isinstance(src, MemoryDesc):
         return None
@@ -140,12 +133,6 @@ def offer(spec: Spec) -> Resolved | None:
     if any(0 in desc.dims for desc in found) or (spec.kind == "max_unpooling" and not dst.is_dense):
         return None
     return Resolved(spec.settled(descs=tuple(descs.items()), impl=impl), 0)
-
-
-def multiply_adds(spec: Spec) -> int:
-    """None: it compares."""
-    del spec
-    return 0
 
 
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
@@ -187,8 +174,8 @@ def _at_once(spec: Spec, lines: _Lines) -> int:
     if lines.along == "columns":
         is_usual = src.strides[-1] == 1 and spec.param("kernel")[-1] * tap <= _MAX_REACH and stride <= _MAX_STRIDE
         room = src.dims[-1] if is_usual else 1
-    most = _LANES[spec.impl.partition(":")[2]]
-    return max((lanes for lanes in _LANES.values() if lanes <= min(room, most)), default=1)
+    most = LANES[spec.impl.partition(":")[2]]
+    return max((lanes for lanes in LANES.values() if lanes <= min(room, most)), default=1)
 
 
 def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
@@ -215,45 +202,30 @@ def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
 _PROBLEMS = {"max_pooling": _pooling, "max_unpooling": _unpooling}
 
 
-class _Kernel:
-    __slots__ = ("c", "execute")
-
-    def __init__(self, spec: Spec) -> None:
-        src, code = spec.memory_desc("src"), native()
-        image = src if spec.kind == "max_pooling" else spec.memory_desc("dst")
-        lines = _Lines.common(image, [spec.memory_desc(name) for name, _ in spec.descs])
-        if lines is None or code is None:
-            raise TypeError(f"{spec} was not settled here")
-        self.execute = getattr(code, f"bl_{spec.kind}")
-        problem = {
-            "get_data": ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle),
-            "itemsize": src.itemsize,
-            "n_threads": spec.n_threads,
-            "n_outer": lines.n_outer,
-            "n_groups": lines.n_groups,
-            "lanes": lines.lanes,
-            "last_lanes": lines.last,
-            **{name: lines.places(spec.memory_desc(name)) for name, _ in spec.descs},
-        }
-        self.c = ffi.new(f"bl_{spec.kind}_t *", problem | _PROBLEMS[spec.kind](spec, lines))
-
-    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
-        """Memories in the order in which it takes them."""
-        del spec
-        names = ("src", "indices", "dst")
-        c_args = ffi.new("dnnl_exec_arg_t[]", len(names))
-        for c_arg, name in zip(c_args, names, strict=True):
-            c_arg.memory = memories[name].c if name in memories else ffi.NULL
-        return c_args
-
-    def destroy(self) -> None:
-        """There is nothing to give back."""
+def create(spec: Spec) -> OwnPrimitive:
+    """The primitive of a settled Spec."""
+    src = spec.memory_desc("src")
+    image = src if spec.kind == "max_pooling" else spec.memory_desc("dst")
+    lines = _Lines.common(image, [spec.memory_desc(name) for name, _ in spec.descs])
+    if lines is None:
+        raise TypeError(f"{spec} was not settled here")
+    fields = {
+        "itemsize": src.itemsize,
+        "n_threads": spec.n_threads,
+        "n_outer": lines.n_outer,
+        "n_groups": lines.n_groups,
+        "lanes": lines.lanes,
+        "last_lanes": lines.last,
+        **{name: lines.places(spec.memory_desc(name)) for name, _ in spec.descs},
+        **_PROBLEMS[spec.kind](spec, lines),
+    }
+    c_problem = problem(f"bl_{spec.kind}_t", fields)
+    return OwnPrimitive(f"bl_{spec.kind}", c_problem, ("src", "indices", "dst"))
 
 
 OURS = Implementation(
     offer=offer,
-    kernel=_Kernel,
-    multiply_adds=multiply_adds,
+    create=create,
     compute_ns=compute_ns,
     rule="indices holds a number that no element of the result has",
 )

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from msgspec import Struct
+from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
-from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.memory import Memory
 
 TILE = 4
 """Results of a tile along each side."""
@@ -117,37 +111,16 @@ def _n_tiles(spec: Spec) -> int:
     return n_images * -(-height // TILE) * -(-width // TILE)
 
 
-class _Kernel:
-    __slots__ = ("c", "execute")
-
-    def __init__(self, spec: Spec) -> None:
-        self.c = _problem(spec)
-        code: Any = native()
-        self.execute = code.bl_winograd
-
-    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
-        """Memories in the order in which it takes them."""
-        first = next(iter(spec.attr.post_ops), None)
-        addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
-        names = ("src", "weights", "bias", addend, "dst", "scratchpad")
-        c_args = ffi.new("dnnl_exec_arg_t[]", len(names))
-        for c_arg, name in zip(c_args, names, strict=True):
-            c_arg.memory = memories[name].c if name in memories else ffi.NULL
-        return c_args
-
-    def destroy(self) -> None:
-        """There is nothing to give back."""
+def create(spec: Spec) -> OwnPrimitive:
+    """The primitive of a settled Spec."""
+    first = next(iter(spec.attr.post_ops), None)
+    addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
+    return OwnPrimitive("bl_winograd", _problem(spec), ("src", "weights", "bias", addend, "dst", "scratchpad"))
 
 
-class _Tail(Struct, frozen=True):
-    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``.
+class _GatedTail(Tail, frozen=True):
+    """Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``."""
 
-    Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``.
-    """
-
-    slope: float = 1.0
-    low: float = -inf
-    high: float = inf
     gate: int = 0
     gate_alpha: float = 0.0
     gate_beta: float = 0.0
@@ -164,23 +137,19 @@ def _is_of_our_kind(spec: Spec) -> bool:
     return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
 
 
-def _tail(attr: Attr) -> _Tail | None:
+def _tail(attr: Attr) -> Tail | None:
     """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
     post_ops = list(attr.post_ops)
     if post_ops and (post_ops[0] == Sum() or _addend(attr)):
         del post_ops[0]
     if not post_ops:
-        return _Tail()
+        return Tail()
     function, *others = post_ops
     if others or not isinstance(function, Eltwise):
         return None
-    if function.algorithm == "eltwise_relu":
-        return _Tail(low=0.0) if function.alpha == 0 else _Tail(slope=function.alpha)
-    if function.algorithm in ("eltwise_clip", "eltwise_clip_v2") and function.alpha <= 0 <= function.beta:
-        return _Tail(low=function.alpha, high=function.beta)  # padding stays zero
     if gate := _GATES.get(function.algorithm):
-        return _Tail(gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
-    return None
+        return _GatedTail(gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
+    return Tail(low=0.0) if (function.algorithm, function.alpha) == ("eltwise_relu", 0) else Tail.of(function)
 
 
 def _addend(attr: Attr) -> Binary | None:
@@ -237,14 +206,13 @@ def _problem(spec: Spec) -> Any:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
     *_, group_dst, group_src, _, _ = spec.desc("weights").dims
     lanes = _lanes(spec)
-    tail = _tail(spec.attr) or _Tail()
+    tail = _tail(spec.attr) or Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
     is_apart = _n_tiles(spec) >= _LEAST_OF_THREAD * spec.n_threads
     n_at_once = _tiles_of_thread(spec) if is_apart else _tiles_at_once(spec, lanes)
-    return ffi.new(
-        "bl_winograd_t *",
+    return problem(
+        "bl_winograd_t",
         {
-            "get_data": ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle),
             "lanes": lanes,
             "n_threads": spec.n_threads,
             "n_images": src.dims[0],
@@ -265,12 +233,7 @@ def _problem(spec: Spec) -> Any:
             "is_apart": is_apart,
             "tiles_at_once": n_at_once,
             "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
-            "slope": tail.slope,
-            "low": tail.low,
-            "high": tail.high,
-            "gate": tail.gate,
-            "gate_alpha": tail.gate_alpha,
-            "gate_beta": tail.gate_beta,
+            **asdict(tail),
         },
     )
 
@@ -322,4 +285,4 @@ def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
     return -(-n_at_once // n_parts)
 
 
-OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)
+OURS = Implementation(offer=offer, create=create, compute_ns=compute_ns, multiply_adds=multiply_adds)
