@@ -18,7 +18,18 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.algorithms import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
-from blocklayout.dnnl.primitives._checks import check_attributes, check_choice, invalid
+from blocklayout.dnnl.primitives._checks import (
+    MAX_ELEMENTS,
+    MAX_NDIMS,
+    check_attributes,
+    check_choice,
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_ndims,
+    check_sources,
+    invalid,
+)
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, peak_share_by_name
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
@@ -46,19 +57,25 @@ class Direction(Struct, frozen=True):
             are all our own.
         arguments: Execution arguments, besides those of the attributes.
         results: The arguments among them that it writes.
+        optional: The arguments among them that a Spec may leave out.
+        laid_out: The arguments among them that must have a layout, as the primitive has no favourite.
+        keeps_extents: Whether the destination has the source's extents.
         hint: The gradient's argument for each argument of the forward primitive in the hint; by default the one of the
             same name, or else its gradient.
         prop_kinds: The propagations that run in it; without a say where it is the only direction.
-        validate: The rules of this direction, where they are others than its kind's.
+        validate: Further rules of this direction, where they are others than its kind's.
         family: The kind's name in the C function, where it is another.
     """
 
     c_order: str
-    arguments: tuple[str, ...]
-    results: tuple[str, ...]
+    arguments: tuple[str, ...] = ("src", "dst")
+    results: tuple[str, ...] = ("dst",)
+    optional: tuple[str, ...] = ()
+    laid_out: tuple[str, ...] = ("src",)
+    keeps_extents: bool = False
     hint: Mapping[str, str] = field(default_factory=dict)
     prop_kinds: tuple[str, ...] = FORWARD
-    validate: Callable[[Spec], None] | None = None
+    validate: Callable[[Spec], object] | None = None
     family: str = ""
 
 
@@ -68,7 +85,10 @@ class Kind(Struct, frozen=True, kw_only=True):
     Attributes:
         directions: By its name in the C function: ``forward``, ``backward``, ``backward_data``, ``backward_weights``;
             empty where the kind has but one.
-        validate: Raises an error if a Spec breaks a rule, its propagation and algorithm being among those there are.
+        validate: Raises an error if a Spec, sound by all that directions and kinds state, breaks a further rule.
+        ranks: The least and the highest rank of its first argument.
+        most: The largest extent.
+        other_dtypes: Data types of arguments beside the library's.
         post_ops: Types of post-ops that it takes. The library accepts some others and computes something else: a sum
             behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
@@ -82,7 +102,10 @@ class Kind(Struct, frozen=True, kw_only=True):
     """
 
     directions: Mapping[str, Direction]
-    validate: Callable[[Spec], None]
+    validate: Callable[[Spec], object] = lambda _: None
+    ranks: tuple[int, int] = (1, MAX_NDIMS)
+    most: int = MAX_ELEMENTS
+    other_dtypes: tuple[str, ...] = ()
     post_ops: tuple[type[PostOp], ...] = ()
     multiply_adds: Callable[[Spec, Extents], int] | None = None
     peak_share: Callable[[Spec], float] = peak_share_by_name
@@ -215,9 +238,20 @@ def _check(spec: Spec, kind: Kind) -> None:
         check_choice(spec, "algorithm", ALGORITHMS[spec.kind])
     if "" not in kind.directions:
         check_choice(spec, "prop_kind", [each for way in kind.directions.values() for each in way.prop_kinds])
-    of_direction = kind.directions[kind.direction(spec.prop_kind)].validate
-    (of_direction or kind.validate)(spec)
+    direction = kind.directions[kind.direction(spec.prop_kind)]
+    _check_arguments(spec, kind, direction)
+    (direction.validate or kind.validate)(spec)
     check_attributes(spec, kind.post_ops)
+
+
+def _check_arguments(spec: Spec, kind: Kind, direction: Direction) -> None:
+    sources = check_sources(spec) if kind.has_many_sources else ()
+    needed = (*sources, *(name for name in direction.arguments if name not in direction.optional))
+    check_descs(spec, needed, direction.optional, kind.other_dtypes, kind.most)
+    check_ndims(spec, needed[0], *kind.ranks)
+    check_concrete(spec, *sources, *filter(spec.has, direction.laid_out))
+    if direction.keeps_extents:
+        check_dims(spec, "dst", spec.desc("src").dims, "the source")
 
 
 def _without_layouts(spec: Spec) -> tuple[object, ...]:

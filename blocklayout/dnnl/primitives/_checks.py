@@ -87,14 +87,6 @@ def check_concrete(spec: Spec, *names: str) -> None:
             raise invalid(spec.kind, name, f"has no layout and {spec.kind} has no favourite; {right}")
 
 
-def check_follows(spec: Spec) -> tuple[int, ...]:
-    """Refuse a source without layout and a destination of other extents than the source; its extents."""
-    check_concrete(spec, "src")
-    dims = tuple(spec.desc("src").dims)
-    check_dims(spec, "dst", dims, "the source")
-    return dims
-
-
 def check_ndims(spec: Spec, name: str, least: int, most: int) -> int:
     """The rank of an argument, refused outside of the range."""
     ndims = len(spec.desc(name).dims)

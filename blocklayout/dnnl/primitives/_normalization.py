@@ -10,6 +10,7 @@ from blocklayout.dnnl.primitives import Direction
 from blocklayout.dnnl.primitives._checks import check_float, invalid, require
 from blocklayout.dnnl.spec import Spec
 
+VECTORS = ("mean", "variance", "scale", "shift")
 FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu")
 
 

@@ -8,8 +8,6 @@ from math import prod
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives import FORWARD, Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
-    MAX_COUNTED,
-    check_descs,
     check_dims,
     check_dtype,
     check_ndims,
@@ -32,18 +30,22 @@ def directions(first: str = "", last: str = "") -> dict[str, Direction]:
         "forward": Direction(
             c_order=f"engine prop_kind {first} src weights bias dst {last} attr",
             arguments=("src", "weights", "bias", "dst"),
-            results=("dst",),
+            optional=("bias",),
+            laid_out=(),
         ),
         "backward_data": Direction(
             c_order=f"engine {first} diff_src weights diff_dst {last} hint attr",
             arguments=("weights", "diff_src", "diff_dst"),
             results=("diff_src",),
+            laid_out=(),
             prop_kinds=("backward_data",),
         ),
         "backward_weights": Direction(
             c_order=f"engine {first} src diff_weights diff_bias diff_dst {last} hint attr",
             arguments=("src", "diff_weights", "diff_bias", "diff_dst"),
             results=("diff_weights", "diff_bias"),
+            optional=("diff_bias",),
+            laid_out=(),
             prop_kinds=("backward_weights",),
         ),
     }
@@ -113,7 +115,6 @@ def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
 def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
     """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
-    check_descs(spec, (src, weights, dst), (bias,), most=MAX_COUNTED)
     n_spatial = check_operands(spec, weights, src)
     n_src, n_dst = channels(spec.desc(weights), n_spatial)
     given = spec.desc(src).dims[1]

@@ -7,21 +7,10 @@ from collections.abc import Iterable
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_follows,
-    check_ndims,
-    check_no_attributes,
-    require,
-)
-from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
+from blocklayout.dnnl.primitives._checks import check_dims, check_no_attributes, require
+from blocklayout.dnnl.primitives._normalization import VECTORS, adjusted_by_flags, check_normalization, flag_names
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
-
-_FORWARD_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
-_VECTORS = ("mean", "variance", "scale", "diff_scale", "diff_shift", "workspace")
 
 
 def batch_normalization(
@@ -104,17 +93,7 @@ def batch_normalization_backward(
     return validate(spec)
 
 
-def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
-    check_ndims(spec, "src", 2, 5)
-    check_follows(spec)
-    check_normalization(spec)
-
-
 def _validate_backward(spec: Spec) -> None:
-    check_descs(spec, ("src", "diff_dst", "diff_src"), _VECTORS)
-    check_ndims(spec, "src", 2, 5)
-    check_concrete(spec, "src", "diff_dst")
     check_no_attributes(spec)
     for name in ("diff_dst", "diff_src"):
         check_dims(spec, name, spec.desc("src").dims, "src")
@@ -133,8 +112,10 @@ KIND = Kind(
     directions={
         "forward": Direction(
             c_order="engine prop_kind src dst epsilon flags attr",
-            arguments=_FORWARD_ARGUMENTS,
+            arguments=("src", *VECTORS, "dst", "workspace"),
             results=("dst", "mean", "variance", "workspace"),
+            optional=(*VECTORS, "workspace"),
+            keeps_extents=True,
         ),
         "backward": Direction(
             c_order="engine prop_kind diff_src diff_dst src epsilon flags hint attr",
@@ -143,11 +124,14 @@ KIND = Kind(
                 *("diff_dst", "diff_src", "diff_scale", "diff_shift"),
             ),
             results=("diff_src", "diff_scale", "diff_shift"),
+            optional=("mean", "variance", "scale", "workspace", "diff_scale", "diff_shift"),
+            laid_out=("src", "diff_dst"),
             prop_kinds=("backward", "backward_data"),
             validate=_validate_backward,
         ),
     },
-    validate=_validate,
+    validate=check_normalization,
+    ranks=(2, 5),
     post_ops=(Eltwise,),
     bandwidth_share=_bandwidth_share,
     adjusted=adjusted_by_flags,

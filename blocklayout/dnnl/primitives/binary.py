@@ -5,15 +5,8 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    broadcast,
-    check_concrete,
-    check_descs,
-    check_dims,
-)
+from blocklayout.dnnl.primitives._checks import broadcast, check_dims
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src_0", "src_1", "dst")
 
 
 def binary(
@@ -52,14 +45,12 @@ def binary(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    check_concrete(spec, "src_0")
     dims = broadcast("binary", "src_1", spec.desc("src_0").dims, spec.desc("src_1").dims)
     check_dims(spec, "dst", dims, "broadcasting both sources")
 
 
 KIND = Kind(
-    directions={"": Direction("engine algorithm src_0 src_1 dst attr", _ARGUMENTS, ("dst",))},
+    directions={"": Direction("engine algorithm src_0 src_1 dst attr", ("src_0", "src_1", "dst"), laid_out=("src_0",))},
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary),
 )

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_integer,
-    check_sources,
-    normal_axis,
-    source_names,
-)
+from blocklayout.dnnl.primitives._checks import check_dims, check_integer, normal_axis, source_names
 from blocklayout.dnnl.spec import Spec
 
 
@@ -49,9 +41,6 @@ def concat(
 
 
 def _validate(spec: Spec) -> None:
-    names = check_sources(spec)
-    check_descs(spec, (*names, "dst"))
-    check_concrete(spec, *names)
     check_integer(spec, "axis", 0, len(spec.desc("src_0").dims))
     check_dims(spec, "dst", _dst_dims(spec), "all sources along the axis")
 
@@ -60,7 +49,7 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
     axis = spec.param("axis")
     dims = list(spec.desc("src_0").dims)
     total = 0
-    for name in check_sources(spec):
+    for name in spec.counted_sources:
         given = spec.desc(name).dims
         extent = given[axis] if axis < len(given) else 0
         check_dims(spec, name, (*dims[:axis], extent, *dims[axis + 1 :]), f"src_0, but along axis {axis},")
@@ -70,7 +59,7 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
 
 
 KIND = Kind(
-    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",), ("dst",))},
+    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",))},
     validate=_validate,
     has_many_sources=True,
 )

@@ -7,7 +7,7 @@ from math import prod
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish, validate
-from blocklayout.dnnl.primitives._checks import require
+from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._weighted import (
     WINDOWED,
@@ -220,6 +220,7 @@ def _peak_share(spec: Spec) -> float:
 KIND = Kind(
     directions=WINDOWED,
     validate=_validate,
+    most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
     multiply_adds=_multiply_adds,
     peak_share=_peak_share,

@@ -7,7 +7,7 @@ from math import prod
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import require
+from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._weighted import (
     WINDOWED,
@@ -117,6 +117,7 @@ def _fault(spec: Spec) -> str | None:
 KIND = Kind(
     directions=WINDOWED,
     validate=_validate,
+    most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
     peak_share=windowed_peak_share,

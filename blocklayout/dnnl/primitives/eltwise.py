@@ -6,15 +6,7 @@ from blocklayout.dnnl.algorithms import full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_float,
-    check_follows,
-    check_no_attributes,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_descs, check_dims, check_float, check_no_attributes, require
 from blocklayout.dnnl.spec import Spec
 
 _USES_DST = "_use_dst_for_bwd"
@@ -102,8 +94,6 @@ def _data_name(algorithm: str) -> str:
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"))
-    check_follows(spec)
     for name in ("alpha", "beta"):
         value = spec.param(name)
         require(type(value) in (int, float), spec, name, f"is {value!r}; give a number")
@@ -114,7 +104,6 @@ def _validate_backward(spec: Spec) -> None:
     require(spec.algorithm != "eltwise_round", spec, "algorithm", "eltwise_round is flat; it has no gradient")
     data = _data_name(spec.algorithm)
     check_descs(spec, (data, "diff_dst", "diff_src"))
-    check_concrete(spec, data, "diff_dst")
     check_no_attributes(spec)
     for name in ("diff_dst", "diff_src"):
         check_dims(spec, name, spec.desc(data).dims, data)
@@ -126,11 +115,13 @@ def _validate_backward(spec: Spec) -> None:
 
 KIND = Kind(
     directions={
-        "forward": Direction("engine prop_kind algorithm src dst alpha beta attr", ("src", "dst"), ("dst",)),
+        "forward": Direction("engine prop_kind algorithm src dst alpha beta attr", keeps_extents=True),
         "backward": Direction(
             c_order="engine algorithm diff_src diff_dst src|dst alpha beta hint attr",
             arguments=("src", "dst", "diff_dst", "diff_src"),
             results=("diff_src",),
+            optional=("src", "dst"),
+            laid_out=("src", "dst", "diff_dst"),
             hint={"src": "src|dst", "dst": "src|dst"},
             prop_kinds=("backward_data",),
             validate=_validate_backward,

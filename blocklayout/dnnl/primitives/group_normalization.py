@@ -5,15 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_descs,
-    check_dtype,
-    check_float,
-    check_follows,
-    check_integer,
-    check_ndims,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_dtype, check_float, check_integer, require
 from blocklayout.dnnl.spec import Spec
 
 _VECTORS = ("scale", "shift")
@@ -53,9 +45,7 @@ def group_normalization(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"), _VECTORS)
-    check_ndims(spec, "src", 2, 12)
-    images, channels, *_ = check_follows(spec)
+    images, channels, *_ = spec.desc("src").dims
     check_dtype(spec, "dst", (spec.desc("src").dtype,), "the source")
     require(check_float(spec, "epsilon") >= 0, spec, "epsilon", f"is {spec.param('epsilon')}; give at least 0")
     n_groups = check_integer(spec, "n_groups", 1)
@@ -69,7 +59,8 @@ def _validate(spec: Spec) -> None:
 
 
 KIND = Kind(
-    directions={"": Direction("", ("src", *_VECTORS, "dst"), ("dst",))},
+    directions={"": Direction("", ("src", *_VECTORS, "dst"), optional=_VECTORS, keeps_extents=True)},
     validate=_validate,
+    ranks=(2, 12),
     post_ops=(Binary, Eltwise),
 )

@@ -9,7 +9,6 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import FORWARD, Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
-    check_descs,
     check_dims,
     check_dtype,
     check_ndims,
@@ -95,9 +94,8 @@ def inner_product_backward_weights(
 def _validate(spec: Spec) -> None:
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
     is_forward = spec.prop_kind in FORWARD
-    check_descs(spec, (src, weights, dst), () if spec.prop_kind == "backward_data" else (bias,), most=MAX_COUNTED)
-    check_ndims(spec, src, 2, 5)
-    check_ndims(spec, weights, 2, 5)
+    for name in (src, weights):
+        check_ndims(spec, name, 2, 5)
     given, matrix = spec.desc(src).dims, spec.desc(weights).dims
     check_dims(spec, weights, (matrix[0], *given[1:]), src)
     check_dims(spec, dst, (given[0], matrix[0]), f"the first extents of {src} and {weights}")
@@ -123,6 +121,7 @@ def _peak_share(spec: Spec) -> float:
 KIND = Kind(
     directions=directions(),
     validate=_validate,
+    most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
     peak_share=_peak_share,

@@ -8,19 +8,11 @@ from math import prod
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_descs,
-    check_dims,
-    check_dtype,
-    check_follows,
-    check_ndims,
-    require,
-)
-from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
+from blocklayout.dnnl.primitives._checks import check_dims, check_dtype, require
+from blocklayout.dnnl.primitives._normalization import VECTORS, adjusted_by_flags, check_normalization, flag_names
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
 
-_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 
 
@@ -69,12 +61,9 @@ def layer_normalization(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"), _ARGUMENTS)
-    check_ndims(spec, "src", 2, 5)
-    dims = check_follows(spec)
     for name in ("mean", "variance"):
         if spec.has(name):
-            check_dims(spec, name, dims[:-1], "the source without its last extent")
+            check_dims(spec, name, spec.desc("src").dims[:-1], "the source without its last extent")
             check_dtype(spec, name, ("f32",), "layer_normalization")
     flags = check_normalization(spec)
     require(set(flags) <= set(_FLAGS), spec, "flags", f"is {flags}; layer_normalization takes {', '.join(_FLAGS)}")
@@ -90,11 +79,14 @@ KIND = Kind(
     directions={
         "forward": Direction(
             c_order="engine prop_kind src dst mean epsilon flags attr",
-            arguments=_ARGUMENTS,
+            arguments=("src", *VECTORS, "dst"),
             results=("dst", "mean", "variance"),
+            optional=VECTORS,
+            keeps_extents=True,
         )
     },
     validate=_validate,
+    ranks=(2, 5),
     bandwidth_share=_bandwidth_share,
     adjusted=adjusted_by_flags,
 )

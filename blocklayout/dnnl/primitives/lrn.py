@@ -5,13 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_descs,
-    check_float,
-    check_follows,
-    check_integer,
-    check_ndims,
-)
+from blocklayout.dnnl.primitives._checks import check_float, check_integer
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
 
@@ -58,9 +52,6 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"), ("workspace",))
-    check_ndims(spec, "src", 2, 5)
-    check_follows(spec)
     check_integer(spec, "local_size", 1)
     for name in ("alpha", "beta", "k"):
         check_float(spec, name)
@@ -76,8 +67,11 @@ KIND = Kind(
             c_order="engine prop_kind algorithm src dst local_size alpha beta k attr",
             arguments=("src", "dst", "workspace"),
             results=("dst", "workspace"),
+            optional=("workspace",),
+            keeps_extents=True,
         )
     },
     validate=_validate,
+    ranks=(2, 5),
     bandwidth_share=_bandwidth_share,
 )

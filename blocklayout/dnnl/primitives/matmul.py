@@ -10,7 +10,6 @@ from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
     broadcast,
-    check_descs,
     check_dims,
     check_ndims,
     check_weights_dtype,
@@ -56,7 +55,6 @@ def matmul(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "weights", "dst"), ("bias",), most=MAX_COUNTED)
     dims = _dst_dims(spec)
     check_dims(spec, "dst", dims, "src @ weights")
     check_weights_dtype(spec)
@@ -91,8 +89,16 @@ def _peak_share(spec: Spec) -> float:
 
 
 KIND = Kind(
-    directions={"": Direction("engine src weights bias dst attr", ("src", "weights", "bias", "dst"), ("dst",))},
+    directions={
+        "": Direction(
+            c_order="engine src weights bias dst attr",
+            arguments=("src", "weights", "bias", "dst"),
+            optional=("bias",),
+            laid_out=(),
+        )
+    },
     validate=_validate,
+    most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
     peak_share=_peak_share,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_concrete, check_descs, check_dims, check_dtype, require
+from blocklayout.dnnl.primitives._checks import check_dims, check_dtype, require
 from blocklayout.dnnl.primitives._windows import Ints, window_params
 from blocklayout.dnnl.primitives.pooling import pooled_dims
 from blocklayout.dnnl.spec import Spec
@@ -50,13 +50,10 @@ def max_pooling(  # noqa: PLR0913 - the primitive's own parameters
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"), ("indices",), others=("s64",))
-    check_concrete(spec, "src")
     dims = pooled_dims(spec)
     check_dims(spec, "dst", dims, "source, kernel, strides and pads")
     check_dtype(spec, "dst", (spec.desc("src").dtype,), "max pooling")
     if spec.has("indices"):
-        check_concrete(spec, "indices")
         check_dims(spec, "indices", dims, "the destination")
         check_dtype(spec, "indices", ("s64",), "max pooling")
     numbering = spec.param("numbering")
@@ -64,6 +61,9 @@ def _validate(spec: Spec) -> None:
 
 
 KIND = Kind(
-    directions={"": Direction("", ("src", "indices", "dst"), ("dst", "indices"))},
+    directions={
+        "": Direction("", ("src", "indices", "dst"), ("dst", "indices"), ("indices",), laid_out=("src", "indices"))
+    },
     validate=_validate,
+    other_dtypes=("s64",),
 )

@@ -6,16 +6,11 @@ from collections.abc import Sequence
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives import Direction, Kind, draft, validate
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_dtype,
-    check_ndims,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_dims, check_dtype, require
 from blocklayout.dnnl.primitives._windows import is_integers
 from blocklayout.dnnl.spec import Spec
+
+_ARGUMENTS = ("src", "indices", "dst")
 
 
 def max_unpooling(
@@ -41,10 +36,8 @@ def max_unpooling(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "indices", "dst"), others=("s64",))
-    check_concrete(spec, "src", "indices", "dst")
-    n_spatial = check_ndims(spec, "src", 3, 5) - 2
     src, dst = spec.desc("src"), spec.desc("dst")
+    n_spatial = len(src.dims) - 2
     check_dims(spec, "indices", src.dims, "the source")
     check_dtype(spec, "indices", ("s64",), "max unpooling")
     check_dims(spec, "dst", (*src.dims[:2], *dst.dims[2:][:n_spatial]), "the source")
@@ -55,6 +48,8 @@ def _validate(spec: Spec) -> None:
 
 
 KIND = Kind(
-    directions={"": Direction("", ("src", "indices", "dst"), ("dst",))},
+    directions={"": Direction("", _ARGUMENTS, laid_out=_ARGUMENTS)},
     validate=_validate,
+    ranks=(3, 5),
+    other_dtypes=("s64",),
 )

@@ -5,14 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_ndims,
-    check_no_attributes,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_dims, check_ndims, check_no_attributes, require
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.primitives._windows import (
     Ints,
@@ -104,14 +97,10 @@ def pooling_backward(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "dst"), ("workspace",))
-    check_concrete(spec, "src")
     check_dims(spec, "dst", pooled_dims(spec), "source, kernel, strides and pads")
 
 
 def _validate_backward(spec: Spec) -> None:
-    check_descs(spec, ("diff_src", "diff_dst"), ("workspace",))
-    check_concrete(spec, "diff_src", "diff_dst")
     check_no_attributes(spec)
     check_dims(spec, "diff_dst", pooled_dims(spec, "diff_src"), "diff_src, kernel, strides and pads")
 
@@ -146,11 +135,14 @@ KIND = Kind(
             c_order="engine prop_kind algorithm src dst strides kernel dilations pads attr",
             arguments=("src", "dst", "workspace"),
             results=("dst", "workspace"),
+            optional=("workspace",),
         ),
         "backward": Direction(
             c_order="engine algorithm diff_src diff_dst strides kernel dilations pads hint attr",
             arguments=("workspace", "diff_dst", "diff_src"),
             results=("diff_src",),
+            optional=("workspace",),
+            laid_out=("diff_src", "diff_dst"),
             prop_kinds=("backward_data",),
             validate=_validate_backward,
         ),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_ndims, require
+from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "weights", "dst")
 
 
 def prelu(
@@ -42,13 +40,15 @@ def prelu(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    check_ndims(spec, "src", 1, 5)
-    src, weights = check_follows(spec), spec.desc("weights").dims
+    src, weights = spec.desc("src").dims, spec.desc("weights").dims
     fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))
     require(fits, spec, "weights", f"has extents {weights}; each must be the source's {src}, or 1")
 
 
 KIND = Kind(
-    directions={"forward": Direction("engine prop_kind src weights dst attr", _ARGUMENTS, ("dst",))}, validate=_validate
+    directions={
+        "forward": Direction("engine prop_kind src weights dst attr", ("src", "weights", "dst"), keeps_extents=True)
+    },
+    validate=_validate,
+    ranks=(1, 5),
 )

@@ -7,17 +7,8 @@ from collections.abc import Sequence
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_float,
-    invalid,
-    normal_axis,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_float, invalid, normal_axis, require
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "dst")
 
 
 def reduction(
@@ -62,8 +53,6 @@ def reduction(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    check_concrete(spec, "src")
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
     fits = len(src) == len(dst) and all(d in (1, s) for s, d in zip(src, dst, strict=True))
     require(fits, spec, "dst", f"has extents {dst}; each must be the source's {src}, or 1 where it is reduced")
@@ -75,7 +64,7 @@ def _validate(spec: Spec) -> None:
 
 
 KIND = Kind(
-    directions={"": Direction("engine algorithm src dst p eps attr", _ARGUMENTS, ("dst",))},
+    directions={"": Direction("engine algorithm src dst p eps attr")},
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary),
 )

@@ -5,10 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_concrete, check_descs, check_follows
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "dst")
 
 
 def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None = None) -> Spec:
@@ -31,12 +28,7 @@ def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None
     return finish(spec, dst, src.dims)
 
 
-def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    check_concrete(spec, "dst")
-    check_follows(spec)
-
-
 KIND = Kind(
-    directions={"": Direction("src engine dst engine attr", _ARGUMENTS, ("dst",))}, validate=_validate, post_ops=(Sum,)
+    directions={"": Direction("src engine dst engine attr", laid_out=("dst", "src"), keeps_extents=True)},
+    post_ops=(Sum,),
 )

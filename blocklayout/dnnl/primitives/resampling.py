@@ -7,18 +7,8 @@ from collections.abc import Sequence
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    MAX_INTEGER,
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_ndims,
-    invalid,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import MAX_INTEGER, check_dims, check_ndims, invalid, require
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "dst")
 
 
 def resampling(
@@ -60,19 +50,14 @@ def resampling(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    ndims = check_ndims(spec, "src", 3, 5)
-    check_ndims(spec, "dst", ndims, ndims)
-    check_concrete(spec, "src")
-    _check_factors(spec, ndims - 2)
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
+    check_ndims(spec, "dst", len(src), len(src))
+    _check_factors(spec, len(src) - 2)
     check_dims(spec, "dst", (*src[:2], *dst[2:]), "the source, but for spatial dimensions,")
     require(min(dst[2:]) >= 1, spec, "dst", f"has extents {dst}; each must be at least 1")
     for extent, factor, right in zip(src[2:], spec.param("factors"), dst[2:], strict=False):
-        fits = int(extent * factor) == right
-        require(
-            fits, spec, "factors", f"is {spec.param('factors')}; {extent} * {factor} does not round down to {right}"
-        )
+        rule = f"is {spec.param('factors')}; {extent} * {factor} does not round down to {right}"
+        require(int(extent * factor) == right, spec, "factors", rule)
 
 
 def _each(factors: float | Sequence[float] | None, n_spatial: int) -> tuple[float, ...]:
@@ -89,7 +74,8 @@ def _check_factors(spec: Spec, n_spatial: int) -> None:
 
 
 KIND = Kind(
-    directions={"forward": Direction("engine prop_kind algorithm factors src dst attr", _ARGUMENTS, ("dst",))},
+    directions={"forward": Direction("engine prop_kind algorithm factors src dst attr")},
     validate=_validate,
+    ranks=(3, 5),
     post_ops=(Eltwise, Sum, Binary),
 )

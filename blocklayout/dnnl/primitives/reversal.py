@@ -6,18 +6,9 @@ from collections.abc import Sequence
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives import Direction, Kind, draft, validate
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_dtype,
-    check_no_attributes,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_dtype, check_no_attributes, require
 from blocklayout.dnnl.primitives._windows import is_integers
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "dst")
 
 
 def reversal(src: Desc, dst: Desc, axes: Sequence[int], *, n_threads: int | None = None) -> Spec:
@@ -38,14 +29,11 @@ def reversal(src: Desc, dst: Desc, axes: Sequence[int], *, n_threads: int | None
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    check_concrete(spec, *_ARGUMENTS)
     check_no_attributes(spec)
     src, axes = spec.desc("src"), spec.param("axes")
-    check_dims(spec, "dst", src.dims, "the source")
     check_dtype(spec, "dst", (src.dtype,), "reversal")
     fits = is_integers(axes, len(axes)) and len({*axes}) == len(axes) > 0 and {*axes} <= {*range(len(src.dims))}
     require(fits, spec, "axes", f"is {axes!r}; give some of {', '.join(map(str, range(len(src.dims))))}, each once")
 
 
-KIND = Kind(directions={"": Direction("", _ARGUMENTS, ("dst",))}, validate=_validate)
+KIND = Kind(directions={"": Direction("", laid_out=("src", "dst"), keeps_extents=True)}, validate=_validate)

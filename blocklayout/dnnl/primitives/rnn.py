@@ -156,8 +156,7 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
 
 def _validate(spec: Spec) -> None:
     cell = _CELLS[spec.algorithm]
-    check_descs(spec, _NEEDED, cell.optional, most=MAX_COUNTED)
-    check_ndims(spec, "src", 3, 3)
+    check_descs(spec, _NEEDED, cell.optional)
     check_ndims(spec, "weights", 5, 5)
     direction = spec.param("direction")
     require(direction in _DIRECTIONS, spec, "direction", f"is {direction!r}; give one of {', '.join(_DIRECTIONS)}")
@@ -228,11 +227,15 @@ KIND = Kind(
             c_order=_LSTM_ORDER,
             arguments=(*_NEEDED[:4], *_OPTIONAL[:4], "dst", "dst_iter", "dst_iter_c"),
             results=("dst", "dst_iter", "dst_iter_c"),
+            optional=_OPTIONAL,
+            laid_out=(),
             prop_kinds=("forward_inference",),
             family="lstm",
         )
     },
     validate=_validate,
+    ranks=(3, 3),
+    most=MAX_COUNTED,
     multiply_adds=_multiply_adds,
     peak_share=_peak_share,
     bandwidth_share=lambda _: 1.0,

@@ -5,16 +5,8 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_descs,
-    check_follows,
-    check_integer,
-    normal_axis,
-    require,
-)
+from blocklayout.dnnl.primitives._checks import check_integer, normal_axis, require
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "dst")
 
 
 def shuffle(
@@ -52,14 +44,13 @@ def shuffle(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    dims = check_follows(spec)
+    dims = spec.desc("src").dims
     extent = dims[check_integer(spec, "axis", 0, len(dims))]
     size = check_integer(spec, "group_size", 1)
     require(extent % size == 0, spec, "group_size", f"is {size}; it must divide the axis' extent {extent}")
 
 
 KIND = Kind(
-    directions={"forward": Direction("engine prop_kind src dst axis group_size attr", _ARGUMENTS, ("dst",))},
+    directions={"forward": Direction("engine prop_kind src dst axis group_size attr", keeps_extents=True)},
     validate=_validate,
 )

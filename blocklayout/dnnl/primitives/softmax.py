@@ -7,15 +7,8 @@ from math import prod
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_descs,
-    check_follows,
-    check_integer,
-    normal_axis,
-)
+from blocklayout.dnnl.primitives._checks import check_integer, normal_axis
 from blocklayout.dnnl.spec import Spec
-
-_ARGUMENTS = ("src", "dst")
 
 
 def softmax(
@@ -52,8 +45,7 @@ def softmax(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, _ARGUMENTS)
-    check_integer(spec, "axis", 0, len(check_follows(spec)))
+    check_integer(spec, "axis", 0, len(spec.desc("src").dims))
 
 
 def _fault(spec: Spec) -> str | None:
@@ -73,7 +65,7 @@ def _fault(spec: Spec) -> str | None:
 
 
 KIND = Kind(
-    directions={"forward": Direction("engine prop_kind algorithm src dst axis attr", _ARGUMENTS, ("dst",))},
+    directions={"forward": Direction("engine prop_kind algorithm src dst axis attr", keeps_extents=True)},
     validate=_validate,
     post_ops=(Eltwise, Binary),
     fault=_fault,

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_sources,
-    invalid,
-    require,
-    source_names,
-)
+from blocklayout.dnnl.primitives._checks import check_dims, invalid, require, source_names
 from blocklayout.dnnl.spec import Spec
 
 
@@ -48,9 +40,7 @@ def sum(  # noqa: A001 - oneDNN's name for it
 
 
 def _validate(spec: Spec) -> None:
-    names = check_sources(spec)
-    check_descs(spec, (*names, "dst"))
-    check_concrete(spec, *names)
+    names = spec.counted_sources
     for name in (*names, "dst"):
         check_dims(spec, name, spec.desc("src_0").dims, "src_0")
     scales = spec.param("scales")
@@ -60,7 +50,7 @@ def _validate(spec: Spec) -> None:
 
 
 KIND = Kind(
-    directions={"": Direction("engine dst n_srcs scales srcs attr", ("dst",), ("dst",))},
+    directions={"": Direction("engine dst n_srcs scales srcs attr", ("dst",))},
     validate=_validate,
     has_many_sources=True,
 )
