@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
-PACKAGES = ("blocklayout", "blocklayout.dnnl", "blocklayout.model", "blocklayout.plan", *OPERATORS)
+PACKAGES = ("blocklayout", "blocklayout.dnnl", "blocklayout.ir", "blocklayout.model", "blocklayout.plan", *OPERATORS)
 
 HEAD = '''"""Generated: ``pytest tests/structure --update-golden`` writes it."""
 
