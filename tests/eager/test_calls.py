@@ -283,8 +283,8 @@ def test_what_follows_from_extents_is_a_result_like_others() -> None:
 def test_the_store_of_costs_is_closed_while_modules_are_there(tree_environ: dict[str, str]) -> None:
     code = (
         "import atexit, numpy as np, blocklayout as bl\n"
-        "from blocklayout.plan.costs.file import CostFile\n"
-        "CostFile.__del__ = lambda self: print('closed')\n"
+        "from blocklayout.plan.costs.store import CostStore\n"
+        "CostStore.__del__ = lambda self: print('closed')\n"
         "atexit.register(print, 'first')\n"
         "bl.relu(np.ones((1, 3, 4, 4), np.float32))\n"
         "atexit._run_exitfuncs()\n"

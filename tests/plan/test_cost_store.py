@@ -19,7 +19,6 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.errors import CostStoreWarning
 from blocklayout.plan.costs import store as cost_store
-from blocklayout.plan.costs.file import CostFile
 from blocklayout.plan.costs.store import CostStore, cost_store_path
 
 HERE = "format 1; a library; a CPU"
@@ -410,8 +409,8 @@ def test_two_thousand_look_ups_are_batched(path: Path) -> None:
     with opened(path) as store:
         store.keep(spec_number(1), 1.0)
         queries: list[str] = []
-        assert store._file._connection is not None
-        store._file._connection.set_trace_callback(queries.append)
+        assert store._connection is not None
+        store._connection.set_trace_callback(queries.append)
         store.times(specs(2000))
     assert sum(" IN (" in query for query in queries) == 4
 
@@ -419,11 +418,11 @@ def test_two_thousand_look_ups_are_batched(path: Path) -> None:
 def test_a_file_is_closed_without_a_word_where_the_interpreter_ends(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = CostFile(path, 1.0)
-    file.write_time("here", b"spec", 1.0)
+    store = CostStore(path, environment="here")
+    store.keep(dnnl.softmax(dnnl.MemoryDesc((1, 3)), n_threads=1), 1.0)
     told: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     for name in ("os", "threading", "_of_a_parent"):  # as modules are when it has cleared them
-        monkeypatch.setattr(f"blocklayout.plan.costs.file.{name}", None)
-    del file
+        monkeypatch.setattr(f"blocklayout.plan.costs.store.{name}", None)
+    del store
     assert not told

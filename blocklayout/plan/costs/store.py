@@ -1,9 +1,12 @@
-"""The store of measured times: nanoseconds by Spec on this user's machine, shared by all processes."""
+"""The store of measured times: nanoseconds by Spec on this user's machine, shared by all threads and processes."""
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 import warnings
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from math import inf
 from pathlib import Path
@@ -13,10 +16,10 @@ from blocklayout import dnnl
 from blocklayout.dnnl import library, processor
 from blocklayout.dnnl.spec_digest import spec_digest
 from blocklayout.errors import CostStoreWarning
-from blocklayout.plan.costs.file import CostFile, SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    import sqlite3
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from blocklayout.dnnl import Spec
 
@@ -28,12 +31,43 @@ VARIABLE = "BLOCKLAYOUT_CACHE_DIR"
 
 FILE_NAME = "costs.sqlite3"
 
+SCHEMA_VERSION = 1
+
+_TABLES = f"""
+CREATE TABLE IF NOT EXISTS environments (
+    id INTEGER PRIMARY KEY, description TEXT NOT NULL UNIQUE
+);
+CREATE TABLE IF NOT EXISTS times (
+    environment INTEGER NOT NULL, spec BLOB NOT NULL, ns REAL NOT NULL,
+    PRIMARY KEY (environment, spec)
+) WITHOUT ROWID;
+PRAGMA user_version = {SCHEMA_VERSION}
+"""
+_VERSION = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+_ID = "(SELECT id FROM environments WHERE description = ?)"
+_ANY_TIME = f"SELECT 1 FROM times WHERE environment = {_ID} LIMIT 1"  # noqa: S608 - constants, here and below
+_TIMES = f"SELECT spec, ns FROM times WHERE environment = {_ID} AND spec IN (%s)"  # noqa: S608
+_ADD_ENVIRONMENT = "INSERT OR IGNORE INTO environments (description) VALUES (?)"
+_ADD_TIME = f"INSERT OR %s INTO times VALUES ({_ID}, ?, ?)"  # noqa: S608
+_ALL_TIMES = f"SELECT spec, ns FROM times WHERE environment = {_ID}"  # noqa: S608
+_SUMS = f"SELECT count(*), total(ns) FROM times WHERE environment = {_ID}"  # noqa: S608
+
+_BATCH = 500  # SQLite takes 999 parameters in a statement at least
+_RETRY_S = 0.01
+
+_of_a_parent: list[object] = []
+"""Connections that came through a fork: SQLite forbids to use them here, and to close them too."""
+
 _TIMEOUT_S = 5.0
 _DAMAGED = "it is damaged: delete it, and it will be made anew"
 
 _Result = TypeVar("_Result")
 
 _reported: set[Path] = set()
+
+
+class SchemaError(Exception):
+    """A database of somebody else, or of another version."""
 
 
 def cost_store_path() -> Path:
@@ -97,9 +131,13 @@ class CostStore:
     def __init__(
         self, path: str | Path | None = None, *, environment: str | None = None, timeout_s: float = _TIMEOUT_S
     ) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._number: int | None = None  # of the file that it is to
         self.path = cost_store_path() if path is None else Path(os.path.abspath(path))  # noqa: PTH100 - never raises
         self._given_environment = environment
-        self._file = CostFile(self.path, timeout_s)
+        self._timeout_s = timeout_s
         self._is_readable = True
         self._is_writable = True
         self._times: dict[Spec, float] = {}  # only what the file has not taken
@@ -111,12 +149,16 @@ class CostStore:
 
     def has_times(self) -> bool:
         """Whether it knows any."""
-        return bool(self._times or self._using(lambda: self._file.has_times(self.environment)))
+        return bool(self._times or self._read(_ANY_TIME, self.environment))
 
     def times(self, specs: Iterable[Spec]) -> dict[Spec, float]:
         """Nanoseconds of those Specs that have been measured in this environment."""
         wanted = list(specs)
-        kept = self._using(lambda: self._read_times(wanted)) or {}
+        kept: dict[Spec, float] = {}
+        if self._read(_ANY_TIME, self.environment):  # before any Spec is digested, which takes longer than reading
+            digests = {spec: spec_digest(spec) for spec in wanted}
+            found = self._times_of([*digests.values()])
+            kept = {spec: found[digest] for spec, digest in digests.items() if digest in found}
         return kept | {spec: self._times[spec] for spec in wanted if spec in self._times}
 
     def keep(self, spec: Spec, ns: float) -> None:
@@ -129,27 +171,28 @@ class CostStore:
         if not 0 < ns < inf:
             return
         self._times[spec] = ns
-        if self._using(lambda: self._write(spec, ns), to_write=True):
+        if self._write(_ADD_TIME % "REPLACE", {spec_digest(spec): ns}):
             self._times.pop(spec, None)
 
     def measured(self) -> dict[bytes, float]:
         """All times that the file has of this environment, by the digest of a Spec, for machines of the same kind."""
-        return _times(self._using(lambda: self._file.read_all(self.environment)) or {})
+        return _times(self._read(_ALL_TIMES, self.environment))
 
     def add(self, others: Mapping[bytes, float]) -> None:
         """Keep what was measured on other machines of this kind, where nothing is known."""
         known = self.measured()
         missing = {digest: ns for digest, ns in others.items() if digest not in known}
         if missing:
-            self._using(lambda: self._file.write_missing(self.environment, missing), to_write=True)
+            self._write(_ADD_TIME % "IGNORE", missing)
 
     def state(self) -> str | None:
         """A text that changes with the times that are kept; ``None`` where the file does not take them."""
-        return self._using(lambda: self._file.state(self.environment)) if self._is_writable else None
+        rows = self._read(_SUMS, self.environment) if self._is_writable else None
+        return None if rows is None else repr(rows)
 
     def close(self) -> None:
         """Let go of the file; what is asked of the store afterwards opens it again."""
-        self._using(self._file.close, to_write=True)
+        self._using(self._disconnect, to_write=True)
 
     def __enter__(self) -> Self:
         return self
@@ -157,16 +200,46 @@ class CostStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read_times(self, specs: list[Spec]) -> dict[Spec, float]:
-        if not self._file.has_times(self.environment):
-            return {}  # before any Spec is digested, which takes longer than reading
-        digests = {spec: spec_digest(spec) for spec in specs}
-        found = _times(self._file.read_times(self.environment, list(digests.values())))
-        return {spec: found[digest] for spec, digest in digests.items() if digest in found}
+    def __del__(self, getpid: Callable[[], int] = os.getpid, of_a_parent: list[object] = _of_a_parent) -> None:
+        # At the interpreter's end the module's globals are gone; defaults are not.
+        if self._pid != getpid():
+            of_a_parent.append(self._connection)
+        elif self._connection is not None:
+            self._connection.close()
 
-    def _write(self, spec: Spec, ns: float) -> bool:
-        self._file.write_time(self.environment, spec_digest(spec), ns)
-        return True
+    def _times_of(self, digests: Sequence[bytes]) -> dict[bytes, float]:
+        found: dict[bytes, float] = {}
+        for start in range(0, len(digests), _BATCH):
+            batch = digests[start : start + _BATCH]
+            found |= _times(self._read(_TIMES % ",".join("?" * len(batch)), self.environment, *batch))
+        return found
+
+    def _read(self, query: str, *parameters: object) -> list[Any] | None:
+        """Rows of the file; ``None`` where it cannot be read."""
+
+        def read() -> list[Any]:
+            with self._lock:
+                connection = self._existing()
+                return [] if connection is None else connection.execute(query, parameters).fetchall()
+
+        return self._using(read)
+
+    def _write(self, statement: str, times: Mapping[bytes, float]) -> bool:
+        """Write times by digest; whether the file has taken them."""
+
+        def write() -> bool:
+            with self._lock, _transaction(self._open_to_write()) as connection:
+                connection.execute(_ADD_ENVIRONMENT, (self.environment,))
+                connection.executemany(statement, [(self.environment, *row) for row in times.items()])
+            return True
+
+        return bool(self._using(write, to_write=True))
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
     def _using(self, use: Callable[[], _Result], *, to_write: bool = False) -> _Result | None:
         """Result of reading or writing the file; ``None`` if it cannot be, now or any more.
@@ -175,6 +248,7 @@ class CostStore:
         """
         if not (self._is_writable if to_write else self._is_readable):
             return None
+        self._leave_parent()
         try:
             return use()
         except Exception as error:  # raised again unless it is the fault of the file
@@ -187,10 +261,113 @@ class CostStore:
             warn_once(self.path, f"{problem}. This process goes on without the file.", CostStoreWarning)
             return None
 
+    def _existing(self) -> sqlite3.Connection | None:
+        """The connection, if there is a file with our tables."""
+        number = _number_of(self.path)
+        if number is None:
+            return None
+        self._leave_file(number)
+        if self._connection is None:
+            self._connection, self._number = _connect_to_read(self.path, self._timeout_s), number
+        return self._connection if _has_tables(self._connection) else None
 
-def _times(values: Mapping[bytes, Any]) -> dict[bytes, float]:
+    def _open_to_write(self) -> sqlite3.Connection:
+        self._leave_file(_number_of(self.path))
+        if self._connection is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _connect(self.path, "mode=rwc", self._timeout_s)
+            self._number = _number_of(self.path)
+        # A commit need not wait for the disk: what a killed process has committed is kept all the same. What a
+        # power failure takes is measured again.
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        if not _has_tables(self._connection):
+            _create_tables(self._connection, self._timeout_s)
+        return self._connection
+
+    def _leave_file(self, number: int | None) -> None:
+        """Have no connection to a file that was removed or replaced: nobody would find what is written to it."""
+        if self._connection is not None and number != self._number:
+            self._connection.close()
+            self._connection = None
+
+    def _leave_parent(self) -> None:
+        """In a child: a connection and a lock of its own, since the lock may have been held during the fork."""
+        if self._pid != os.getpid():
+            _of_a_parent.append(self._connection)
+            self._connection, self._lock, self._pid = None, threading.Lock(), os.getpid()
+
+
+def _number_of(path: Path) -> int | None:
+    """That of the file, ``None`` where there is none."""
+    try:
+        return path.stat().st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _connect(path: Path, access: str, timeout_s: float) -> sqlite3.Connection:
+    import sqlite3  # 6 ms, and plans without a store do without
+
+    # Committing is left to us; and one lock sees to it that one thread at a time uses the connection.
+    uri = f"{path.as_uri()}?{access}"
+    return sqlite3.connect(uri, timeout=timeout_s, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
+    """Where the folder cannot be written, SQLite has no place to say that it reads, unless nobody ever writes."""
+    return _connect(path, "mode=rw" if os.access(path.parent, os.W_OK) else "immutable=1", timeout_s)
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    """Whether the tables are there; not so in an empty file.
+
+    Raises:
+        SchemaError: Other tables are.
+    """
+    [(version, n_tables)] = connection.execute(_VERSION).fetchall()
+    if version != SCHEMA_VERSION and (version or n_tables):
+        raise SchemaError(f"it holds {n_tables} tables of version {version}, not of version {SCHEMA_VERSION}")
+    return bool(version)
+
+
+def _create_tables(connection: sqlite3.Connection, timeout_s: float) -> None:
+    """Retried, since SQLite does not wait where two processes turn to write-ahead logging at once."""
+    import sqlite3
+
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            _create_once(connection)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return
+
+
+def _create_once(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
+    with _transaction(connection):
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(Exception):
+            connection.rollback()
+        raise
+
+
+def _times(rows: Iterable[tuple[bytes, Any]] | None) -> dict[bytes, float]:
     """Those that can be times; SQLite does not mind what is in a column."""
-    return {key: float(value) for key, value in values.items() if isinstance(value, int | float) and 0 < value < inf}
+    return {key: float(value) for key, value in rows or () if isinstance(value, int | float) and 0 < value < inf}
 
 
 def _remedy(error: Exception) -> str | None:
