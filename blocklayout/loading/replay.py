@@ -17,7 +17,7 @@ from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
 from blocklayout.ir import Candidate
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.assemble import assemble
-from blocklayout.plan.candidates.following import Follower
+from blocklayout.plan.candidates.following import FollowingProposer
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.choices import KernelChoice, Way
 from blocklayout.plan.costs.machine import Machine
@@ -28,9 +28,8 @@ from blocklayout.plan.policies import SOLVES, Policy
 
 if TYPE_CHECKING:
     from blocklayout.ir import Program
-    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
-    from blocklayout.plan.candidates.merging import Merged
+    from blocklayout.plan.candidates.pairs import Merged, Pair
     from blocklayout.plan.network import Network
     from blocklayout.plan.plan import Plan
 
@@ -126,7 +125,7 @@ def _is(candidate: Candidate, choice: KernelChoice) -> bool:
     return saved == found
 
 
-class Replayer(Follower, frozen=True):
+class Replayer(FollowingProposer, frozen=True):
     """Proposes for each group what a plan chose, and nothing else."""
 
     def propose(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from blocklayout.ir import Fused, mover
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.depthwise_fusion import FIRST
+from blocklayout.plan.candidates.pairs import FIRST
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 from blocklayout.plan.policies import ASKED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.plan.candidates.following import Follower, are_near
+from blocklayout.plan.candidates.following import FollowingProposer, are_near
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.choices import kernel_choices
@@ -86,7 +86,7 @@ def make_plan(
     choices = {choice.kernel: choice for choice in like.choices} if like else {}
     asked = (costs, request.dtype, tags, request.is_frugal, pins, request.without)
     is_near = like is not None and are_near(program.inputs, dict(like.inputs))
-    proposer = Follower(*asked, choices=choices, takes_impls=is_near)
+    proposer = FollowingProposer(*asked, choices=choices, takes_impls=is_near)
     network = propose_all(program, groups, proposer, request.io_layout, request.carried)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)

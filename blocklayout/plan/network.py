@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.ir import Fused
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs
 from blocklayout.plan.candidates.fuse import Group, apart, value_info
 from blocklayout.plan.candidates.inplace_concat import writable_slices
-from blocklayout.plan.candidates.merging import Merged, find_merged
+from blocklayout.plan.candidates.pairs import Merged, Pair, find_pairs
 from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import Layouts, copies_wanted
@@ -303,8 +302,7 @@ def propose_all(
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
     proposer = replace(proposer, in_slices=in_slices)
-    pairs: list[Pair | Merged] = [*find_pairs(program, groups, proposer.dtype)]
-    pairs += find_merged(program, groups, proposer.dtype)
+    pairs = find_pairs(program, groups, proposer.dtype)
     in_place = _in_place_operands(program, groups, in_slices, pairs)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []

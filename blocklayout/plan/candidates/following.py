@@ -19,9 +19,8 @@ from blocklayout.plan.choices import KernelChoice, Way
 
 if TYPE_CHECKING:
     from blocklayout.ir import Value, ValueLayout
-    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
-    from blocklayout.plan.candidates.merging import Merged
+    from blocklayout.plan.candidates.pairs import Merged, Pair
 
 
 MAX_NEAR_RATIO = 2.0
@@ -38,7 +37,7 @@ def are_near(inputs: Iterable[Value], others: Mapping[str, MemoryDesc]) -> bool:
     return all(more <= MAX_NEAR_RATIO * less for less, more in sizes)
 
 
-class Follower(Proposer, frozen=True):
+class FollowingProposer(Proposer, frozen=True):
     """Proposes for each group the layouts that a plan for other extents chose, in the plan's or every implementation.
 
     Where these are not on offer, or the plan has nothing for a group, it proposes all there is.

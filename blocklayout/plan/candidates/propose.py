@@ -16,10 +16,9 @@ from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
 from blocklayout.ir import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.plan.candidates.depthwise_fusion import pair_candidates
 from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
 from blocklayout.plan.candidates.inplace_concat import sliced_candidate
-from blocklayout.plan.candidates.merging import Merged, merged_candidates
+from blocklayout.plan.candidates.pairs import Merged, Pair, merged_candidates, pair_candidates
 from blocklayout.plan.candidates.pins import with_format
 from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
 from blocklayout.plan.costs.model import steps_ns
@@ -27,7 +26,6 @@ from blocklayout.resource_limits import check_time
 
 if TYPE_CHECKING:
     from blocklayout.ir import Demand
-    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.costs.model import CostModel
 
 MAX_FRUGAL_RATIO = 2.0

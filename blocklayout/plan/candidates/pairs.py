@@ -1,4 +1,4 @@
-"""Pairs of convolutions in one primitive: the second, a depthwise one, takes over what the first would have stored.
+"""Pairs of groups that are computed as one: in one primitive, or by one operator.
 
 Each of the two groups gets a candidate for it. That of the first runs nothing, and its result is :class:`Fused`: only
 that of the second reads it.
@@ -7,10 +7,11 @@ that of the second reads it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.ir import Candidate, Fused, Recipe, RecipeStep, Role, Wish, wished_desc
@@ -46,23 +47,29 @@ class Pair(Struct, frozen=True):
     depthwise: dnnl.DepthwiseConv
 
 
-def find_pairs(program: Program, groups: Sequence[Group], dtype: str) -> list[Pair]:
-    """The groups that may hand their results on, and those that take them over.
+class Merged(Struct, frozen=True):
+    """Two groups that one operator may compute.
 
-    Args:
-        program: What they compute.
-        groups: In order.
-        dtype: Data type of activations.
+    Attributes:
+        first: One kernel, whose result is read by the second alone.
+        second: What follows it.
+        both: Computes of the first's source what the second computes of the first's result.
     """
-    found = []
-    for first, second in handed_on(program, groups):
-        depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, second.dtypes(dtype)[0], 1))
-        if depthwise and _is_simple(first) and _is_simple(second):
-            found.append(Pair(first, second, depthwise))
-    return found
+
+    first: Group
+    second: Group
+    both: Group
 
 
-def handed_on(program: Program, groups: Sequence[Group]) -> Iterator[tuple[Group, Group]]:
+def find_pairs(program: Program, groups: Sequence[Group], dtype: str) -> list[Pair | Merged]:
+    """The groups of a program that may be one with their only reader, activations being ``dtype``."""
+    handed_on = list(_handed_on(program, groups))
+    fused = (_pair(first, second, dtype) for first, second in handed_on)
+    merged = (_merged(first, second, dtype) for first, second in handed_on)
+    return [pair for pairs in (fused, merged) for pair in pairs if pair is not None]
+
+
+def _handed_on(program: Program, groups: Sequence[Group]) -> Iterator[tuple[Group, Group]]:
     """Every two groups, of one precision, of which the second reads the first's result as ``src``, and nobody else."""
     producers = {group.dst.name: group for group in groups}
     n_readers = Counter(value.name for group in groups for value in group.sources.values())
@@ -74,6 +81,11 @@ def handed_on(program: Program, groups: Sequence[Group]) -> Iterator[tuple[Group
             yield first, second
 
 
+def _pair(first: Group, second: Group, dtype: str) -> Pair | None:
+    depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, second.dtypes(dtype)[0], 1))
+    return Pair(first, second, depthwise) if depthwise and _is_simple(first) and _is_simple(second) else None
+
+
 def _is_simple(group: Group) -> bool:
     """Whether nothing but its own primitive, and functions of its result, belong to it."""
     reads = [arg for arg, _ in group.main.sources]
@@ -81,17 +93,25 @@ def _is_simple(group: Group) -> bool:
     return is_one_of_two and all(follower.use.operand is None for follower in group.followers)
 
 
+def _merged(first: Group, second: Group, dtype: str) -> Merged | None:
+    one, two = first.main, second.main
+    if first.followers or [arg for arg, _ in one.sources] != ["src"] or one.operator.role is Role.VIEW:
+        return None
+    problem, reading = (kernel_problem(kernel, second.dtypes(dtype)[0], 1) for kernel in (one, two))
+    merged = one.operator.merged(problem, two.operator, reading)
+    if merged is None:
+        return None
+    operator, made = merged
+    constants = tuple((arg, replace(constant, made=made.get(arg))) for arg, constant in two.constants)
+    sources = tuple((arg, one.sources[0][1] if arg == "src" else value) for arg, value in two.sources)
+    both = replace(two, operator=operator, sources=sources, constants=constants)
+    return Merged(first, second, replace(second, main=both))
+
+
 def pair_candidates(
     pair: Pair, layouts: Sequence[str], dtype: str, n_threads: int
 ) -> Iterator[tuple[Candidate, Candidate]]:
-    """A candidate of each group for every layout in which the library truly fuses them.
-
-    Args:
-        pair: The two groups.
-        layouts: Names of the layouts to ask for.
-        dtype: Data type of activations.
-        n_threads: Threads of a run.
-    """
+    """A candidate of each group for every one of these layouts in which the library truly fuses them."""
     for layout in layouts:
         if wished_desc(layout, value_info(pair.first.dst, dtype)).nbytes <= 2 * _LEAST_CACHE_NBYTES * n_threads:
             continue
@@ -142,3 +162,30 @@ def _candidates(pair: Pair, resolved: dnnl.Resolved, recipe: Recipe, fused: Fuse
 
 def _post_ops(followers: Sequence[Follower]) -> tuple[dnnl.PostOp, ...]:
     return tuple(follower.use.post_op for follower in followers)
+
+
+def merged_candidates(pair: Merged, offered: Iterable[Candidate]) -> Iterator[tuple[Candidate, Candidate]]:
+    """A candidate of each group for every candidate that both have as one group."""
+    made = tuple((arg, constant.made) for arg, constant in pair.both.constants.items() if constant.made is not None)
+    for each in offered:
+        src = each.source_descs["src"]
+        if not isinstance(src, MemoryDesc):
+            continue
+        fused = Fused(src.resized(pair.first.dst.dims), each.steps[0].spec.impl)
+        first = Candidate(
+            sources=(("src", src),), dst=fused, origin=f"handed on to {pair.second.name}, which reads what it reads"
+        )
+        second = replace(
+            each,
+            sources=tuple((operand, fused if operand == "src" else desc) for operand, desc in each.sources),
+            made=made,
+            steps=tuple(map(_of_first, each.steps)),
+            origin=f"{each.origin}, one with {pair.first.name} as {type(pair.both.main.operator).__name__}",
+        )
+        yield first, second
+
+
+def _of_first(step: RecipeStep) -> RecipeStep:
+    """A step that reads the first group's source instead of the second's."""
+    operands = ((arg, f"{FIRST}src" if operand == "src" else operand) for arg, operand in step.operands)
+    return replace(step, operands=tuple(operands))
