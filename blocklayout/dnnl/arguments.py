@@ -60,12 +60,7 @@ def queried(spec: Spec) -> Iterator[str]:
 
 
 def of_attributes(spec: Spec, descs: dict[str, Desc]) -> Iterator[tuple[str, MemoryDesc]]:
-    """Arguments of the attributes that a primitive descriptor is silent about: scales, zero points, slopes.
-
-    Args:
-        spec: Whose attributes.
-        descs: Its other arguments.
-    """
+    """Attributes' arguments that a primitive descriptor does not list beside ``descs``: scales, zero points, slopes."""
     for name, mask in spec.attr.scales:
         yield f"scale_{name}", MemoryDesc((_masked(descs[name], mask),), "f32")
     for name, mask in spec.attr.zero_points:

@@ -179,11 +179,7 @@ class Attr(Struct, frozen=True):
 
 
 def check_eltwise(algorithm: str, alpha: float, beta: float) -> None:
-    """Refuse parameters the algorithm has no meaning for.
-
-    Raises:
-        InvalidArgumentsError: NaN, a clip whose bounds are crossed, or ``soft_relu`` with alpha 0.
-    """
+    """Refuse NaN, a clip whose bounds are crossed, and ``soft_relu`` with alpha 0, by an InvalidArgumentsError."""
     if math.isnan(alpha) or math.isnan(beta):
         raise _invalid(f"{algorithm}: alpha {alpha}, beta {beta}; neither may be NaN")
     if algorithm.startswith("eltwise_clip") and beta < alpha:

@@ -168,12 +168,7 @@ def c_dims(values: tuple[int, ...]) -> Any:
 
 
 def describe(c_pd: Any, c_args: Any) -> tuple[list[bytes], int]:
-    """The records of some arguments' descriptors, as :func:`of_record` reads them, and the bytes of scratchpad.
-
-    Args:
-        c_pd: A primitive descriptor.
-        c_args: Numbers of execution arguments, ``int[]``.
-    """
+    """Records of the descriptors of arguments, by number, as :func:`of_record` reads them; bytes of scratchpad."""
     executor, n_args = native(), len(c_args)
     if executor is None:
         records, nbytes = _describe(c_pd, c_args)
@@ -212,10 +207,7 @@ def in_role(record: bytes, role: str) -> MemoryDesc | None:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def of_record(record: bytes) -> Desc | None:
-    """The descriptor that a record tells of; None where there is none.
-
-    Args:
-        record: A ``bl_desc_t``.
+    """The descriptor that a ``bl_desc_t`` describes; ``None`` where there is none.
 
     Raises:
         UnsupportedError: Its bytes are arranged as only the library knows.

@@ -46,12 +46,7 @@ def cpu_shares(n_shares: int, n_threads: int) -> list[frozenset[int]] | None:
 
 
 def place_of(cpu: int, root: Path) -> tuple[int, int, int]:
-    """Package, core and number: what shares a package, and hyper-threads of one core, are neighbours in this order.
-
-    Args:
-        cpu: The system's number.
-        root: Where the system tells of CPUs.
-    """
+    """Package, core and number: what shares a package, and hyper-threads of one core, are neighbours in this order."""
     folder = root / f"cpu{cpu}" / "topology"
     words = [*_words(folder / "physical_package_id"), *_words(folder / "core_id")]
     return (int(words[0]), int(words[1]), cpu) if len(words) == 2 else (0, cpu, cpu)
@@ -82,11 +77,7 @@ def _quota() -> int | None:
 
 
 def quota(membership: Path, root: Path) -> int | None:
-    """Whole CPUs that the cgroups of this process may use; None without a limit.
-
-    Args:
-        membership: The file that lists the process's cgroups, as ``/proc/self/cgroup`` does.
-        root: Where cgroups are mounted, of either version.
+    """Whole CPUs that the cgroups of this process, of either version, may use; ``None`` without a limit.
 
     Source: "Control Group v2" and "CPU bandwidth control", the Linux kernel's documentation.
     """

@@ -78,11 +78,7 @@ def _c_args(spec: Spec, memories: Mapping[str, Memory]) -> Any:
 
 
 def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Memory]) -> None:
-    """Refuse missing and unknown arguments, and memories of other descriptors.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument and the descriptor it takes.
-    """
+    """Refuse missing and unknown arguments, and memories of other descriptors, by an InvalidArgumentsError."""
     wanted = dict(spec.descs)
     for name, desc in wanted.items():
         if name not in memories:

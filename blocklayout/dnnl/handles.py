@@ -57,10 +57,10 @@ def create(kind: str, function: str, *c_args: Any, subject: object = None, keep:
 
     Args:
         kind: One of ``KINDS``.
-        function: The C function; all of them take the place for the handle first.
-        c_args: The other arguments.
-        subject: What the handle is for, shown if the call fails.
-        keep: Whatever must live as long as the C object.
+        function: The C function.
+        c_args: Its other arguments.
+        subject: Shown if the call fails.
+        keep: Must live as long as the C object.
 
     Raises:
         DnnlError: The call failed.

@@ -20,12 +20,7 @@ def refusals() -> Mapping[Spec, str]:
 
 
 def remember(spec: Spec, refused: str) -> None:
-    """Have a resolved Spec passed over from now on.
-
-    Args:
-        spec: As the library offered it.
-        refused: The verb that it refused: ``create`` or ``run``.
-    """
+    """Have a resolved Spec passed over from now on: the library refused to ``create`` or ``run`` it."""
     _refused[spec] = refused
 
 

@@ -106,11 +106,7 @@ class Memory:
         self.rebind_pointer(buffer.__array_interface__["data"][0], buffer)
 
     def check(self, buffer: np.ndarray) -> None:
-        """Refuse a buffer that the descriptor reaches beyond.
-
-        Raises:
-            InvalidArgumentsError: The buffer is too small.
-        """
+        """Refuse a buffer that the descriptor reaches beyond, by an InvalidArgumentsError."""
         available = _reach_nbytes(buffer)
         if available < self._needed:
             raise InvalidArgumentsError(

@@ -66,15 +66,10 @@ _known_arguments: dict[object, tuple[tuple[str, ...], Any]] = {}
 
 
 def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Resolved]:
-    """Each implementation from the present one on; ``pd`` is the one that was given last.
+    """Each wanted implementation from the present one of ``pd`` on; ``pd`` moves on to the one that was yielded last.
 
-    Passed over are implementations whose descriptors only the library could read, those that
-    change a layout they were given, and those with a known fault.
-
-    Args:
-        pd: The first; it moves on.
-        spec: What it was made from.
-        is_wanted: Whether an implementation of this name is to be looked at; all are by default.
+    Passed over are implementations whose descriptors only the library could read, those that change a layout they were
+    given, and those with a known fault.
     """
     while True:
         impl = impl_name(pd, spec)
@@ -105,11 +100,7 @@ def _next_impl(pd: Handle, spec: Spec) -> bool:
 
 
 def _described(pd: Handle, spec: Spec, impl: str) -> Resolved:
-    """The layouts that a primitive descriptor settled on, for the implementation that it is at.
-
-    Raises:
-        UnsupportedError: A layout that only the library knows, or other than the one it was given.
-    """
+    """The layouts that a primitive descriptor settled on; UnsupportedError where one is not as given, or unreadable."""
     names, c_args = _asked(spec)
     records, scratchpad_nbytes = c_desc.describe(pd.c, c_args)
     given = dict(spec.descs)

@@ -42,9 +42,6 @@ def _described(key: str) -> str:
 def data_caches(folder: Path = _CACHES) -> tuple[Cache, ...]:
     """Caches of the first core that hold data, the nearest first; none where the system does not tell.
 
-    Args:
-        folder: Where the system describes them.
-
     Source: "Documentation/ABI/testing/sysfs-devices-system-cpu", the Linux kernel's documentation.
     """
     found = (_cache_in(index) for index in folder.glob("index*") if _text(index / "type").strip() != "Instruction")

@@ -114,7 +114,7 @@ def has_optimised(spec: Spec) -> bool:
 
 
 def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
-    """The primitive descriptor of a Spec, at the implementation it names if it names one, and what it settled on.
+    """The primitive descriptor of a Spec, at the implementation it names if it names one, and the resolved Spec.
 
     To be called where parallel regions are as wide as the Spec says.
 
@@ -134,11 +134,6 @@ def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
     """The error of a call that should have created or run what the library offered; from now on that is passed over.
 
     Want of memory is no refusal, and passes.
-
-    Args:
-        spec: Resolved.
-        doing: What was refused, a verb.
-        error: What the call ended in.
     """
     if isinstance(error, OutOfMemoryError):
         return error

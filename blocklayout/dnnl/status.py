@@ -21,12 +21,7 @@ _RERUN = "the library gives no reason; rerun with ONEDNN_VERBOSE=check in the en
 
 
 def error(status: int, call: str, subject: object = None) -> DnnlError:
-    """The exception for a failed call.
-
-    Args:
-        status: A ``dnnl_status_t`` other than success.
-        call: The C function.
-        subject: What the call was about, shown as it prints: a Spec, a descriptor.
+    """The exception for a failed call of a C function about a subject, shown as it prints.
 
     Example:
         >>> print(error(3, "dnnl_matmul_primitive_desc_create", "matmul 2x3"))
@@ -39,20 +34,12 @@ def error(status: int, call: str, subject: object = None) -> DnnlError:
 
 
 def check(status: int, call: str, subject: object = None) -> None:
-    """Returns if the call succeeded.
-
-    Raises:
-        DnnlError: It did not; the class says how, the message shows ``call`` and ``subject``.
-    """
+    """Raise the DnnlError of a call that failed; the message shows ``call`` and ``subject``."""
     if status != SUCCESS:
         raise error(status, call, subject)
 
 
 def call(function: str, *c_args: Any, subject: object = None) -> None:
-    """Calls a C function that answers with a status, and checks the answer.
-
-    Raises:
-        DnnlError: The call failed.
-    """
+    """Calls a C function that answers with a status, and raises a DnnlError unless that is success."""
     c_function: Callable[..., int] = getattr(library.load(), function)
     check(c_function(*c_args), function, subject)

@@ -33,12 +33,11 @@ class Corner(Struct, frozen=True):
 
 
 def find_corner(dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Layout, *, is_strict: bool) -> Corner:
-    """The dense tensor that has a format tag and, from its first element on, the strides of ``layout``.
+    """The dense tensor that has a format tag and, from its first element on, the strides of a blocked layout.
 
     Args:
-        dims: Extents of what is laid out.
-        padded_dims: Its extents with padding. A part that ends inside a block has none there: what follows
-            belongs to its neighbour.
+        dims: Extents.
+        padded_dims: A part that ends inside a block has no padding there: what follows belongs to its neighbour.
         layout: Strides and inner blocks, at least one.
         is_strict: Whether the strides of dimensions of one outer block, which take no step, have a say.
 

@@ -122,11 +122,7 @@ class Names(Struct, frozen=True, dict=True):
         return True
 
     def check_present(self, name: str, said: str) -> None:
-        """Refuse the name of what passes took out.
-
-        Raises:
-            PlanError: The message tells what became of it.
-        """
+        """Refuse the name of a node that passes took out, by a PlanError that tells what became of it."""
         if name in self.gone:
             raise PlanError(f"{said}: {self.gone[name]}")
 
@@ -194,13 +190,8 @@ class Demands(Struct, frozen=True):
 def preceding(demands: Iterable[Demand], owners: Mapping[str, str], what: str) -> dict[str, Demand]:
     """The demand on each owner of kernels that precedes all others.
 
-    Args:
-        demands: On kernels.
-        owners: By kernel; one may have several.
-        what: Begins a message's explanation that the owner's name follows.
-
     Raises:
-        PlanError: Two of one rank contradict each other.
+        PlanError: Two of one rank contradict each other; ``what`` explains that.
     """
     found: dict[str, Demand] = {}
     for demand in sorted(demands, key=lambda each: each.rank):

@@ -206,10 +206,7 @@ class Facts(Struct, frozen=True):
         """The function that computes the node where a program is cut at it.
 
         That is where its results' extents depend on data, or where it reads or writes sequences, or runs a subgraph.
-
-        Args:
-            node: Name, attributes and version of the operator set; it has no inputs and outputs. Subgraphs are
-                functions: ``attrs["body"](*arguments)`` returns a list.
+        The node has no inputs and outputs; subgraphs are functions: ``attrs["body"](*arguments)`` returns a list.
         """
         return None
 
@@ -217,10 +214,7 @@ class Facts(Struct, frozen=True):
     def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
         """Pairs of an argument of a node's subgraph, and the result that comes as it the next time.
 
-        Args:
-            node: As for :meth:`on_arrays`, without subgraphs.
-            inputs: Names of the subgraph's arguments.
-            outputs: Names of its results.
+        The node is that of :meth:`on_arrays`, without subgraphs; ``inputs`` and ``outputs`` are the subgraph's names.
         """
         return ()
 
@@ -246,13 +240,9 @@ class Facts(Struct, frozen=True):
 
     @classmethod
     def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
-        """Whether each row of every result, an index along dimension 0, follows from the same rows of some inputs.
+        """Whether each row of all results, an index of dimension 0, follows from the same row of the inputs ``rows``.
 
         Results then have as many rows as these, and follow from all of the other inputs, whatever the number of rows.
-
-        Args:
-            node: The node.
-            rows: Indices of the inputs of which a row of a result reads the same row only; at least one.
         """
         if cls.is_random:
             return False
@@ -284,12 +274,9 @@ class Facts(Struct, frozen=True):
 
     @classmethod
     def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
-        """The attributes with which the node pads its source by itself; ``None`` if it cannot.
+        """The attributes with which the node pads its source by itself, spatially; ``None`` if it cannot.
 
-        Args:
-            node: The node, on a padded source.
-            padding: Spatial padding.
-            is_lowest: Whether no element of the source is below the padding's value.
+        ``is_lowest`` says that no element of the source is below the padding's value.
         """
         return None
 
@@ -300,28 +287,16 @@ class Facts(Struct, frozen=True):
 
     @classmethod
     def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
-        """A scale of the result's channels in a shape that multiplies the weights, input 1.
+        """A scale of the result's channels, or of all, in a shape that multiplies the weights, input 1.
 
         With it, and with input 2 as the bias that is shifted, the node also computes a scale and a shift behind it.
-
-        Args:
-            node: The node.
-            scale: Shape (channels,), or a scalar.
-
-        Returns:
-            ``None`` if scaled weights do not scale the result.
+        ``None`` if scaled weights do not scale the result.
         """
         return None
 
     @classmethod
     def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-        """The format of an eager call's result.
-
-        Args:
-            operands: The operands' descriptors.
-            dims: The result's extents.
-            dtype: The result's data type.
-        """
+        """The format of an eager call's result of these extents and data type."""
         rule = keep if cls.broadcasts_from is None else pointwise
         return rule(operands, dims, dtype)
 
@@ -333,13 +308,8 @@ class Facts(Struct, frozen=True):
 
     @classmethod
     def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
-        """The source's gradient, of that of the result, as Tensors.
+        """The gradient of the source ``x``, in its format, of that of the result, as Tensors.
 
-        Args:
-            op_type: ONNX's name of the operator.
-            call: Reads operands, and reports.
-            grad: The result's gradient, in any layout.
-            x: The source, whose format the gradient has.
-            parameters: Those of the operator's function in Python, by name.
+        ``call`` reads operands, and reports; ``parameters`` are those of the operator's function in Python.
         """
         raise NotImplementedError

@@ -225,16 +225,10 @@ class BaseOperator(Facts, frozen=True):
     def merged(
         self, problem: Problem, reader: BaseOperator, reading: Problem
     ) -> tuple[BaseOperator, Mapping[str, MadeWeights]] | None:
-        """The operator that computes of this one's source what ``reader`` computes of its result.
+        """The operator that computes of this one's source what ``reader`` computes of this one's result, its ``src``.
 
-        Args:
-            problem: This operator's.
-            reader: An operator whose ``src`` is this one's result.
-            reading: Its problem.
-
-        Returns:
-            The operator, whose other arguments are the reader's, and how those of its constants are made of the
-            reader's that are not the same; ``None`` where there is no such operator.
+        Its other arguments are the reader's; with it, how its constants are made of the reader's that are not the same.
+        ``None`` where there is no such operator.
         """
         return None
 
@@ -254,11 +248,9 @@ class BaseOperator(Facts, frozen=True):
         return None
 
     def bind(self, arguments: Mapping[str, Value | None], arrays: Mapping[str, np.ndarray] | None = None) -> Lowered:
-        """This operator with its arguments, the constants among them told apart.
+        """This operator with its arguments by oneDNN's names, the constants among them told apart.
 
-        Args:
-            arguments: By oneDNN argument name; absent ones are ``None``.
-            arrays: Constants that are not an input as it stands: reshaped, folded or computed.
+        ``arrays`` are constants that are not an input as it stands: reshaped, folded or computed.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
         sources = {name: value for name, value in given.items() if not value.is_constant}

@@ -77,11 +77,7 @@ def locate(placement: Placement, offset: int) -> tuple[int, ...] | None:
 
 
 def check_index(index: tuple[int, ...], dims: tuple[int, ...]) -> None:
-    """Refuse an index outside of ``dims``.
-
-    Raises:
-        LayoutError: Another rank, or a position outside of its extent.
-    """
+    """Refuse an index of another rank or outside of ``dims``, by a LayoutError."""
     if len(index) != len(dims):
         raise LayoutError(f"index {index} has {len(index)} positions, dims {dims} has {len(dims)} dimensions")
     for dim, (position, extent) in enumerate(zip(index, dims, strict=True)):

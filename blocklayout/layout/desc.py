@@ -654,9 +654,6 @@ def build(
         tag: The tag that the placement was made from.
         word: Logical order to name the layout in where the tag has no spelling.
         family: The tag of the whole that this is a part of, where the part itself has none.
-
-    Raises:
-        LayoutError: No such data type, or a size past 2^63.
     """
     itemsize = dtypes.itemsize(dtype)
     extra = placement.layout.extra
@@ -681,13 +678,7 @@ def build(
 
 
 def as_part(placement: Placement, dtype: str, whole: FormatTag | None) -> MemoryDesc:
-    """The descriptor of a part of what is laid out as ``whole``, which it is called after.
-
-    Args:
-        placement: The part's.
-        dtype: Name of the data type.
-        whole: The tag, its dimensions those of the part; ``None`` where there is none.
-    """
+    """The descriptor of a part of what is laid out, in its dimensions, as ``whole``, which it is called after."""
     if whole is None or not ordering.is_placed_by(placement, whole):
         return build(placement, dtype, family=whole)
     return build(placement, dtype, whole)
@@ -787,11 +778,7 @@ def _check_padding(desc: MemoryDesc, padded_dims: tuple[int, ...]) -> None:
 
 
 def integers(name: str, values: object) -> tuple[int, ...]:
-    """``values`` as plain integers.
-
-    Raises:
-        LayoutError: They are no sequence of integers.
-    """
+    """``values`` as plain integers; a LayoutError where they are no sequence of these."""
     try:
         return tuple(map(as_integer, values))  # type: ignore[call-overload]
     except TypeError as error:
@@ -809,11 +796,7 @@ def _extra_of(data: object) -> Extra | None:
 
 
 def checked_layout(layout: FormatTag | Layout) -> FormatTag | Layout:
-    """A layout whose numbers are plain integers.
-
-    Raises:
-        LayoutError: They are not, or it is no layout.
-    """
+    """A layout whose numbers are plain integers; a LayoutError where they are not, or it is no layout."""
     if isinstance(layout, FormatTag):
         return layout
     if not isinstance(layout, Layout):

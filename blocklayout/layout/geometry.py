@@ -107,11 +107,7 @@ class Placement(Struct, frozen=True):
 
 
 def check_dims(dims: tuple[int, ...]) -> None:
-    """Refuse extents that no descriptor has.
-
-    Raises:
-        LayoutError: No dimension, more than 12, or a negative extent.
-    """
+    """Refuse no dimension, more than 12, and a negative extent, by a LayoutError."""
     if not 1 <= len(dims) <= MAX_NDIMS:
         raise LayoutError(
             f"dims {dims} has {len(dims)} dimensions; a descriptor has 1 to {MAX_NDIMS} (a scalar is (1,))"

@@ -67,11 +67,7 @@ class LayoutMap(Struct, frozen=True):
 
 
 def map_layout(desc: MemoryDesc, extents: tuple[int, ...] | None = None) -> LayoutMap:
-    """The map of a descriptor.
-
-    Args:
-        desc: What to map; of at least one element.
-        extents: Indices to list, by default :func:`listed_extents`.
+    """The map of a descriptor of at least one element: of :func:`listed_extents`, or of the indices below ``extents``.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc

@@ -46,10 +46,7 @@ IRREGULAR = {
 def role_word(role: str, ndims: int) -> str:
     """The logical order of a tensor in this role, or ``""`` where the role has no names at this rank.
 
-    Args:
-        role: ``weights``, ``grouped_weights``, or any argument's name (``src``, ``dst_1`` ...),
-            which then is an activation.
-        ndims: Rank of the tensor.
+    Roles are ``weights``, ``grouped_weights``, and any argument's name (``src``, ``dst_1`` ...): an activation.
 
     Example:
         >>> role_word("src", 4), role_word("grouped_weights", 5), role_word("src", 7)

@@ -68,11 +68,7 @@ def is_placed_by(placement: Placement, tag: FormatTag) -> bool:
 def view_tag(placement: Placement, before: FormatTag) -> FormatTag:
     """The tag that a view is called by: its strides tell it, in which extents of 1 have no say.
 
-    Where they allow several orders it is that of a memory format: channels-last first where the whole was so.
-
-    Args:
-        placement: The view's.
-        before: What the whole is called.
+    Where they allow several orders it is a memory format's: channels-last first where the whole was so ``before``.
 
     Example:
         >>> row = place_dense((2, 3, 5, 1), FormatTag.parse("acbd"))  # NWC with an extent of 1 behind
@@ -119,12 +115,7 @@ _CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 
 @lru_cache(maxsize=1024)
 def named_format(name: str, ndims: int) -> FormatTag | None:
-    """The tag that a memory format means at this rank; ``None`` for other names.
-
-    Args:
-        name: ``contiguous_format``, which is row-major, ``channels_first``, which is the same where there are
-            channels, or ``channels_last``.
-        ndims: Rank.
+    """The tag of ``contiguous_format``, ``channels_first`` or ``channels_last`` at this rank; ``None`` for other names.
 
     Raises:
         LayoutError: Channels first or last of a rank that has none.

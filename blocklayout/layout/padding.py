@@ -50,12 +50,7 @@ def fill_padding(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
 
 
 def padding_is_zero(elements: NDArray[Any], desc: MemoryDesc) -> bool:
-    """Whether every element of padding is zero; without padding it is.
-
-    Args:
-        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
-        desc: Its layout.
-    """
+    """Whether every element of padding is zero; see :func:`clear_padding`."""
     if not desc.n_padding or 0 in desc.dims:
         return True
     if desc.ends_inside_a_block:
@@ -65,11 +60,7 @@ def padding_is_zero(elements: NDArray[Any], desc: MemoryDesc) -> bool:
 
 
 def first_dirty_lane(elements: NDArray[Any], desc: MemoryDesc) -> tuple[tuple[int, ...], float] | None:
-    """The first index, beyond the extents, at which padding is not zero, and what it is; ``None`` where all is zero.
-
-    Args:
-        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
-        desc: Its layout.
+    """The first index at which padding is not zero, and what it is; ``None`` where all is; see :func:`clear_padding`.
 
     Example:
         >>> import numpy as np

@@ -154,11 +154,7 @@ class FormatTag(Struct, frozen=True):
 
 
 def check_blocks(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> None:
-    """Refuse blocks that no tensor of this rank can have.
-
-    Raises:
-        LayoutError: Sizes and dimensions differ in number, a block is smaller than 2, or its dimension is missing.
-    """
+    """Refuse blocks that no tensor of this rank can have, by a LayoutError."""
     if len(inner_blks) != len(inner_idxs) or len(inner_blks) > MAX_NDIMS:
         raise LayoutError(
             f"inner_blks {inner_blks} and inner_idxs {inner_idxs} must have one length, at most {MAX_NDIMS}"

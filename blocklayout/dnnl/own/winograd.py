@@ -92,13 +92,7 @@ def _transformed(spec: Spec) -> tuple[int, int]:
 
 
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
-    """Products and transformations, one after the other.
-
-    Args:
-        spec: Settled by :func:`offer`.
-        peak_flops: Floating-point operations a nanosecond at the machine's peak, all threads together.
-        n_threads: Threads of the machine.
-    """
+    """Products and transformations, one after the other."""
     of_tiles, of_weights = _transformed(spec)
     transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
     products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * peak_flops)

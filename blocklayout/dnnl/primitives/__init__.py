@@ -168,13 +168,7 @@ def draft(
     algorithm: str = "",
     prop_kind: str = "",
 ) -> Spec:
-    """A Spec not yet checked, and perhaps without its destination.
-
-    Absent arguments are dropped; absent threads are the default number.
-
-    Raises:
-        InvalidArgumentsError: An argument is no descriptor, or the algorithm does not exist.
-    """
+    """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped."""
     for name, desc in descs.items():
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
             raise invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
@@ -194,13 +188,7 @@ def draft(
 
 
 def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "") -> Spec:
-    """The draft with its destination, checked.
-
-    Args:
-        spec: The draft.
-        dst: ``None`` leaves the layout to the primitive.
-        dims: Extents it then has.
-        dtype: Data type it then has; the first argument's if empty.
+    """The draft with its destination, checked; without one its layout is the primitive's choice, its extents ``dims``.
 
     Raises:
         InvalidArgumentsError: Against the rules of its kind.

@@ -44,15 +44,7 @@ def check_descs(
     others: Sequence[str] = (),
     most: int = MAX_ELEMENTS,
 ) -> None:
-    """Refuse missing, unknown, repeated and impossible arguments.
-
-    Args:
-        spec: Whose they are.
-        needed: Names of those it takes.
-        optional: Of those it may do without.
-        others: Data types beside the library's.
-        most: The largest extent.
-    """
+    """Refuse missing, unknown, repeated and impossible arguments, and extents above ``most``."""
     names = [name for name, _ in spec.descs]
     for name in needed:
         if name not in names:
@@ -193,12 +185,7 @@ def check_sources(spec: Spec) -> tuple[str, ...]:
 
 
 def check_attributes(spec: Spec, post_ops: tuple[type[PostOp], ...]) -> None:
-    """Refuse scales of arguments it has not, and post-ops that its kind or its destination does not take.
-
-    Args:
-        spec: Otherwise valid.
-        post_ops: Types of post-ops that its kind takes.
-    """
+    """Refuse scales of arguments it has not, and post-ops that its kind or its destination does not take."""
     for what, masks in (("scales", spec.attr.scales), ("zero_points", spec.attr.zero_points)):
         for name, mask in masks:
             names = ", ".join(argument for argument, _ in spec.descs)

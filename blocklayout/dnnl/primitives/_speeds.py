@@ -56,13 +56,7 @@ def windowed_peak_share(spec: Spec) -> float:
 
 
 def bandwidth_share_by_name(spec: Spec, slow: Mapping[str, float] | None = None, others: float = 1.0) -> float:
-    """Of traffic.
-
-    Args:
-        spec: Of what moves bytes.
-        slow: Shares of implementations that do not stream, by prefix of their names; references are among them anyway.
-        others: That of all others.
-    """
+    """Of traffic: ``slow`` has those that do not stream, by prefix of their names, beside references."""
     for prefix, share in {**(slow or {}), "ref": _REFERENCE_BANDWIDTH_SHARE}.items():
         if spec.impl.startswith(prefix):
             return share * (_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)

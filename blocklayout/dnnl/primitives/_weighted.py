@@ -20,12 +20,7 @@ from blocklayout.dnnl.spec import Spec
 
 
 def directions(first: str = "", last: str = "") -> dict[str, Direction]:
-    """Forward and both gradients.
-
-    Args:
-        first: Parameters that C takes before the descriptors.
-        last: Those behind the descriptors.
-    """
+    """Forward and both gradients; C takes some parameters before the descriptors, and some behind them."""
     return {
         "forward": Direction(
             c_order=f"engine prop_kind {first} src weights bias dst {last} attr",
@@ -72,15 +67,9 @@ def operands(spec: Spec, *names: str) -> list[Desc]:
 
 
 def check_operands(spec: Spec, weights: str, image: str) -> int:
-    """Refuse an image, weights and windows that do not fit one another.
+    """Refuse an image, weights and windows that do not fit one another; the number of spatial dimensions.
 
-    Args:
-        spec: Perhaps without destination.
-        weights: Name of the weights or their gradient.
-        image: Name of the source or destination that is known.
-
-    Returns:
-        The number of spatial dimensions.
+    The names are those of the weights or their gradient, and of the source or destination that is known.
     """
     ndims = check_ndims(spec, image, 3, 5)
     given = len(spec.desc(weights).dims)
@@ -139,12 +128,6 @@ def _check_dtypes(spec: Spec, src: str, weights: str, dst: str) -> None:
 
 
 def window_products(spec: Spec, moving: str, extents: Extents) -> int:
-    """Multiplications where all weights meet every position of the moving side.
-
-    Args:
-        spec: The Spec.
-        moving: ``dst`` of a convolution, ``src`` of a deconvolution.
-        extents: With or without padding.
-    """
+    """Multiplications where all weights meet every place of the moving side: ``dst``, or a deconvolution's ``src``."""
     image, weights = operands(spec, moving, "weights")
     return image.dims[0] * prod(image.dims[2:]) * prod(extents(weights))

@@ -54,11 +54,7 @@ class FollowingProposer(Proposer, frozen=True):
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
     ) -> tuple[Candidate, ...]:
-        """The candidates in the plan's layouts.
-
-        Raises:
-            UnsupportedError: As :meth:`Proposer.propose`.
-        """
+        """The candidates in the plan's layouts; see :meth:`Proposer.propose`."""
         choice = self.choices.get(group.name)
         is_pinned = group.name in self.pins
         if choice is None or choice.nodes != group.nodes or is_pinned:

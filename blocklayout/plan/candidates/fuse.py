@@ -108,14 +108,8 @@ class Group(Struct, frozen=True, eq=False, dict=True):
 def fuse(program: Program, dtype: str, n_threads: int, precision: Mapping[str, str] | None = None) -> tuple[Group, ...]:
     """Groups of kernels in an order that computes every value before it is read.
 
-    A consumer joins when it is the only reader of the value between, the value is not an
-    output of the model, the consumer's operator can be a post-op, and both are to be computed in one data type.
-
-    Args:
-        program: The kernels.
-        dtype: Data type of activations.
-        n_threads: Threads that will run them.
-        precision: Data types that kernels must compute in, by name.
+    A consumer joins when it is the only reader of the value between, the value is not an output of the model, the
+    consumer's operator can be a post-op, and ``precision`` has the same data type for both, by name.
     """
     wanted = precision or {}
     readers: dict[str, list[Kernel]] = defaultdict(list)

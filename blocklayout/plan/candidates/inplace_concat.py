@@ -24,12 +24,6 @@ def writable_slices(
 
     A value can be a slice of one result only; what the caller gives or gets cannot be one, nor what is a view of
     other bytes.
-
-    Args:
-        program: What the groups compute.
-        groups: In order.
-        dtype: Data type of activations.
-        layouts: Names of the layouts that results may be in.
     """
     produced = {value.name for group in groups if not group.is_view for value in group.dsts.values()}
     free = produced - _shown_to_the_caller(program, groups)
@@ -63,14 +57,9 @@ def _is_sliceable(group: Group, dtype: str, layouts: Sequence[str]) -> bool:
 def sliced_candidate(
     group: Group, layout: str | MemoryDesc, in_place: frozenset[str], dtype: str, n_threads: int
 ) -> Candidate | None:
-    """The group with its sources as slices of its result, if in this layout those are dense tensors.
+    """A group of :func:`writable_slices`, its sources being slices of its result, if those are dense in this layout.
 
-    Args:
-        group: One of :func:`writable_slices`.
-        layout: Of the result.
-        in_place: The operands whose producers write their slices themselves; the others are copied there.
-        dtype: Data type of activations.
-        n_threads: Threads that will run the copies.
+    The producers of the operands ``in_place`` write their slices themselves; the others are copied there.
     """
     dst = wished_desc(layout, value_info(group.dst, dtype))
     if not isinstance(dst, MemoryDesc) or not dst.is_dense:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def pins_by_group(groups: Sequence[Group], pins: Sequence[Demand]) -> dict[str, Demand]:
-    """The format that each pinned group must write, by the group's name.
-
-    Raises:
-        PlanError: Two formats for one group.
-    """
+    """The format that each pinned group must write, by the group's name; a PlanError for two formats of one group."""
     owners = {kernel.name: group.name for group in groups for kernel in group.kernels}
     return preceding(pins, owners, "is pinned to")
 
@@ -39,11 +35,7 @@ def with_format(offered: Sequence[Candidate], pin: Demand) -> tuple[Candidate, .
 
 
 def check_expectations(plan: Plan, expected: Sequence[Demand]) -> None:
-    """Refuse a plan in which a value does not come in the format that was expected.
-
-    Raises:
-        PlanError: It comes in another.
-    """
+    """Refuse a plan in which a value does not come in the format that was expected, by a PlanError."""
     for each in expected:
         desc = plan.format_of(each.name)
         if not is_in_format(desc, each.wanted, str(each)):
@@ -53,13 +45,8 @@ def check_expectations(plan: Plan, expected: Sequence[Demand]) -> None:
 def is_in_format(desc: ValueLayout, layout: str, asked: str) -> bool:
     """Whether a descriptor has a format, whatever that is called.
 
-    Args:
-        desc: What is looked at.
-        layout: A oneDNN tag, ``channels_last`` or ``channels_first``.
-        asked: Begins the message if there is no such format.
-
     Raises:
-        PlanError: There is no such format for these extents.
+        PlanError: There is no such format for these extents; the message begins with ``asked``.
     """
     if isinstance(desc, Fused):
         return False

@@ -82,12 +82,7 @@ class Proposer(Struct, frozen=True):
         return tuple(self._frugal(optimised or offered)) if self.is_frugal else optimised or offered
 
     def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
-        """A candidate of each of two groups for every way in which they are truly one.
-
-        Args:
-            pair: The two groups.
-            in_place: The operand of the second that may be overwritten by the result, if any may.
-        """
+        """A candidate of each of two groups for every way in which they are truly one; ``in_place`` is the second's."""
         if pair.first.name in self.pins or pair.second.name in self.pins:
             return
         if isinstance(pair, Merged):

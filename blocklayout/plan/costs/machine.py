@@ -86,13 +86,7 @@ class Machine(Struct, frozen=True):
 
 @cache
 def peak_flops(impl: str, isa: str, dtype: str) -> float:
-    """Operations per nanosecond of a thread that an implementation cannot exceed, by instruction sets alone.
-
-    Args:
-        impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
-        isa: Of the machine.
-        dtype: Data type of its source.
-    """
+    """As :meth:`Machine.peak_flops`, of a thread, by instruction sets alone."""
     peak = _of_dtype(_PEAK_FLOPS.get(impl.rsplit(":", 1)[-1]) or _peaks_of(isa), dtype)
     return min(peak, _GEMM_BF16_FLOPS) if "gemm:jit" in impl and dtype == "bf16" else peak
 

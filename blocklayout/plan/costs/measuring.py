@@ -170,12 +170,7 @@ class _Trial:
         return [desc.nbytes for desc in self.written.values()]
 
     def bind(self, buffers: Mapping[str, np.ndarray], tapes: Mapping[str, Tape]) -> None:
-        """Make it ready to run.
-
-        Args:
-            buffers: Of results and sources.
-            tapes: What each constant is cut out of, anew for each run.
-        """
+        """Make it ready to run: with buffers of results and sources, and tapes that each run cuts constants out of."""
         for name, desc in {**self.written, **self.sources}.items():
             self._memories[name] = dnnl.Memory(desc, buffers[name])
         for name, desc in self.constants.items():

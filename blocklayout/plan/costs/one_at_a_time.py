@@ -16,13 +16,9 @@ _ASK_EVERY_S = 0.02
 
 @contextlib.contextmanager
 def one_at_a_time(path: Path, go_on: Callable[[], bool]) -> Iterator[None]:
-    """Let one process at a time measure, of those that keep their times in the same file.
+    """Let one process at a time measure, of those that keep their times in the same file; the lock lies beside it.
 
-    Where the file's folder takes no lock, nobody waits.
-
-    Args:
-        path: The file; the lock lies beside it.
-        go_on: Is asked while it waits; when it says no, the wait is over.
+    Where the file's folder takes no lock, nobody waits; the wait is over when ``go_on`` says no.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

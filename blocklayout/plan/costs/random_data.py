@@ -20,11 +20,7 @@ def random_elements(dtype: str, *, is_positive: bool = False) -> np.ndarray:
     """Elements to fill buffers with, over and over. Shape (65536,).
 
     Normally distributed: zeros are computed faster than data, and denormals 100 times slower. Integers have no
-    fractions, and their spread is far from their limits.
-
-    Args:
-        dtype: Data type.
-        is_positive: Leave out what is not above zero, or near it: for variances.
+    fractions, and their spread is far from their limits. Variances are well above zero.
     """
     values = np.random.default_rng(_SEED).standard_normal(_N_RANDOM, dtype=np.float32)
     if dtype in _INTEGER_SPREAD:

@@ -69,18 +69,11 @@ class Stopwatch:
 
 
 def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] = lambda: True) -> list[float | None]:
-    """For each call the lower quartile of its quiet runs, the first left out unless it is long.
+    """For each call the lower quartile of its quiet runs, without a short first one; ``None`` if few were quiet.
 
     Whatever else the machine does only adds to a time; the fastest of all, on the other hand, had luck with caches
     and clock that a network does not have every time. The calls take turns, one run each: so each finds the caches as
-    others left them, and what slows the machine for a while slows them alike.
-
-    Args:
-        calls: Each runs once.
-        go_on: Is asked before each run; what has been run too seldom when it says no has no time.
-
-    Returns:
-        Nanoseconds; ``None`` where hardly any run was quiet.
+    others left them, and what slows the machine for a while slows them alike. ``go_on`` is asked before each run.
     """
     all_series = [_Series(call) for call in calls]
     waiting = all_series

@@ -89,9 +89,6 @@ def cost_environment() -> str:
     """All that times depend on and that a Spec does not say.
 
     Threads are part of a Spec. Which CPUs of the machine a process may use makes no difference.
-
-    Raises:
-        UnsupportedError: oneDNN cannot be used here.
     """
     caches = " ".join(f"L{cache.level}:{cache.nbytes >> 10}K" for cache in processor.data_caches())
     version = ".".join(map(str, dnnl.version()))
@@ -162,12 +159,7 @@ class CostStore:
         return kept | {spec: self._times[spec] for spec in wanted if spec in self._times}
 
     def keep(self, spec: Spec, ns: float) -> None:
-        """Keep a time for good; a newer one replaces it.
-
-        Args:
-            spec: What was measured.
-            ns: Nanoseconds of one execution; anything but a positive number is not kept.
-        """
+        """Keep the nanoseconds of one execution for good, if they are a positive number; a newer time replaces it."""
         if not 0 < ns < inf:
             return
         self._times[spec] = ns
@@ -319,11 +311,7 @@ def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:
-    """Whether the tables are there; not so in an empty file.
-
-    Raises:
-        SchemaError: Other tables are.
-    """
+    """Whether our tables are there, which they are not in an empty file; a SchemaError where others are."""
     [(version, n_tables)] = connection.execute(_VERSION).fetchall()
     if version != SCHEMA_VERSION and (version or n_tables):
         raise SchemaError(f"it holds {n_tables} tables of version {version}, not of version {SCHEMA_VERSION}")

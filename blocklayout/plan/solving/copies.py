@@ -49,12 +49,7 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def of(cls, descs: Iterable[ValueLayout], price: Callable[[ValueLayout, ValueLayout], float]) -> Layouts:
-        """The kinds among some layouts.
-
-        Args:
-            descs: Produced or wanted.
-            price: Nanoseconds of a reorder from one layout to another.
-        """
+        """The kinds among some layouts, with the nanoseconds of a reorder from one layout to another."""
         return cls(_kinds(tuple(dict.fromkeys(descs))), price)
 
     def index(self, desc: ValueLayout) -> int:
@@ -120,14 +115,7 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def of(cls, layouts: Layouts, produced: Iterable[int], wanted: Iterable[int], n_demands: int) -> CopyStates:
-        """All states of a value.
-
-        Args:
-            layouts: The kinds of layouts.
-            produced: The kinds that its producer offers.
-            wanted: The kinds that some reader may demand.
-            n_demands: How many demands there are: no more copies are ever needed.
-        """
+        """All states of a value, by the kinds offered and wanted; never more copies are needed than demands."""
         kinds, offered = tuple(sorted(set(wanted))), tuple(sorted(set(produced)))
         return cls(layouts, *_states(layouts.members, offered, kinds, n_demands))
 

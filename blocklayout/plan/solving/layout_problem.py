@@ -210,12 +210,7 @@ class LayoutProblem:
         return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
 
     def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
-        """For each of some copies, what the whole network costs at least where it is not made.
-
-        Args:
-            solution: Of this problem, exact.
-            copies: Values, and layouts they may be brought to.
-        """
+        """For each copy of a value in a layout, the least cost of the network without it, of an exact solution."""
         asked = [self._links[value].without(desc, self._variables.get(value)) for value, desc in copies]
         best = solution.best_given([tuple(sorted(each[0])) for each in asked if each is not None])
         return [solution.cost if each is None else _least(best, *each) for each in asked]

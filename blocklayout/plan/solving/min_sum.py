@@ -79,8 +79,7 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     def best_given(self, scopes: Iterable[Scope]) -> dict[Scope, np.ndarray]:
         """For each of some scopes the least cost of all, for every assignment of these variables.
 
-        Args:
-            scopes: Variables that some table joins, ascending; or single ones.
+        Scopes are variables that some table joins, ascending, or single ones.
 
         Raises:
             ValueError: The solution is not exact.
@@ -149,11 +148,7 @@ class MinSum:
         return float(sum(table.entries[tuple(choice[v] for v in table.scope)] for table in self._tables))
 
     def solve(self, max_entries: int = MAX_ENTRIES) -> MinSumSolution:
-        """The cheapest assignment that elimination finds, and a bound.
-
-        Args:
-            max_entries: Of a table; larger sums are split, and the solution is no longer exact.
-        """
+        """The cheapest assignment that elimination finds, and a bound; sums above ``max_entries`` are split."""
         bunches, bound = _eliminate(self.sizes, self._tables, max_entries)
         choice = [0] * len(self.sizes)
         for variable, members in groupby(reversed(bunches), key=lambda bunch: bunch.variable):
