@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blocklayout.dnnl import arguments, c_desc, enums, handles, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
+from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
-from blocklayout.dnnl.primitives import direction_of, kind_of
+from blocklayout.dnnl.handles import Handle
+from blocklayout.dnnl.primitives import Direction, direction_of, kind_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.attr import PostOp
-    from blocklayout.dnnl.handles import Handle
-    from blocklayout.dnnl.primitives import Direction
 
 _UNIMPLEMENTED = 3
 

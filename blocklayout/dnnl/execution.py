@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blocklayout.dnnl import arguments, enums, library, own, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.memory import Memory
+from blocklayout.dnnl.own import OwnPrimitive
 from blocklayout.dnnl.resolution import refused
 from blocklayout.dnnl.spec import Spec
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.errors import DnnlError, InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.own import OwnPrimitive
-    from blocklayout.errors import DnnlError
 
 _INVALID_ARGUMENTS = enums.value("status", "invalid_arguments")
 

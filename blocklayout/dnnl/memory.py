@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +11,8 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.handles import create
 from blocklayout.errors import InvalidArgumentsError
+from blocklayout.layout import MemoryDesc
 from blocklayout.resource_limits import check_nbytes
-
-if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
 
 ALIGNMENT = 64
 """A cache line, and the widest vector register."""

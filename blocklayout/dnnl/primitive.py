@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,9 +16,11 @@ from blocklayout.dnnl import enums, own
 from blocklayout.dnnl.arguments import results as _results
 from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
-from blocklayout.dnnl.handles import create
+from blocklayout.dnnl.handles import Handle, create
 from blocklayout.dnnl.known_bugs import leaves_code_behind
 from blocklayout.dnnl.memory import Memory, aligned_empty
+from blocklayout.dnnl.own import OwnPrimitive
+from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.primitives.eltwise import eltwise
 from blocklayout.dnnl.primitives.reorder import reorder
@@ -28,11 +30,6 @@ from blocklayout.dnnl.threads import run_apart, run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.handles import Handle
-    from blocklayout.dnnl.own import OwnPrimitive
-    from blocklayout.dnnl.primitive_desc import Resolved
 
 _MAX_IDLE = 4
 """Executables that are kept for threads that run one primitive at the same time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,16 +13,13 @@ from msgspec.structs import replace
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary
+from blocklayout.dnnl.attr import Attr, Binary
 from blocklayout.dnnl.c_create import create_pd
+from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.known_bugs import fault_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.attr import Attr
-    from blocklayout.dnnl.handles import Handle
 
 
 class Resolved(Struct, frozen=True):

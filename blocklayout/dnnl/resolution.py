@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from operator import eq
-from typing import TYPE_CHECKING
 
 from blocklayout.dnnl import known_bugs, own
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.c_create import create_pd
+from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.primitive_desc import Resolved, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.handles import Handle
 
 _MAX_CACHED = 2048
 _UNIMPLEMENTED = 3

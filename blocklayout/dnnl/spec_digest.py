@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
+from blocklayout.dnnl.attr import Attr
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.attr import Attr
 
 DIGEST_NBYTES = 16
 """Enough that no two of a billion Specs share a digest."""

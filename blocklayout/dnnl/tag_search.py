@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from blocklayout.dnnl import library
 from blocklayout.errors import UnsupportedError
-from blocklayout.layout import FormatTag
+from blocklayout.layout import FormatTag, Layout
 from blocklayout.layout.names import LETTERS
-
-if TYPE_CHECKING:
-    from blocklayout.layout import Layout
 
 _FIRST_TAG = 2  # after undef and any
 

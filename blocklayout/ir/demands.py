@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import LayoutError, PlanError, closest
-from blocklayout.ir.kernel import KernelInfo
+from blocklayout.ir.kernel import KernelInfo, Program
 from blocklayout.ir.operator import Role
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.ir.kernel import Program
 
 Asked: TypeAlias = "Mapping[str, str | None] | Callable[[KernelInfo], str | None]"
 """Formats or data types by key: a name, a pattern of names, or an operator type. ``None`` takes back what the

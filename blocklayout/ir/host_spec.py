@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Attr, reorder, resolve
+from blocklayout.dnnl import Attr, Spec, reorder, resolve
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.ir.operator import BaseOperator, Problem, Role, TensorInfo, Wish
 from blocklayout.ir.recipe import Recipe, RecipeStep
+from blocklayout.ir.value import Value
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl import Spec
-    from blocklayout.ir.value import Value
 
 Compute = Callable[[Mapping[str, Any]], None]
 """Runs a node, by argument: a registered operator's on Tensors, others on arrays."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct, field
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    import numpy as np
-
-    from blocklayout.ir.made_weights import MadeWeights
-    from blocklayout.ir.operator import BaseOperator
-    from blocklayout.ir.value import Value
-
+from blocklayout.ir.made_weights import MadeWeights
+from blocklayout.ir.operator import BaseOperator
+from blocklayout.ir.value import Value
 
 _DIGEST_NBYTES = 16
 

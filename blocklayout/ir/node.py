@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import ModelError
-
-if TYPE_CHECKING:
-    from blocklayout.ir.value import Value
+from blocklayout.ir.value import Value
 
 
 class Refusal(Struct, frozen=True):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import lcm, prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout.layout.addresses import all_offsets, digits, locate
+from blocklayout.layout.desc import MemoryDesc
 from blocklayout.layout.geometry import Placement
-
-if TYPE_CHECKING:
-    from blocklayout.layout.desc import MemoryDesc
 
 MAX_PLACES = 4096
 """Places up to which a map lists all."""

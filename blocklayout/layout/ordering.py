@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.addresses import addressing
-from blocklayout.layout.geometry import padded, place_dense
+from blocklayout.layout.geometry import Placement, padded, place_dense
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.tag import FormatTag
-
-if TYPE_CHECKING:
-    from blocklayout.layout.geometry import Placement
 
 
 @lru_cache(maxsize=2048)

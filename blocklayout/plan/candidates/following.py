@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING
 
 from msgspec import field
 from msgspec.structs import replace
 
-from blocklayout.ir import Candidate, Fused, Role, Wish
+from blocklayout.ir import Candidate, Fused, Role, Value, ValueLayout, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import problem_key
+from blocklayout.plan.candidates.fuse import Group, problem_key
+from blocklayout.plan.candidates.pairs import Merged, Pair
 from blocklayout.plan.candidates.propose import Proposer, lasts
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
-
-if TYPE_CHECKING:
-    from blocklayout.ir import Value, ValueLayout
-    from blocklayout.plan.candidates.fuse import Group
-    from blocklayout.plan.candidates.pairs import Merged, Pair
-
 
 MAX_NEAR_RATIO = 2.0
 """How many times more elements an input may have than in a plan, or fewer, for its implementations to be taken.

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from blocklayout.dtypes import from_numpy
-from blocklayout.ir import Problem, Role, TensorInfo
-
-if TYPE_CHECKING:
-    from blocklayout.ir import Constant, Kernel, PostOpUse, Program, Value
+from blocklayout.ir import Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
 
 MAX_POST_OPS = 5
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift", "weights_peephole"})

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
-from blocklayout.ir import Candidate, RecipeStep, Role, wished_desc
+from blocklayout.ir import Candidate, Program, RecipeStep, Role, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED, resolved
 from blocklayout.plan.place import ALIGNMENT
-
-if TYPE_CHECKING:
-    from blocklayout.ir import Program
 
 
 def writable_slices(

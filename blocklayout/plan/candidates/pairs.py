@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.ir import Candidate, Fused, Recipe, RecipeStep, Role, Wish, wished_desc
+from blocklayout.ir import Candidate, Fused, Program, Recipe, RecipeStep, Role, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Follower, Group, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED
-
-if TYPE_CHECKING:
-    from blocklayout.ir import Program
 
 FIRST = "first."
 """Begins the names of the first group's operands among the second's."""

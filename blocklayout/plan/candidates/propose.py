@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,19 +13,15 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
-from blocklayout.ir import Candidate, Role, TensorInfo, Wish, wished_desc
+from blocklayout.ir import Candidate, Demand, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
 from blocklayout.plan.candidates.inplace_concat import sliced_candidate
 from blocklayout.plan.candidates.pairs import Merged, Pair, merged_candidates, pair_candidates
 from blocklayout.plan.candidates.pins import with_format
 from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
-from blocklayout.plan.costs.model import steps_ns
+from blocklayout.plan.costs.model import CostModel, steps_ns
 from blocklayout.resource_limits import check_time
-
-if TYPE_CHECKING:
-    from blocklayout.ir import Demand
-    from blocklayout.plan.costs.model import CostModel
 
 MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""

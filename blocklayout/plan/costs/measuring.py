@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dnnl import arguments, processor
+from blocklayout.dnnl import Spec, arguments, processor
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.random_data import Tape, aligned, random_bytes, random_elements
 from blocklayout.plan.costs.repeating import Run, Stopwatch, typical_times
 from blocklayout.side_by_side import side_by_side
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    import numpy as np
-
-    from blocklayout.dnnl import Spec
 
 _MIN_COLD_NBYTES, _MAX_COLD_NBYTES = 8 << 20, 64 << 20
 _PRIVATE_LEVEL = 2  # caches up to this one are each core's own, on servers

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import time
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
 
 _ASK_EVERY_S = 0.02
 

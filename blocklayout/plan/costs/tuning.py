@@ -10,19 +10,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from blocklayout import dnnl
+from blocklayout.dnnl import Spec
 from blocklayout.errors import DisturbedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.one_at_a_time import one_at_a_time
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl import Spec
-    from blocklayout.plan.costs.store import CostStore
+from blocklayout.plan.costs.store import CostStore
 
 Tell = Callable[[str], None]
 

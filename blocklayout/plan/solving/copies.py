@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
-from blocklayout.ir import readable_as
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from blocklayout.ir import ValueLayout
+from blocklayout.ir import ValueLayout, readable_as
 
 _MAX_CACHED = 1024
 _MAX_STATES_CACHED = 64  # they may be large
