@@ -7,8 +7,8 @@ import math
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from blocklayout.dnnl.algorithms import full_algorithm
 from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.enums import full_algorithm, values
 from blocklayout.dtypes import itemsize
 from blocklayout.errors import InvalidArgumentsError
 
@@ -17,7 +17,7 @@ _MANY = 1 << 12  # bit sets of 12 dimensions; beyond what kernels and strides ar
 MAX_POST_OPS = 32
 """oneDNN takes no more post-ops than this."""
 
-FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
+FPMATH_MODES = tuple(values("fpmath_mode"))
 """Implicit down-conversions that may be allowed for f32 computations."""
 
 

@@ -20,7 +20,7 @@ def cpu_stream() -> Handle:
     if stream := _made.get("stream"):
         return stream
     engine = cpu_engine()
-    return _make("stream", engine.c, enums.value("stream_flags", "default_flags"), keep=engine)
+    return _make("stream", engine.c, enums.value("stream_flags", "stream_default_flags"), keep=engine)
 
 
 def _make(kind: str, *c_args: Any, keep: Handle | None = None) -> Handle:

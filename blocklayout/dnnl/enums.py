@@ -7,23 +7,6 @@ from functools import cache
 from blocklayout.dnnl._abi import ffi
 from blocklayout.errors import InvalidArgumentsError
 
-_PREFIXES = {
-    "data_type": "dnnl_",
-    "prop_kind": "dnnl_",
-    "alg_kind": "dnnl_",
-    "primitive_kind": "dnnl_",
-    "query": "dnnl_query_",
-    "status": "dnnl_",
-    "cpu_isa": "dnnl_cpu_isa_",
-    "fpmath_mode": "dnnl_fpmath_mode_",
-    "scratchpad_mode": "dnnl_scratchpad_mode_",
-    "normalization_flags": "dnnl_",
-    "rnn_direction": "dnnl_",
-    "format_kind": "dnnl_",
-    "engine_kind": "dnnl_",
-    "stream_flags": "dnnl_stream_",
-}
-
 
 @cache
 def values(enum: str) -> dict[str, int]:
@@ -33,8 +16,8 @@ def values(enum: str) -> dict[str, int]:
         >>> values("scratchpad_mode")
         {'library': 0, 'user': 1}
     """
-    prefix = _PREFIXES[enum]
     members = ffi.typeof(f"dnnl_{enum}_t").relements
+    prefix = f"dnnl_{enum}_" if all(name.startswith(f"dnnl_{enum}_") for name in members) else "dnnl_"
     return {name.removeprefix(prefix): members[name] for name in sorted(members, key=members.__getitem__)}
 
 
@@ -87,3 +70,42 @@ def argument(name: str) -> int:
         return int(ffi.integer_const(f"DNNL_ARG_{name.upper()}"))
     except AttributeError:
         raise InvalidArgumentsError(f"oneDNN has no execution argument {name!r}") from None
+
+
+_FAMILIES = (
+    "convolution",
+    "deconvolution",
+    "eltwise",
+    "binary",
+    "pooling",
+    "lrn",
+    "reduction",
+    "resampling",
+    "softmax",
+)
+_PREFIXES = {family: (f"{family}_",) for family in _FAMILIES} | {"rnn": ("vanilla_", "lbr_")}
+
+ALGORITHMS = {
+    family: tuple(name for name in values("alg_kind") if name.startswith(prefixes))
+    for family, prefixes in _PREFIXES.items()
+}
+"""Algorithms by the kind of primitive they belong to."""
+
+
+def full_algorithm(family: str, name: str) -> str:
+    """The full name of an algorithm, which may be given without its family.
+
+    Raises:
+        InvalidArgumentsError: The family has no such algorithm.
+
+    Example:
+        >>> full_algorithm("eltwise", "relu"), full_algorithm("binary", "binary_add")
+        ('eltwise_relu', 'binary_add')
+    """
+    known = ALGORITHMS[family]
+    if name in known:
+        return name
+    if f"{family}_{name}" in known:
+        return f"{family}_{name}"
+    message = f"{family}: algorithm {name!r} does not exist; give one of {', '.join(known)}"
+    raise InvalidArgumentsError(message)

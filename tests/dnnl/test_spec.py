@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.enums import ALGORITHMS
 from blocklayout.dnnl.primitives import kind_of
 from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
 from tests.dnnl.running import LAYOUTS, desc

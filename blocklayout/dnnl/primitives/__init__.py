@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from blocklayout.dnnl import own
-from blocklayout.dnnl.algorithms import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
+from blocklayout.dnnl.enums import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.primitives._checks import (
     MAX_ELEMENTS,
     MAX_NDIMS,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from blocklayout.dnnl.algorithms import full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
+from blocklayout.dnnl.enums import full_algorithm
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import check_descs, check_dims, check_float, check_no_attributes, require
 from blocklayout.dnnl.spec import Spec

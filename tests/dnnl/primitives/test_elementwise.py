@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.enums import ALGORITHMS
 from tests.dnnl.running import LAYOUTS, assert_close, check, desc, execute, random
 
 Array = np.ndarray

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.enums import ALGORITHMS
 from blocklayout.errors import InvalidArgumentsError
 from tests.dnnl.primitives.test_elementwise import ELTWISE
 from tests.dnnl.running import LAYOUTS, Array, assert_close, desc, execute, random
