@@ -18,9 +18,17 @@ from msgspec.structs import replace
 from blocklayout.errors import BlockLayoutError, UnsupportedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.addresses import all_offsets
-from blocklayout.layout.layout_map import LayoutMap, listed_extents, map_layout, place_at, walk_steps
+from blocklayout.layout.layout_map import (
+    LayoutMap,
+    ReorderRuns,
+    Runs,
+    follow_reorder,
+    listed_extents,
+    map_layout,
+    place_at,
+    walk_steps,
+)
 from blocklayout.layout.names import LETTERS
-from blocklayout.layout.reorder_runs import ReorderRuns, Runs, follow_reorder
 from blocklayout.pages import framed, html_page, save_page
 
 if TYPE_CHECKING:

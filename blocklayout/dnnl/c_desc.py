@@ -7,7 +7,9 @@ An offset does not travel at all: Memory adds it to the address, because most im
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, lru_cache
+from math import prod
 from struct import Struct
 from typing import Any
 
@@ -18,15 +20,15 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.handles import Handle, create
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.tag_search import find_corner
 from blocklayout.dtypes import itemsize
 from blocklayout.errors import InvalidArgumentsError, UnsupportedError
-from blocklayout.layout import Extra, Layout, MemoryDesc
+from blocklayout.layout import Extra, FormatTag, Layout, MemoryDesc
 from blocklayout.layout.geometry import Placement
+from blocklayout.layout.names import LETTERS
 from blocklayout.layout.views import permuted
 
 _MAX_CACHED = 2048
-_TAG_ANY = 1
+_TAG_ANY, _FIRST_TAG = 1, 2
 
 
 def to_c(desc: Desc) -> Handle:
@@ -115,9 +117,9 @@ def _tagged_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
 
 
 def _blocked_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
-    corner = find_corner(placed.dims, placed.padded_dims, placed.layout, is_strict=is_strict)
-    parent = _from_tag(corner.dims, dtype, corner.tag)
-    return parent if corner.dims == placed.dims else _from_parent(parent, placed.dims, dtype)
+    dims, tag = find_corner(placed, is_strict=is_strict)
+    parent = _from_tag(dims, dtype, tag)
+    return parent if dims == placed.dims else _from_parent(parent, placed.dims, dtype)
 
 
 def _swapped_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle | None:
@@ -159,6 +161,85 @@ def _from_parent(parent: Handle, dims: tuple[int, ...], dtype: str) -> Handle:
     subject = f"{dtype} {dims} as a part of a larger tensor"
     function = "dnnl_memory_desc_create_submemory"
     return create("memory_desc", function, parent.c, c_dims(dims), c_offsets, subject=subject)
+
+
+def find_corner(placed: Placement, *, is_strict: bool) -> tuple[tuple[int, ...], int]:
+    """The extents and tag number of the dense tensor that has, from its first element on, these strides and blocks.
+
+    A part that ends inside a block has no padding there: what follows belongs to its neighbour.
+
+    Args:
+        placed: With at least one inner block.
+        is_strict: Whether the strides of dimensions of one outer block, which take no step, have a say.
+
+    Raises:
+        UnsupportedError: There is no such tensor.
+
+    Example:
+        >>> part = MemoryDesc((2, 32, 4, 4), "f32", "nChw8c").submemory((2, 16, 2, 4), (0, 0, 0, 0))
+        >>> dims, tag = find_corner(part.placement, is_strict=True)
+        >>> dims, library.fmt_tag_names()[tag]
+        ((2, 32, 4, 4), 'aBcd8b')
+    """
+    dims, layout = placed.dims, placed.layout
+    tags = _tags_with(len(dims), layout.inner_blks, layout.inner_idxs)
+    if not tags:
+        raise UnsupportedError(
+            f"oneDNN has no format tag of {len(dims)} dimensions with inner blocks of {layout.inner_blks} elements "
+            f"along dimensions {layout.inner_idxs}"
+        )
+    unpadded = zip(dims, placed.padded_dims, layout.blocks, strict=True)
+    least_dims = tuple(extent if padded % block == 0 else block for extent, padded, block in unpadded)
+    counting = [dim for dim in range(len(dims)) if is_strict or dims[dim] > layout.blocks[dim]]
+    for order, number in tags:
+        parent_dims = _parent_dims(least_dims, layout, [dim for dim in order if dim in counting], order[-1])
+        if parent_dims is not None:
+            return parent_dims, number
+    raise UnsupportedError(
+        f"oneDNN can describe {dims} with strides {layout.strides} and inner blocks {layout.inner_blks} neither by a "
+        f"format tag nor as a part of a tensor that has one; copy it into a dense layout first"
+    )
+
+
+def _parent_dims(dims: tuple[int, ...], layout: Layout, order: Iterable[int], innermost: int) -> tuple[int, ...] | None:
+    """Extents of the dense tensor with the strides of ``layout`` along ``order``; None if there is none."""
+    blocks = layout.blocks
+    parent = list(dims)
+    step = prod(layout.inner_blks)  # of one outer block of ``last``
+    last = innermost
+    for dim in reversed(tuple(order)):
+        n_last, rest = divmod(layout.strides[dim], step)
+        least = 1 if dim == last else max(1, -(-dims[last] // blocks[last]))
+        if rest or n_last < least:
+            return None
+        if n_last > least:
+            if dim == last or dims[last] % blocks[last]:
+                return None  # nothing steps inside of a block, and a part that ends inside one ends its parent
+            parent[last] = n_last * blocks[last]
+        step, last = layout.strides[dim], dim
+    return tuple(parent)
+
+
+@cache
+def _tags_with(
+    ndims: int, inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...]
+) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """The library's tags of a rank with these inner blocks: orders of dimensions and values."""
+    blocks = "".join(f"{blk}{LETTERS[idx]}" for blk, idx in zip(inner_blks, inner_idxs, strict=True))
+    named = _names_by_blocks().get((ndims, blocks), ())
+    return tuple((FormatTag.parse(name).order, number) for name, number in named)
+
+
+@cache
+def _names_by_blocks() -> dict[tuple[int, str], list[tuple[str, int]]]:
+    """Names and values of the library's blocked tags by rank and inner blocks; parsing them all takes 50 ms."""
+    found: dict[tuple[int, str], list[tuple[str, int]]] = {}
+    for number, name in enumerate(library.fmt_tag_names()):
+        if number < _FIRST_TAG or name.islower():
+            continue
+        ndims = next(place for place, character in enumerate(name) if character.isdigit())
+        found.setdefault((ndims, name[ndims:]), []).append((name, number))
+    return found
 
 
 @lru_cache(maxsize=_MAX_CACHED)

@@ -7,7 +7,6 @@ from blocklayout.lazy_names import fetching, homes_of
 _NAMES = {
     "demands": "Asked Demand Demanded Demands Names preceding",
     "facts": "Affine ArraysFunction Facts NumpyFunction Padding Transposed Window keeps_broadcast_rows",
-    "fused": "Fused ValueLayout layout_name readable_as",
     "host_spec": (
         "Compute Elementwise HostSpec Plain arguments copy_spec mover results row_major_descs zero_padding_step"
     ),
@@ -15,7 +14,7 @@ _NAMES = {
     "made_weights": "MadeWeights TapSums TapsAsChannels",
     "node": "Need NodeInfo Refusal",
     "operator": ("LAYOUT_NAMES BaseOperator Lowered PostOpUse Problem Role TensorInfo Wish in_blocks wished_desc"),
-    "recipe": "Candidate Recipe RecipeStep",
+    "recipe": "Candidate Fused Recipe RecipeStep ValueLayout layout_name readable_as",
     "value": "Value",
 }
 _HOMES = homes_of(__name__, _NAMES)

@@ -14,10 +14,6 @@ from blocklayout.ir.facts import Padding as Padding
 from blocklayout.ir.facts import Transposed as Transposed
 from blocklayout.ir.facts import Window as Window
 from blocklayout.ir.facts import keeps_broadcast_rows as keeps_broadcast_rows
-from blocklayout.ir.fused import Fused as Fused
-from blocklayout.ir.fused import ValueLayout as ValueLayout
-from blocklayout.ir.fused import layout_name as layout_name
-from blocklayout.ir.fused import readable_as as readable_as
 from blocklayout.ir.host_spec import Compute as Compute
 from blocklayout.ir.host_spec import Elementwise as Elementwise
 from blocklayout.ir.host_spec import HostSpec as HostSpec
@@ -49,8 +45,12 @@ from blocklayout.ir.operator import Wish as Wish
 from blocklayout.ir.operator import in_blocks as in_blocks
 from blocklayout.ir.operator import wished_desc as wished_desc
 from blocklayout.ir.recipe import Candidate as Candidate
+from blocklayout.ir.recipe import Fused as Fused
 from blocklayout.ir.recipe import Recipe as Recipe
 from blocklayout.ir.recipe import RecipeStep as RecipeStep
+from blocklayout.ir.recipe import ValueLayout as ValueLayout
+from blocklayout.ir.recipe import layout_name as layout_name
+from blocklayout.ir.recipe import readable_as as readable_as
 from blocklayout.ir.value import Value as Value
 
 __all__: list[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.reorder_runs import follow_reorder
+from blocklayout.layout.layout_map import follow_reorder
 from tests.layout import strategies
 
 GUIDE = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from bench.solving import made_up
 from blocklayout.plan.network import Choice, Network
-from blocklayout.plan.solving.layout_problem import LayoutProblem
-from blocklayout.plan.solving.solve import improve, solve_layouts
+from blocklayout.plan.solving.solve import LayoutProblem, improve, solve_layouts
 
 
 @st.composite

@@ -1,27 +1,231 @@
-"""Choose one candidate per group so that the whole network costs least, or so that it departs from a usual choice."""
+"""Choose one candidate per group so that the whole network costs least, or so that it departs from a usual choice.
+
+The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout its
+producer gives it together with the set of copies made of it. So a reorder is charged once per value and layout, however
+many read it. Groups and values are joined by tables of what the layouts between them cost.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 from msgspec import Struct
 
-from blocklayout.plan.solving.layout_problem import LayoutProblem
-from blocklayout.plan.solving.min_sum import MAX_ENTRIES
+from blocklayout.plan.solving.copies import CopyStates, Layouts
+from blocklayout.plan.solving.min_sum import MAX_ENTRIES, MinSum, MinSumSolution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blocklayout.ir import ValueLayout
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.network import Choice, Network
-    from blocklayout.plan.solving.min_sum import MinSumSolution
 
 SWEEPS = 4
 
 ROUNDING = 1e-9
 """Costs that differ by less, as a share, are the same: they are sums in another order."""
+
+
+_Table = tuple[tuple[int, ...], np.ndarray]
+"""Variables, and what each combination of their values costs."""
+
+
+class Faces(Struct, frozen=True, eq=False, dict=True):
+    """The combinations of layouts a group can show its neighbours.
+
+    Attributes:
+        offered: Its candidates.
+        work_ns: What each costs.
+        cheapest: The cheapest candidate behind each combination.
+        of_candidate: The combination each candidate has.
+    """
+
+    offered: Sequence[Candidate]
+    work_ns: Sequence[float]
+    cheapest: tuple[int, ...]
+    of_candidate: tuple[int, ...]
+
+    @classmethod
+    def of(cls, offered: Sequence[Candidate], work_ns: Sequence[float]) -> Faces:
+        """The faces of some candidates."""
+        numbers: dict[object, int] = {}
+        of_candidate = tuple(numbers.setdefault((c.sources, c.dst, c.others), len(numbers)) for c in offered)
+        cheapest: dict[int, int] = {}
+        for index, face in enumerate(of_candidate):
+            if face not in cheapest or work_ns[index] < work_ns[cheapest[face]]:
+                cheapest[face] = index
+        return cls(offered, work_ns, tuple(cheapest[face] for face in range(len(numbers))), of_candidate)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The cheapest candidate of each face."""
+        return tuple(self.offered[index] for index in self.cheapest)
+
+    @cached_property
+    def costs(self) -> np.ndarray:
+        """Nanoseconds of each face's cheapest candidate."""
+        return np.array([self.work_ns[index] for index in self.cheapest])
+
+    def spread(self, by_face: np.ndarray) -> list[float]:
+        """From a cost of the whole by face to one by candidate."""
+        others = by_face - self.costs
+        return [float(others[face]) + ns for face, ns in zip(self.of_candidate, self.work_ns, strict=True)]
+
+
+class Link(Struct, frozen=True, eq=False, dict=True):
+    """A value between the groups: who produces it in which layouts, who wants it in which.
+
+    Attributes:
+        value: Its name.
+        producer: The group that settles its layout; ``None`` for what the caller gives.
+        produced: Its layouts by the producer's faces; one for what the caller gives.
+        wanted: By each group that reads it, the layouts by its faces, for each operand that it is.
+        result: What the caller gets, if it is an output.
+    """
+
+    layouts: Layouts
+    value: str
+    producer: int | None
+    produced: np.ndarray
+    wanted: Mapping[int, Sequence[np.ndarray]]
+    result: int | None
+
+    @classmethod
+    def of(cls, network: Network, faces: Sequence[Faces], value: str) -> Link:
+        """The link that a value of a network is."""
+        producer = network.producer_of(value)
+        if producer is None:
+            produced = network.offers(value)
+        else:
+            produced = [network.produced(value, each) for each in faces[producer].candidates]
+        demanded = [
+            (reader, [candidate.source_descs[operand] for candidate in faces[reader].candidates])
+            for reader, operand in network.readers[value]
+        ]
+        result = network.results.get(value)
+        descs = [*produced, *(desc for _, column in demanded for desc in column), *([result] if result else [])]
+        layouts = network.layouts_of(descs)
+        wanted: dict[int, list[np.ndarray]] = {}
+        for reader, column in demanded:
+            wanted.setdefault(reader, []).append(layouts.indices(column))
+        own = layouts.indices(produced)
+        return cls(layouts, value, producer, own, wanted, layouts.index(result) if result else None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several may read it, or who settles it does, so that its copies are a choice of their own."""
+        return len(self.wanted) + (self.result is not None) > 1 or self.producer in self.wanted
+
+    @cached_property
+    def states(self) -> CopyStates:
+        """Its states, if it is shared."""
+        columns = [column for operands in self.wanted.values() for column in operands]
+        wanted = [int(kind) for column in columns for kind in column]
+        results = [] if self.result is None else [self.result]
+        return CopyStates.of(self.layouts, self.produced.tolist(), [*wanted, *results], len(columns) + len(results))
+
+    def costs(self, variable: int | None) -> Iterator[_Table]:
+        """Costs between its producer and its readers: through a variable of its own if it is shared."""
+        if variable is None:
+            yield from self._direct_costs()
+            return
+        yield (variable,), self.states.costs
+        if self.producer is not None:
+            yield (self.producer, variable), self.states.produced_as(self.produced)
+        for reader, operands in self.wanted.items():
+            for kinds in operands:
+                yield (variable, reader), self.states.serving(kinds)
+        if self.result is not None:
+            yield (variable,), self.states.serving(np.array([self.result]))[:, 0]
+
+    def without(self, desc: ValueLayout, variable: int | None) -> _Table | None:
+        """Nothing where no copy in a layout is made of it, else infinity; over the variables that decide that.
+
+        ``None`` for a layout that no reader ever asks for: a policy of its own may make such a copy.
+        """
+        if not self.layouts.has(desc):
+            return None
+        kind = self.layouts.index(desc)
+        if variable is not None:
+            return (variable,), self.states.without(kind)
+        scope = self._direct_scope
+        if not scope or not self._columns:
+            return None
+        rows = [[self.layouts.makes(kind, start, wanted) for wanted in self._columns] for start in self.produced]
+        return scope, np.where(self._as_ends(np.array(rows)), np.inf, 0.0)
+
+    def _direct_costs(self) -> Iterator[_Table]:
+        """Between the producer and the only reader, as far as they are groups."""
+        scope = self._direct_scope
+        if scope and self._columns:
+            starts, start_of = np.unique(self.produced, return_inverse=True)
+            numbers: dict[tuple[int, ...], int] = {}
+            column_of = np.array([numbers.setdefault(wanted, len(numbers)) for wanted in self._columns])
+            table = np.array([[self.layouts.set_ns(int(start), wanted) for wanted in numbers] for start in starts])
+            yield scope, self._as_ends(table[np.ix_(start_of, column_of)])
+
+    @property
+    def _direct_scope(self) -> tuple[int, ...]:
+        return tuple(end for end in (self.producer, *self.wanted) if end is not None)
+
+    @cached_property
+    def _columns(self) -> list[tuple[int, ...]]:
+        """Layouts that the only reader wants, by its faces: a kind for each operand that the value is."""
+        for operands in self.wanted.values():
+            return [tuple(map(int, kinds)) for kinds in zip(*operands, strict=True)]
+        return [] if self.result is None else [(self.result,)]
+
+    def _as_ends(self, table: np.ndarray) -> np.ndarray:
+        """Without the axis of an end that is no group."""
+        ends: np.ndarray = table
+        if self.producer is None:
+            ends = ends.min(axis=0)  # the caller gives what is best, where there is a choice
+        return ends if self.wanted else ends[:, 0]
+
+
+class LayoutProblem:
+    """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`; groups are its first variables."""
+
+    def __init__(self, network: Network) -> None:
+        """Add up what candidates and the layouts between them cost."""
+        self._network = network
+        offers = list(zip(network.candidates, network.work_ns, strict=True))
+        distinct = {(id(offered), id(work_ns)): (offered, work_ns) for offered, work_ns in offers}  # some are shared
+        made = {key: Faces.of(*each) for key, each in distinct.items()}
+        self._faces = [made[id(offered), id(work_ns)] for offered, work_ns in offers]
+        self._links = {value: Link.of(network, self._faces, value) for value in network.readers}
+        shared = [link for link in self._links.values() if link.is_shared]
+        self._variables = {link.value: len(self._faces) + position for position, link in enumerate(shared)}
+        sizes = [len(faces.cheapest) for faces in self._faces] + [len(link.states.costs) for link in shared]
+        self.is_complete = all(link.states.is_complete for link in shared)
+        self.min_sum = MinSum(sizes)
+        for group, faces in enumerate(self._faces):
+            self.min_sum.add((group,), faces.costs)
+        for link in self._links.values():
+            for scope, costs in link.costs(self._variables.get(link.value)):
+                self.min_sum.add(scope, costs)
+
+    def choice_of(self, solution: MinSumSolution) -> Choice:
+        """The cheapest candidate of each group that shows its neighbours the chosen layouts."""
+        return tuple(faces.cheapest[taken] for faces, taken in zip(self._faces, solution.choice, strict=False))
+
+    def costs_of_candidates(self, solution: MinSumSolution) -> list[list[float]]:
+        """For each group, what the whole network costs at least with each of its candidates."""
+        best = solution.best_given([(group,) for group in range(len(self._faces))])
+        return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
+
+    def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
+        """For each copy of a value in a layout, the least cost of the network without it, of an exact solution."""
+        asked = [self._links[value].without(desc, self._variables.get(value)) for value, desc in copies]
+        best = solution.best_given([tuple(sorted(each[0])) for each in asked if each is not None])
+        return [solution.cost if each is None else _least(best, *each) for each in asked]
+
+
+def _least(best: Mapping[tuple[int, ...], np.ndarray], scope: tuple[int, ...], extra: np.ndarray) -> float:
+    order = np.argsort(scope, kind="stable")
+    return float((best[tuple(sorted(scope))] + np.transpose(extra, order)).min())
 
 
 class Solution(Struct, frozen=True, eq=False, dict=True):
