@@ -19,12 +19,11 @@ _UNIMPLEMENTED = 3
 
 
 def create_pd(spec: Spec) -> Handle:
-    """The first primitive descriptor for a Spec, whatever implementation it names.
+    """The first primitive descriptor for a Spec, in any implementation.
 
     Raises:
         InvalidArgumentsError: An argument other than a reorder's source repeats elements.
-        UnimplementedError: oneDNN offers none.
-        DnnlError: It refused the call.
+        DnnlError: oneDNN offers none, or refused the call.
     """
     _check_repeats_nothing(spec)
     kind = kind_of(spec.kind)
@@ -43,10 +42,7 @@ def create_pd(spec: Spec) -> Handle:
 
 
 def _check_repeats_nothing(spec: Spec) -> None:
-    """Refuse strides of 0, which the library divides by, or reads beyond, in some implementations of some kinds.
-
-    Rules of kinds do not look at layouts, and this is about nothing else.
-    """
+    """Refuse strides of 0, which the library divides by, or reads beyond, in some implementations of some kinds."""
     for name, desc in spec.descs:
         if isinstance(desc, MemoryDesc) and desc.repeats and (spec.kind, name) != ("reorder", "src"):
             raise InvalidArgumentsError(

@@ -274,11 +274,7 @@ def _with_extra(record: bytes, c_pd: Any, number: int) -> bytes:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def in_role(record: bytes, role: str) -> MemoryDesc | None:
-    """The layout that the library chose for an argument, called by its role; ``None`` where it has none.
-
-    Raises:
-        UnsupportedError: As :func:`of_record` and :func:`to_c`.
-    """
+    """The layout that the library chose for an argument, called by its role; ``None`` where it has none."""
     found = of_record(record)
     if not isinstance(found, MemoryDesc):
         return None

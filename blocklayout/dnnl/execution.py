@@ -24,7 +24,6 @@ class Execution:
     """A primitive bound to its memories, which it keeps alive; they may be put to other buffers between runs.
 
     Attributes:
-        spec: What the primitive is of.
         memories: By argument, the scratchpad included.
     """
 

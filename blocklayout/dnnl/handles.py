@@ -19,7 +19,7 @@ class Handle:
 
     Attributes:
         kind: One of ``KINDS``.
-        c: The C pointer. Whoever keeps it keeps this object too.
+        c: The C pointer; valid as long as this object.
     """
 
     __slots__ = ("_owned", "c", "keep", "kind")
@@ -53,14 +53,9 @@ class Handle:
 
 
 def create(kind: str, function: str, *c_args: Any, subject: object = None, keep: object = None) -> Handle:
-    """Calls a C function whose first argument receives a new handle.
+    """Calls a C function whose first argument receives a new handle, of one of ``KINDS``.
 
-    Args:
-        kind: One of ``KINDS``.
-        function: The C function.
-        c_args: Its other arguments.
-        subject: Shown if the call fails.
-        keep: Must live as long as the C object.
+    ``subject`` is shown if the call fails; ``keep`` must live as long as the C object.
 
     Raises:
         DnnlError: The call failed.

@@ -14,12 +14,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class Cache(Struct, frozen=True, order=True):
-    """One cache of a core that holds data.
-
-    Attributes:
-        level: 1 is the nearest.
-        nbytes: Its size.
-    """
+    """One cache of a core that holds data; level 1 is the nearest."""
 
     level: int
     nbytes: int

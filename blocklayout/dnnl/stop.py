@@ -36,12 +36,7 @@ class Stop:
         return 0 < self.deadline_ns <= time.monotonic_ns()
 
     def check(self) -> None:
-        """Refuse to go on.
-
-        Raises:
-            StoppedError: Somebody has asked.
-            DeadlineExceededError: The deadline has passed.
-        """
+        """Raise a StoppedError if somebody has asked, a DeadlineExceededError if the deadline has passed."""
         if self.c.is_asked:
             raise StoppedError("the run was stopped before its last step")
         if self.is_overdue:

@@ -57,11 +57,9 @@ class Demanded(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True, dict=True):
-    """Names in a network.
+    """Names in a network: of its kernels in order, and of values beside their results.
 
     Attributes:
-        kernels: In order.
-        values: Values beside the kernels' results: inputs, and further results.
         gone: Reasons why other names of the model stand for no kernel.
     """
 
@@ -125,13 +123,7 @@ class Names(Struct, frozen=True, dict=True):
 
 
 class Demands(Struct, frozen=True):
-    """Demands by key.
-
-    Attributes:
-        pin: Formats that kernels must write.
-        expect: Formats that values must come in.
-        precision: Data types that kernels must compute in.
-    """
+    """Formats that kernels must write, formats that values must come in, and data types to compute in, by key."""
 
     pin: Asked = field(default_factory=dict)
     expect: Asked = field(default_factory=dict)
@@ -139,11 +131,7 @@ class Demands(Struct, frozen=True):
 
     @classmethod
     def of(cls, pin: Asked | None, expect: Asked | None, precision: Asked | None) -> Demands:
-        """Demands as a caller gives them.
-
-        Raises:
-            PlanError: One is neither a mapping of texts nor a function.
-        """
+        """Demands as a caller gives them; a PlanError where one is neither a mapping of texts nor a function."""
         given = {"pin": pin, "expect": expect, "precision": precision}
         return cls(**{option: _checked(option, asked) for option, asked in given.items() if asked is not None})
 

@@ -67,13 +67,7 @@ class Transposed(Struct, frozen=True, eq=False):
 
 
 class Padding(Struct, frozen=True):
-    """Elements of one value around a tensor.
-
-    Attributes:
-        begin: How many before each dimension; negative numbers cut off.
-        end: How many behind each dimension.
-        value: Their value.
-    """
+    """Elements of one value before and behind each dimension of a tensor; negative numbers cut off."""
 
     begin: tuple[int, ...]
     end: tuple[int, ...]
@@ -96,8 +90,7 @@ class Window(Struct, frozen=True):
     Attributes:
         kernel: Extents, in elements of the source that are looked at.
         strides: Steps between two windows.
-        pads_begin: Zeros before the source.
-        pads_end: Zeros behind it.
+        pads_begin: Zeros before the source; ``pads_end`` are those behind it.
         dilations: Distance between two elements of a window; 1 is dense.
     """
 
@@ -143,8 +136,7 @@ class Affine(Struct, frozen=True, eq=False):
 
     Attributes:
         source: Index of the input that is scaled.
-        scale: Shape (channels,), float64.
-        shift: Shape (channels,), float64.
+        scale: Shape (channels,), float64, as the shift.
     """
 
     source: int

@@ -62,11 +62,7 @@ class HostSpec(Struct, frozen=True):
         return sum(prod(desc.dims) * desc.itemsize for _, desc in self.descs)
 
     def memory_desc(self, name: str) -> MemoryDesc:
-        """The descriptor of an argument.
-
-        Raises:
-            InvalidArgumentsError: It has no such argument.
-        """
+        """The descriptor of an argument; an InvalidArgumentsError where there is none."""
         for arg, desc in self.descs:
             if arg == name:
                 return desc
@@ -79,11 +75,7 @@ class HostSpec(Struct, frozen=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HostSpec:
-        """The HostSpec that :meth:`to_dict` wrote.
-
-        Raises:
-            InvalidArgumentsError: A field is missing, unknown, or of another type.
-        """
+        """The HostSpec that :meth:`to_dict` wrote; an InvalidArgumentsError for other data."""
         texts = (data.get("host"), data.get("label"), data.get("node"))
         descs = data.get("descs")
         is_whole = set(data) == {"host", "descs", "label", "node"} and isinstance(descs, Mapping)
@@ -138,11 +130,7 @@ def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[Spec | Host
 
 
 class Plain(BaseOperator, frozen=True):
-    """The operator of last resort: a node as a whole, on row-major arrays in the data types the model declares.
-
-    Attributes:
-        spec: The node with the descriptors of its arguments.
-    """
+    """The operator of last resort: a whole node, on row-major arrays in the data types the model declares."""
 
     role: ClassVar[Role] = Role.PLAIN
 

@@ -43,8 +43,7 @@ class KernelInfo(Struct, frozen=True):
         name: The main node's name, else its op type and index (``conv_3``).
         op_types: ONNX's names of its operator, and of the operators of the model's nodes that it stands for.
         nodes: Names of the model's nodes that it stands for.
-        value: The value that it computes.
-        shape: Extents of that.
+        value: The value that it computes, of extents ``shape``.
         role: ``chooser``, ``follower``, ``view``, or ``plain`` where no primitive computes it.
         aliases: Names in the model of nodes that did nothing to its result, and of values that are no more.
     """
@@ -73,16 +72,13 @@ class Kernel(Struct, frozen=True, eq=False):
 
     Attributes:
         name: The main node's name, else its op type and index (``conv_3``).
-        sources: Values computed at run time, by argument.
-        constants: By argument.
-        dst: The value it computes.
+        sources: Values computed at run time, by argument, as constants are.
         nodes: Names of the model's nodes it stands for.
         others: Further results, by argument: ``indices``; a plain kernel's are ``dst_1`` ...
         as_plain: Makes the kernel that computes the same by numpy or ``onnx.reference``, for where no
             primitive does; ``None`` if it is one, or there is none.
         reason: Why no primitive computes it; empty where one does.
-        op_types: As :class:`KernelInfo` has them.
-        aliases: As :class:`KernelInfo` has them.
+        op_types: As :class:`KernelInfo` has them, and ``aliases``.
     """
 
     name: str
@@ -105,12 +101,10 @@ class Kernel(Struct, frozen=True, eq=False):
 
 
 class Program(Struct, frozen=True, eq=False, dict=True):
-    """A network lowered to kernels, in topological order.
+    """A network lowered to kernels, in topological order; its inputs and outputs are in the model's.
 
     Attributes:
-        name: The model's name.
-        inputs: What the caller feeds, in the model's order.
-        outputs: What the caller gets; a constant or an input may be among them.
+        outputs: A constant or an input may be among them.
         gone: Reasons why other names of the model's nodes and values stand for no kernel.
     """
 

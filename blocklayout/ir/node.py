@@ -16,19 +16,13 @@ from blocklayout.ir.value import Value
 
 
 class Refusal(Struct, frozen=True):
-    """The answer of an operator that has no primitive for a valid node.
-
-    Attributes:
-        reason: Names the node, the rule it is outside of, and a remedy.
-    """
+    """The answer of an operator without a primitive for a valid node: it names the node, the rule and a remedy."""
 
     reason: str
 
 
 class NodeInfo(Struct, frozen=True):
-    """A node of the model as an operator reads it.
-
-    Attributes and inputs that contradict the operator's specification are a :class:`ModelError` (:meth:`wrong`).
+    """A node of the model as an operator reads it; one that contradicts its specification is :meth:`wrong`.
 
     Attributes:
         name: For error messages: the node's own name, else ``conv_3`` and the like.

@@ -66,14 +66,10 @@ class TensorInfo(Struct, frozen=True):
 
 
 class Problem(Struct, frozen=True):
-    """One kernel's arguments as the planner computes them: internal data types, no layouts.
+    """One kernel's arguments by name as the planner computes them: internal data types, no layouts.
 
     Attributes:
-        sources: Activations, by argument.
-        constants: Constants, by argument. Weights have the data type of the sources;
-            vectors (bias, mean, variance, scale, shift) are always f32.
-        dst: The result.
-        n_threads: Threads that will run it.
+        constants: Weights have the sources' data type; vectors (bias, mean, variance, scale, shift) are always f32.
     """
 
     sources: Mapping[str, TensorInfo]
@@ -104,9 +100,8 @@ class Wish(Struct, frozen=True):
     """Layouts wished for a kernel.
 
     Attributes:
-        src: One of ``LAYOUT_NAMES``, a oneDNN tag of the argument's rank, or an exact descriptor.
-        dst: Likewise.
-        prop_kind: What ``any`` proposes depends on it.
+        src: One of ``LAYOUT_NAMES``, a oneDNN tag of the argument's rank, or an exact descriptor; ``dst`` likewise.
+        prop_kind: The propagation that ``any`` asks the library for.
         others: Exact layouts of sources beside the first, by argument; those left out are the operator's choice.
     """
 
@@ -125,14 +120,10 @@ class Wish(Struct, frozen=True):
 
 
 def wished_desc(layout: str | MemoryDesc, info: TensorInfo) -> Desc:
-    """The descriptor that ``layout`` means for these extents.
+    """The descriptor that a name, a tag or another descriptor means for these extents.
 
-    A name whose format does not exist at this rank (channels-last of a matrix) means plain.
-    A descriptor of other extents (a broadcast operand, an image before pooling) lends its
-    order of dimensions and its blocks.
-
-    Raises:
-        LayoutError: A tag of another rank.
+    A name whose format does not exist at this rank (channels-last of a matrix) means plain. A descriptor of other
+    extents (a broadcast operand, an image before pooling) lends its order of dimensions and its blocks.
     """
     if layout == "any":
         return AnyDesc(info.dims, info.dtype)
@@ -185,11 +176,7 @@ class BaseOperator(Facts, frozen=True):
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:
-        """The operator with its attributes and arguments, or why no primitive computes a valid node.
-
-        Raises:
-            ModelError: The node contradicts the operator's specification.
-        """
+        """The operator with its attributes and arguments, or why no primitive computes a valid node."""
         refusals = (need(node) for need in cls.needs)
         return next(filter(None, refusals), None) or cls.from_onnx(node)
 

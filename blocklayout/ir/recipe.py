@@ -40,12 +40,7 @@ class Fused(Struct, frozen=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fused:
-        """The one that :meth:`to_dict` wrote.
-
-        Raises:
-            LayoutError: ``held`` is no descriptor.
-            TypeError: ``fused`` is no text.
-        """
+        """The one that :meth:`to_dict` wrote; a LayoutError or a TypeError for other data."""
         if not isinstance(data["fused"], str):
             raise TypeError(f"fused names an implementation, not {data['fused']!r}")
         return cls(MemoryDesc.from_dict(data["held"]), data["fused"])
@@ -87,11 +82,9 @@ class RecipeStep(Struct, frozen=True):
 
 
 class Recipe(Struct, frozen=True):
-    """One or more primitives in a row that compute a kernel.
+    """One or more primitives in a row that compute a kernel, and buffers between them.
 
     Attributes:
-        steps: In order.
-        temporaries: Buffers between the steps, by name.
         whole: The layout of an operand that the steps see in another way: parts of it, or the same bytes
             under other extents. The layout of any other operand is that of the argument it is bound to.
         made: Of constants that are made of the kernel's, how, by operand.
@@ -115,14 +108,12 @@ class Recipe(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True, dict=True, kw_only=True):
-    """One way to compute a group; data only.
+    """One way to compute a group; layouts by operand, sources' being demanded.
 
     Attributes:
-        sources: The layout demanded of each source, by operand.
-        dst: The layout of the result.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
-        constants: The layout each constant is packed in, by operand.
-        made: Of constants that are made of the group's, how, by operand.
+        constants: The layout each constant is packed in.
+        made: Of constants that are made of the group's, how.
         steps: Primitives in order, with resolved Specs; none for a view.
         temporaries: Buffers between the steps, by name.
         alias: The source operand whose buffer the result overwrites, if any.

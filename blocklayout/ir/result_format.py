@@ -16,12 +16,7 @@ from blocklayout.layout.ordering import allows
 
 
 class Followed(Struct, frozen=True):
-    """The format of an operator's result.
-
-    Attributes:
-        desc: The result's descriptor.
-        reason: Why an operand's layout is given up; empty where none is.
-    """
+    """The format of an operator's result, and why an operand's layout is given up for it; empty where none is."""
 
     desc: MemoryDesc
     reason: str = ""

@@ -14,8 +14,6 @@ class Value(Struct, frozen=True, eq=False):
     """A named tensor of the network; two values are equal only if they are the same object.
 
     Attributes:
-        name: The model's own name for it.
-        shape: Logical extents; every extent is known.
         dtype: ``f32``, ``s32``, ...; beyond oneDNN's data types also ``s64``, ``bool`` and others,
             with which no primitive computes.
         data: The contents, if it is a constant.

@@ -127,11 +127,7 @@ def padded(dims: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def place_dense(dims: tuple[int, ...], tag: FormatTag) -> Placement:
-    """The densest placement of ``dims`` in the order and blocks of ``tag``.
-
-    Raises:
-        LayoutError: ``dims`` and ``tag`` differ in rank.
-    """
+    """The densest placement of ``dims`` in the order and blocks of ``tag``; a LayoutError where their ranks differ."""
     if len(dims) != tag.ndims:
         raise LayoutError(f"tag {tag} lays out {tag.ndims} dimensions, dims {dims} has {len(dims)}")
     blocks = _block_sizes(tag.inner_blks, tag.inner_idxs, tag.ndims)
@@ -148,8 +144,7 @@ def place_strided(dims: tuple[int, ...], layout: Layout, offset: int) -> Placeme
     """``dims`` laid out with explicit strides.
 
     Raises:
-        LayoutError: Another rank, a negative stride or offset, a block on a missing dimension,
-            or two elements at one address.
+        LayoutError: Another rank, a negative stride or offset, a block on a missing dimension, or overlapping elements.
     """
     strides = layout.strides
     if len(strides) != len(dims):

@@ -148,13 +148,10 @@ _MAX_LENGTHS = 8  # lengths told one by one
 
 
 class Runs(Struct, frozen=True):
-    """Runs of neighbouring elements, of the longest share first.
+    """How many runs of neighbouring elements there are, and their extents in elements.
 
     Attributes:
-        n: How many.
-        shortest: In elements.
-        longest: In elements.
-        lengths: Length and number of the runs that hold most elements.
+        lengths: Length and number of the runs that hold most elements, those first.
     """
 
     n: int
@@ -258,10 +255,7 @@ def _kind(desc: MemoryDesc, stretch: range, *, is_whole: bool) -> str:
 
 
 def _next_place(steps: list[WalkStep], least: int) -> int:
-    """The first offset from ``least`` on at which there is a place; beyond all places where there is none.
-
-    Both are counted from the first element.
-    """
+    """The first offset of a place from ``least`` on, both from the first element; beyond all where there is none."""
     place, rest = 0, least
     after = sum(loop.step * (loop.count - 1) for loop in steps) + least + 1
     for loop in sorted(steps, key=lambda loop: -loop.step):

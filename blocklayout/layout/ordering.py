@@ -128,11 +128,7 @@ def named_format(name: str, ndims: int) -> FormatTag | None:
 
 
 def as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
-    """The tag that a layout means at this rank: a memory format, a tag's spelling or a tag; row-major if ``None``.
-
-    Raises:
-        LayoutError: No such layout.
-    """
+    """The tag of a memory format, of a tag's spelling or of a tag at this rank; row-major if ``None``."""
     if layout is None:
         return FormatTag.parse(LETTERS[:ndims])
     if isinstance(layout, FormatTag):

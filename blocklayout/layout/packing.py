@@ -90,11 +90,7 @@ def write(array: NDArray[Any], elements: NDArray[Any], desc: MemoryDesc) -> None
     Args:
         array: Values that numpy broadcasts and casts to the descriptor's shape and data type.
         elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
-        desc: Its layout.
-
-    Raises:
-        LayoutError: The layout repeats elements.
-        ValueError: Values of another shape, or ``elements`` are read-only.
+        desc: Its layout; a LayoutError where it repeats elements.
     """
     if desc.repeats:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")
@@ -109,11 +105,7 @@ def write(array: NDArray[Any], elements: NDArray[Any], desc: MemoryDesc) -> None
 
 
 def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
-    """``buffer`` as a flat array of the descriptor's elements; no byte is copied.
-
-    Raises:
-        LayoutError: The buffer is too short, not contiguous, or of another data type.
-    """
+    """``buffer`` as a flat array of the descriptor's elements, uncopied; a LayoutError where it does not hold them."""
     flat = np.asarray(buffer)
     dtype = to_numpy(desc.dtype)
     if not flat.flags.c_contiguous:
@@ -132,11 +124,7 @@ def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
 
 
 def elements_of(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
-    """:func:`as_elements`, also of an array with strides of its own, holes included: it begins with its first element.
-
-    Raises:
-        LayoutError: The buffer is too short, or of another data type.
-    """
+    """As :func:`as_elements`, also of an array with strides of its own, which begins with its first element."""
     if buffer.flags.c_contiguous:
         return as_elements(buffer, desc)
     return as_strided(buffer, (desc.placement.last_address() + 1,), (desc.itemsize,))

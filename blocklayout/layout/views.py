@@ -16,11 +16,7 @@ from blocklayout.layout.tag import FormatTag
 
 
 def permuted(placement: Placement, perm: tuple[int, ...]) -> Placement:
-    """New axis ``i`` is old axis ``perm[i]``, as numpy transposes.
-
-    Raises:
-        LayoutError: Not a permutation of the dimensions.
-    """
+    """New axis ``i`` is old axis ``perm[i]``, as numpy transposes; a LayoutError for no permutation."""
     ndims = len(placement.dims)
     if sorted(perm) != list(range(ndims)):
         raise LayoutError(f"perm {perm} must name each of the dimensions 0 to {ndims - 1} once")
@@ -78,11 +74,7 @@ def _cut(placement: Placement, dim: int, extent: int, start: int) -> int:
 
 
 def resized(tag: FormatTag, old_dims: tuple[int, ...], dims: tuple[int, ...]) -> tuple[Placement, FormatTag]:
-    """Other extents in the same order and blocks, dense; a broadcast extent of 1 loses its block.
-
-    Raises:
-        LayoutError: Another rank.
-    """
+    """Other extents of one rank in the same order and blocks, dense; a broadcast extent of 1 loses its block."""
     check_dims(dims)
     if len(dims) != len(old_dims):
         raise LayoutError(f"dims {dims} has {len(dims)} dimensions, the layout {tag} has {len(old_dims)}")
@@ -93,13 +85,10 @@ def resized(tag: FormatTag, old_dims: tuple[int, ...], dims: tuple[int, ...]) ->
 
 
 def reshaped(placement: Placement, dims: tuple[int, ...]) -> Placement:
-    """The same elements in row-major order of other extents.
+    """The same elements in row-major order of other extents; a LayoutError where bytes would have to move.
 
-    Extents of 1 come and go, blocked dimensions stay as they are, and neighbours that step
-    through each other join and split.
-
-    Raises:
-        LayoutError: Another number of elements, or bytes would have to move.
+    Extents of 1 come and go, blocked dimensions stay as they are, and neighbours that step through each other join and
+    split.
     """
     check_dims(dims)
     if prod(dims) != prod(placement.dims):

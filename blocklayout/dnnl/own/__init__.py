@@ -32,12 +32,7 @@ LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4}
 
 
 class OwnPrimitive:
-    """Runs in place of one of the library's primitives.
-
-    Attributes:
-        c: The problem in C.
-        execute: The C function that takes it, called as ``dnnl_primitive_execute`` is.
-    """
+    """A problem in C and the function that takes it, which runs in place of ``dnnl_primitive_execute``."""
 
     __slots__ = ("_arguments", "c", "execute")
 

@@ -60,12 +60,9 @@ class _Extents(Struct, frozen=True):
 
 
 class _Vector(Struct, frozen=True):
-    """An operand that normal elements are multiplied with, or that is added to them.
+    """An argument that normal elements are multiplied with, or that is added to them.
 
-    Attributes:
-        name: The argument.
-        desc: Of extents (N or 1, C or groups or 1, 1...).
-        is_added: Which of both.
+    Its extents are (N or 1, C or groups or 1, 1...).
     """
 
     name: str

@@ -19,9 +19,7 @@ class Follower(Struct, frozen=True, eq=False):
     """A kernel that could be a post-op of the one whose result it reads.
 
     Attributes:
-        kernel: The kernel.
         arg: Its argument that the chain flows through.
-        use: What it is as a post-op.
         prefix: Distinguishes its operands within the group.
     """
 
@@ -36,11 +34,9 @@ class Follower(Struct, frozen=True, eq=False):
 
 
 class Group(Struct, frozen=True, eq=False, dict=True):
-    """A kernel and those that could join its primitive, scheduled where the last of them stood.
+    """A kernel and those, in order, that could join its primitive, scheduled where the last of them stood.
 
     Attributes:
-        main: The kernel.
-        followers: The others, in order.
         precision: The data type that it must be computed in; empty where that is left to the plan.
     """
 
@@ -191,10 +187,7 @@ def value_info(value: Value, dtype: str) -> TensorInfo:
 
 
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
-    """A constant's extents and data type inside the plan: vectors are f32, weights as the activations.
-
-    Integers are what they are.
-    """
+    """A constant's extents and data type inside the plan: integers stay, vectors are f32, weights as activations."""
     name, given = arg.rsplit(".", 1)[-1], from_numpy(constant.array.dtype)
     kept = given if given in ("u8", "s8", "s32") else "f32" if name in _ALWAYS_F32 else dtype
     return TensorInfo(constant.shape or (1,), kept)

@@ -30,11 +30,9 @@ Source: ``depthwise_po_init`` of the pointwise convolutions in ``src/cpu/x64``, 
 
 
 class Pair(Struct, frozen=True):
-    """Two groups that may be one primitive.
+    """Two groups that may be one primitive: the second, a depthwise convolution, alone reads the first's result.
 
     Attributes:
-        first: Its result is read by the second alone.
-        second: A depthwise convolution with what follows it.
         depthwise: The second's convolution as a post-op of the first's.
     """
 
@@ -44,11 +42,9 @@ class Pair(Struct, frozen=True):
 
 
 class Merged(Struct, frozen=True):
-    """Two groups that one operator may compute.
+    """Two groups that one operator may compute: the second alone reads the result of the first, a single kernel.
 
     Attributes:
-        first: One kernel, whose result is read by the second alone.
-        second: What follows it.
         both: Computes of the first's source what the second computes of the first's result.
     """
 

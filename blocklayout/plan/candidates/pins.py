@@ -22,11 +22,7 @@ def pins_by_group(groups: Sequence[Group], pins: Sequence[Demand]) -> dict[str, 
 
 
 def with_format(offered: Sequence[Candidate], pin: Demand) -> tuple[Candidate, ...]:
-    """The candidates that write the format that is demanded: references only where nothing else does.
-
-    Raises:
-        PlanError: None does, or there is no such format.
-    """
+    """The candidates that write the demanded format, references only where nothing else does; else a PlanError."""
     found = [candidate for candidate in offered if is_in_format(candidate.dst, pin.wanted, str(pin))]
     if not found:
         layouts = ", ".join(dict.fromkeys(layout_name(candidate.dst) for candidate in offered))

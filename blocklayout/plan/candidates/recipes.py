@@ -48,12 +48,9 @@ class GroupRecipe(Recipe, frozen=True):
 
 
 class GroupRecipes(Struct, frozen=True, dict=True):
-    """Finds the recipes of one group in one data type.
+    """Finds the recipes of one group in one data type of activations.
 
     Attributes:
-        group: What is to be computed.
-        dtype: Data type of activations.
-        n_threads: Threads that will run it.
         in_place: The operand that may be overwritten by the result, if any may.
         answers: Whether the library goes from one layout to another, by what that depends on; shared among groups.
         impls: The implementations that the primitives may be, by name; any if there are none.
@@ -95,10 +92,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         return 0
 
     def _is_worth_asking(self, wish: Wish) -> bool:
-        """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not.
-
-        The library is asked once for problems that are alike.
-        """
+        """Whether more than a reference goes from one layout to another; asked once for problems that are alike."""
         question = wish, self._likeness
         if question not in self.answers:
             self.answers[question] = self._has_optimised(wish)

@@ -68,11 +68,9 @@ class Machine(Struct, frozen=True):
         return ("plain", "channels_last", *self.block_names)
 
     def peak_flops(self, impl: str, dtype: str) -> float:
-        """Operations per nanosecond, all threads together, that an implementation cannot exceed.
+        """Operations per nanosecond, all threads together, that an implementation on ``dtype`` cannot exceed.
 
-        Args:
-            impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
-            dtype: Data type of its source.
+        ``jit:avx2`` is bound by AVX2 even where the machine has more.
         """
         return self.n_threads * peak_flops(impl, self.isa, dtype) * self._share(dtype)
 

@@ -138,13 +138,12 @@ class SpecTimer:
 
 
 class _Trial:
-    """A primitive to be timed.
+    """A primitive to be timed, with the descriptors of its arguments.
 
     Attributes:
-        spec: What it is of.
         written: Results, the scratchpad among them.
-        constants: What stays the same from inference to inference.
-        sources: What the step before has written.
+        constants: Arguments that stay the same from inference to inference.
+        sources: Arguments that the step before has written.
     """
 
     def __init__(self, spec: Spec) -> None:

@@ -55,12 +55,9 @@ def _repeat(target: np.ndarray, pattern: np.ndarray) -> None:
 
 
 class Tape:
-    """Random bytes of one data type, given out piece after piece, and from the start again at the end.
+    """Random bytes of one data type, cut off piece after piece, and from the start again at the end.
 
     Nothing is written after the start. Pieces are read only, and those of one round do not overlap.
-
-    Args:
-        pattern: Elements that it repeats.
     """
 
     def __init__(self, pattern: np.ndarray) -> None:

@@ -29,12 +29,7 @@ _THREADS = Path("/proc/self/task")
 
 
 class Run(Struct, frozen=True):
-    """One timed run.
-
-    Attributes:
-        ns: How long it took.
-        is_quiet: Whether the process kept its CPUs meanwhile.
-    """
+    """The nanoseconds of one run, and whether the process kept its CPUs meanwhile."""
 
     ns: float
     is_quiet: bool

@@ -41,7 +41,6 @@ class Tuned(Struct, frozen=True):
         n_known: Those that the store knew.
         n_left: Those that there was no time for, or no quiet moment.
         n_failed: Those whose primitive cannot be made or run here.
-        seconds: How long it took.
     """
 
     n_measured: int
