@@ -81,25 +81,20 @@ def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Me
             raise InvalidArgumentsError(f"{spec.kind}: {name} is missing; give a Memory of {desc}")
     for name, memory in memories.items():
         if name == "scratchpad":
-            _check_scratchpad(spec, scratchpad_nbytes, memory)
+            if memory.nbytes < scratchpad_nbytes:
+                rule = f"has {memory.nbytes} bytes; it takes at least {scratchpad_nbytes}"
+                raise InvalidArgumentsError(f"{spec.kind}: scratchpad {rule}")
         elif name not in wanted:
             raise InvalidArgumentsError(f"{spec.kind}: no argument {name!r}; it takes {', '.join(wanted)}")
-        else:
-            _check_memory(spec, name, memory)
+        elif not _is_alike(memory.desc, spec.memory_desc(name)):
+            rule = f"is a Memory of {memory.desc}; it takes {wanted[name]}: reorder it first"
+            raise InvalidArgumentsError(f"{spec.kind}: {name} {rule}")
 
 
-def _check_memory(spec: Spec, name: str, memory: Memory) -> None:
-    desc = spec.memory_desc(name)
-    if memory.desc is desc or memory.desc == desc:
-        return
-    if memory.desc.dtype == desc.dtype and memory.desc.dims == desc.dims and memory.desc.physically_equal(desc):
-        return
-    raise InvalidArgumentsError(f"{spec.kind}: {name} is a Memory of {memory.desc}; it takes {desc}: reorder it first")
-
-
-def _check_scratchpad(spec: Spec, nbytes: int, memory: Memory) -> None:
-    if memory.nbytes < nbytes:
-        raise InvalidArgumentsError(f"{spec.kind}: scratchpad has {memory.nbytes} bytes; it takes at least {nbytes}")
+def _is_alike(given: MemoryDesc, desc: MemoryDesc) -> bool:
+    if given is desc or given == desc:
+        return True
+    return given.dtype == desc.dtype and given.dims == desc.dims and given.physically_equal(desc)
 
 
 def scratchpad_desc(nbytes: int) -> MemoryDesc:

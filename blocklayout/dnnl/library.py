@@ -227,18 +227,12 @@ def is_sequential() -> bool:
 
 @cache
 def isa() -> str:
-    """The instruction set the library uses: this CPU's best, or what ``ONEDNN_MAX_CPU_ISA`` allows.
-
-    Such as ``avx2``, ``avx512_core`` or ``avx512_core_amx``.
-    """
+    """The instruction set the library uses, such as ``avx2``: this CPU's best that ``ONEDNN_MAX_CPU_ISA`` allows."""
     return enums.name("cpu_isa", load().dnnl_get_effective_cpu_isa())
 
 
 def has_isa(name: str) -> bool:
-    """Whether the library may use an instruction set here; a later one has the earlier ones.
-
-    Args:
-        name: As :func:`isa` spells it; one that nobody knows is not there.
+    """Whether the library may use an instruction set, as :func:`isa` spells it, here; a later one has the earlier ones.
 
     Example:
         >>> has_isa(isa()), has_isa("sse2000")
@@ -261,10 +255,7 @@ def isa_names() -> tuple[str, ...]:
 
 
 def highest_isa(names: Iterable[str]) -> str:
-    """The instruction set among some that has most of the others; those that nobody knows come first.
-
-    Args:
-        names: As :func:`isa` spells them; one at least.
+    """The instruction set among some, as :func:`isa` spells them, that has most of the others; unknown ones come first.
 
     Example:
         >>> highest_isa(["avx2", "avx512_core_amx", "avx512_core"])
@@ -282,9 +273,6 @@ def has_bf16() -> bool:
 def missing_isa(dtype: str) -> str | None:
     """The instruction set that arithmetic in a data type needs and this CPU lacks, in words; ``None`` if it has it.
 
-    Args:
-        dtype: A data type of activations.
-
     Source: "Data Types", oneDNN developer guide, v3.2.
 
     Example:
@@ -299,9 +287,6 @@ def missing_isa(dtype: str) -> str | None:
 
 def channel_blocks(isa: str) -> tuple[int, ...]:
     """Sizes of the channels' blocks that have kernels of their own, largest first: AVX-512 has registers of 16 lanes.
-
-    Args:
-        isa: As :func:`isa` spells it.
 
     Example:
         >>> channel_blocks("avx512_core"), channel_blocks("avx2")

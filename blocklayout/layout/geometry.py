@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.names import MAX_NDIMS
-from blocklayout.layout.tag import FormatTag, block_sizes, check_blocks
+from blocklayout.layout.tag import FormatTag, check_blocks
 
 MAX_COUNT = 2**63 - 1
 """Sizes and offsets are signed 64-bit numbers in oneDNN."""
@@ -62,7 +62,12 @@ class Layout(Struct, frozen=True, repr_omit_defaults=True):
         return _block_sizes(self.inner_blks, self.inner_idxs, len(self.strides))
 
 
-_block_sizes = lru_cache(maxsize=4096)(block_sizes)
+@lru_cache(maxsize=4096)
+def _block_sizes(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> tuple[int, ...]:
+    sizes = [1] * ndims
+    for blk, idx in zip(inner_blks, inner_idxs, strict=True):
+        sizes[idx] *= blk
+    return tuple(sizes)
 
 
 class Placement(Struct, frozen=True):

@@ -166,19 +166,6 @@ def check_blocks(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims
             raise LayoutError(f"block of {blk} on missing dimension {idx}; dimensions are 0 to {ndims - 1}")
 
 
-def block_sizes(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> tuple[int, ...]:
-    """Elements that one step of each outer dimension spans: the product of its blocks, else 1.
-
-    Example:
-        >>> block_sizes((4, 16, 4), (1, 0, 1), 4)
-        (16, 16, 1, 1)
-    """
-    sizes = [1] * ndims
-    for blk, idx in zip(inner_blks, inner_idxs, strict=True):
-        sizes[idx] *= blk
-    return tuple(sizes)
-
-
 @lru_cache(maxsize=4096)
 def _spell(order: tuple[int, ...], blks: tuple[int, ...], idxs: tuple[int, ...], word: str) -> str:
     blocked = set(idxs)

@@ -92,16 +92,7 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
 ) -> Spec:
     """The gradient of a convolution's source, from that of its destination.
 
-    Args:
-        diff_src: Extents (N, IC, spatial...).
-        weights: Extents (OC, IC, kernel...), or (G, OC/G, IC/G, kernel...).
-        diff_dst: Extents (N, OC, spatial...).
-        strides: One integer, or one for each spatial dimension.
-        pads: One integer, or ``(begin..., end...)``.
-        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
-        algorithm: ``direct``, ``winograd`` or ``auto``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+    Extents, windows and algorithms are those of :func:`blocklayout.dnnl.convolution`.
     """
     params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
@@ -126,17 +117,7 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
 ) -> Spec:
     """The gradients of a convolution's weights and bias, from that of its destination.
 
-    Args:
-        src: Extents (N, IC, spatial...).
-        diff_weights: Extents of the weights.
-        diff_dst: Extents (N, OC, spatial...).
-        diff_bias: Extents (OC,).
-        strides: One integer, or one for each spatial dimension.
-        pads: One integer, or ``(begin..., end...)``.
-        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
-        algorithm: ``direct``, ``winograd`` or ``auto``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+    Extents, windows and algorithms are those of :func:`blocklayout.dnnl.convolution`.
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}

@@ -59,11 +59,7 @@ def inner_product(
 def inner_product_backward_data(diff_src: Desc, weights: Desc, diff_dst: Desc, *, n_threads: int | None = None) -> Spec:
     """The gradient of an inner product's source, from that of its destination.
 
-    Args:
-        diff_src: Extents (N, IC) or (N, IC, spatial...).
-        weights: Extents (OC, IC) or (OC, IC, spatial...).
-        diff_dst: Extents (N, OC).
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+    Extents are those of :func:`blocklayout.dnnl.inner_product`.
 
     Example:
         >>> from blocklayout.dnnl import AnyDesc, multiply_adds
@@ -80,12 +76,7 @@ def inner_product_backward_weights(
 ) -> Spec:
     """The gradients of an inner product's weights and bias, from that of its destination.
 
-    Args:
-        src: Extents (N, IC) or (N, IC, spatial...).
-        diff_weights: Extents (OC, IC) or (OC, IC, spatial...).
-        diff_dst: Extents (N, OC).
-        diff_bias: Extents (OC,).
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+    Extents are those of :func:`blocklayout.dnnl.inner_product`.
     """
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
     return validate(draft("inner_product", descs, prop_kind="backward_weights", n_threads=n_threads))

@@ -70,19 +70,10 @@ def pooling_backward(
     *,
     n_threads: int | None = None,
 ) -> Spec:
-    """The gradient of a pooling's source, from that of its destination.
+    """The gradient of a pooling's source, from that of its destination; both must have a layout.
 
-    Max pooling reads the ``workspace`` that the same pooling wrote in ``forward_training``.
-
-    Args:
-        diff_src: Extents (N, C, spatial...); must have a layout, as ``diff_dst``.
-        diff_dst: Extents of the pooling's result.
-        algorithm: ``max``, ``avg_include_padding`` or ``avg_exclude_padding``.
-        kernel: One integer, or one for each spatial dimension.
-        strides: One integer, or one for each spatial dimension.
-        pads: One integer, or ``(begin..., end...)``.
-        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+    Extents, windows and algorithms are those of :func:`blocklayout.dnnl.pooling`. Max pooling reads the ``workspace``
+    that the same pooling wrote in ``forward_training``.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
