@@ -87,15 +87,12 @@ def _packed_to_c(placed: Placement, dtype: str, extra: Extra) -> Handle:
     bare = replace(placed, layout=replace(placed.layout, extra=None))
     if library.version() != _KNOWN_VERSION:
         raise UnsupportedError(f"{dtype} {placed.dims} with {extra}: written for oneDNN {_KNOWN_VERSION} alone")
-    handle = (
-        _tagged_to_c(bare, dtype, is_strict=True)
-        if bare.layout.inner_blks
-        else _from_strides(bare.dims, dtype, bare.layout.strides)
-    )
     if unknown := {*extra.flags} - {*_EXTRA_FLAGS}:
-        raise UnsupportedError(
-            f"{dtype} {placed.dims} with {extra}: no flag {min(unknown)!r}; {', '.join(_EXTRA_FLAGS)}"
-        )
+        rule = f"no flag {min(unknown)!r}; {', '.join(_EXTRA_FLAGS)}"
+        raise UnsupportedError(f"{dtype} {placed.dims} with {extra}: {rule}")
+    strides = bare.layout.strides
+    is_blocked = bool(bare.layout.inner_blks)
+    handle = _tagged_to_c(bare, dtype, is_strict=True) if is_blocked else _from_strides(bare.dims, dtype, strides)
     flags = sum(_EXTRA_FLAGS[name] for name in {*extra.flags})
     packed = _EXTRA.pack(flags, extra.compensation_mask, extra.scale_adjust, extra.asymm_compensation_mask)
     ffi.memmove(ffi.cast("char *", handle.c) + _EXTRA_OFFSET, packed, _EXTRA.size)
@@ -131,9 +128,7 @@ def _swapped_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle |
             handle = _blocked_to_c(permuted(placed, perm), dtype, is_strict=is_strict)
         except UnsupportedError:
             continue
-        c_perm = ffi.new("int[]", perm)
-        subject = f"{dtype} {placed.dims}"
-        return create("memory_desc", "dnnl_memory_desc_permute_axes", handle.c, c_perm, subject=subject)
+        return _made("permute_axes", f"{dtype} {placed.dims}", handle.c, ffi.new("int[]", perm))
     return None
 
 
@@ -142,25 +137,22 @@ def _data_type(dtype: str) -> int:
     return enums.value("data_type", "f64" if dtype == "s64" else dtype)
 
 
+def _made(how: str, subject: str, *c_args: Any) -> Handle:
+    return create("memory_desc", f"dnnl_memory_desc_{how}", *c_args, subject=subject)
+
+
 def _from_tag(dims: tuple[int, ...], dtype: str, number: int) -> Handle:
-    c_dtype = _data_type(dtype)
-    subject = f"{dtype} {dims}"
-    function = "dnnl_memory_desc_create_with_tag"
-    return create("memory_desc", function, len(dims), c_dims(dims), c_dtype, number, subject=subject)
+    return _made("create_with_tag", f"{dtype} {dims}", len(dims), c_dims(dims), _data_type(dtype), number)
 
 
 def _from_strides(dims: tuple[int, ...], dtype: str, strides: tuple[int, ...]) -> Handle:
-    c_dtype = _data_type(dtype)
     subject = f"{dtype} {dims} with strides {strides}"
-    function = "dnnl_memory_desc_create_with_strides"
-    return create("memory_desc", function, len(dims), c_dims(dims), c_dtype, c_dims(strides), subject=subject)
+    return _made("create_with_strides", subject, len(dims), c_dims(dims), _data_type(dtype), c_dims(strides))
 
 
 def _from_parent(parent: Handle, dims: tuple[int, ...], dtype: str) -> Handle:
-    c_offsets = c_dims((0,) * len(dims))
     subject = f"{dtype} {dims} as a part of a larger tensor"
-    function = "dnnl_memory_desc_create_submemory"
-    return create("memory_desc", function, parent.c, c_dims(dims), c_offsets, subject=subject)
+    return _made("create_submemory", subject, parent.c, c_dims(dims), c_dims((0,) * len(dims)))
 
 
 def find_corner(placed: Placement, *, is_strict: bool) -> tuple[tuple[int, ...], int]:
@@ -365,12 +357,8 @@ def record_of(c_desc: Any) -> bytes:
         c_read.n_blks = _query(c_desc, "inner_nblks_s32", "int *")
         c_read.offset = _query(c_desc, "submemory_offset_s64", "dnnl_dim_t *")
         c_read.nbytes = library.load().dnnl_memory_desc_get_size(c_desc)
-        for name, n in (
-            ("padded_dims", c_read.ndims),
-            ("strides", c_read.ndims),
-            ("inner_blks", c_read.n_blks),
-            ("inner_idxs", c_read.n_blks),
-        ):
+        for name in ("padded_dims", "strides", "inner_blks", "inner_idxs"):
+            n = c_read.n_blks if name.startswith("inner") else c_read.ndims
             setattr(c_read, name, _query_dims(c_desc, name, n))
     return bytes(ffi.buffer(c_read))
 
@@ -390,13 +378,7 @@ _KNOWN_VERSION = (3, 2, 0)
 _EXTRA, _EXTRA_OFFSET = Struct("<Qifi"), 616
 """Flags, compensation mask, scale, and mask for a zero point, and where they lie in the library's own descriptor."""
 
-_EXTRA_FLAGS = {
-    "conv_s8s8": 1,
-    "scale_adjust": 2,
-    "rnn_u8s8": 4,
-    "conv_asymmetric_src": 8,
-    "rnn_s8s8": 16,
-}
+_EXTRA_FLAGS = {"conv_s8s8": 1, "scale_adjust": 2, "rnn_u8s8": 4, "conv_asymmetric_src": 8, "rnn_s8s8": 16}
 _DTYPE_OFFSET = ffi.offsetof("bl_desc_t", "data_type")
 _S8 = enums.value("data_type", "s8")
 _QUERIES = enums.values("query")
