@@ -7,22 +7,17 @@ They hold for every node of an operator, whether or not a primitive computes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.result_format import Followed, keep, pointwise
+from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy as np
-
-    from blocklayout.layout import MemoryDesc
 
 NumpyFunction = Callable[..., object]
 """Computes a node: ``function(*sources, out=result)``, as numpy's own.

@@ -7,22 +7,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import gcd
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
 from msgspec import Struct, field
 
-from blocklayout.dnnl import AnyDesc
+from blocklayout.dnnl import AnyDesc, Attr, DepthwiseConv, Desc, PostOp
 from blocklayout.ir.facts import Facts
+from blocklayout.ir.made_weights import MadeWeights
 from blocklayout.ir.node import Need, NodeInfo, Refusal
+from blocklayout.ir.recipe import Recipe
+from blocklayout.ir.value import Value
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from blocklayout.dnnl import Attr, DepthwiseConv, Desc, PostOp
-    from blocklayout.ir.made_weights import MadeWeights
-    from blocklayout.ir.recipe import Recipe
-    from blocklayout.ir.value import Value
 
 
 class Role(StrEnum):

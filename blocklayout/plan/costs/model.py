@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
 from blocklayout import dnnl
-from blocklayout.dnnl import multiply_adds, own
+from blocklayout.dnnl import Spec, multiply_adds, own
 from blocklayout.dnnl.primitives import kind_of
 from blocklayout.dtypes import has_reorder
-from blocklayout.ir import HostSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from blocklayout.dnnl import Spec
-    from blocklayout.ir import RecipeStep
-    from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs.machine import Machine
-    from blocklayout.plan.plan import PriceSource
+from blocklayout.ir import HostSpec, RecipeStep
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.plan import PriceSource
 
 _HOST_COSTS = {
     "plain": (50_000.0, 0.5),
