@@ -107,5 +107,4 @@ def full_algorithm(family: str, name: str) -> str:
         return name
     if f"{family}_{name}" in known:
         return f"{family}_{name}"
-    message = f"{family}: algorithm {name!r} does not exist; give one of {', '.join(known)}"
-    raise InvalidArgumentsError(message)
+    raise InvalidArgumentsError(f"{family}: algorithm {name!r} does not exist; give one of {', '.join(known)}")

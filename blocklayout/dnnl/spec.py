@@ -56,8 +56,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.n_threads <= MAX_THREADS:
-            message = f"{self.kind}: n_threads is {self.n_threads}; give 1 to {MAX_THREADS}"
-            raise InvalidArgumentsError(message)
+            raise InvalidArgumentsError(f"{self.kind}: n_threads is {self.n_threads}; give 1 to {MAX_THREADS}")
 
     def __str__(self) -> str:
         parts = [self.kind, self.algorithm, self.prop_kind]
@@ -87,8 +86,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         """
         desc = self.desc(name)
         if not isinstance(desc, MemoryDesc):
-            message = f"{self.kind}: {name} has no layout yet; resolve the Spec first"
-            raise InvalidArgumentsError(message)
+            raise InvalidArgumentsError(f"{self.kind}: {name} has no layout yet; resolve the Spec first")
         return desc
 
     def has(self, name: str) -> bool:
@@ -184,13 +182,9 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         )
 
 
-_POST_OPS: dict[str, type[PostOp]] = {
-    "sum": Sum,
-    "eltwise": Eltwise,
-    "binary": Binary,
-    "prelu": Prelu,
-    "depthwise_conv": DepthwiseConv,
-}
+_POST_OPS: dict[str, type[PostOp]] = dict(
+    sum=Sum, eltwise=Eltwise, binary=Binary, prelu=Prelu, depthwise_conv=DepthwiseConv
+)
 _POST_OP_NAMES = {post_op: name for name, post_op in _POST_OPS.items()}
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # strict JSON has no infinity
 

@@ -197,13 +197,16 @@ def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
 
 
 def _problem(spec: Spec) -> Any:
-    src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
-    *_, group_dst, group_src, _, _ = spec.desc("weights").dims
+    src, weights, dst = (spec.memory_desc(name) for name in ("src", "weights", "dst"))
+    *_, group_dst, group_src, _, _ = weights.dims
+    *_, panel, weights_src, _, tap = weights.strides
     lanes = _lanes(spec)
     tail = _tail(spec.attr) or Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
-    is_apart = _n_tiles(spec) >= _LEAST_OF_THREAD * spec.n_threads
-    n_at_once = _tiles_of_thread(spec) if is_apart else _tiles_at_once(spec, lanes)
+    n_tiles = _n_tiles(spec)
+    is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
+    of_thread = _even_part(-(-n_tiles // spec.n_threads), _TILES_OF_TASK)
+    n_at_once = of_thread if is_apart else _tiles_at_once(spec, lanes)
     return problem(
         "bl_winograd_t",
         {
@@ -223,19 +226,15 @@ def _problem(spec: Spec) -> Any:
             "pad_left": spec.param("pads")[1],
             "src": _place(src),
             "dst": _place(dst),
-            **_weight_strides(spec, lanes),
+            "weights_tap": tap,
+            "weights_src": weights_src,
+            "weights_panel": panel if weights.inner_blks else 2 * lanes,
             "is_apart": is_apart,
             "tiles_at_once": n_at_once,
             "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
             **asdict(tail),
         },
     )
-
-
-def _weight_strides(spec: Spec, lanes: int) -> dict[str, int]:
-    weights = spec.memory_desc("weights")
-    *_, panel, src, _, tap = weights.strides
-    return {"weights_tap": tap, "weights_src": src, "weights_panel": panel if weights.inner_blks else 2 * lanes}
 
 
 def _place(desc: MemoryDesc) -> dict[str, int]:
@@ -249,11 +248,6 @@ def _place(desc: MemoryDesc) -> dict[str, int]:
         "row": row,
         "pixel": pixel,
     }
-
-
-def _tiles_of_thread(spec: Spec) -> int:
-    """The tiles that each thread has at once, in parts as even as can be."""
-    return _even_part(-(-_n_tiles(spec) // spec.n_threads), _TILES_OF_TASK)
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Binary, PostOp, Prelu, Sum
@@ -200,7 +199,7 @@ def check_attributes(spec: Spec, post_ops: tuple[type[PostOp], ...]) -> None:
         require(isinstance(post_op, post_ops), spec, where, f"is {type(post_op).__name__}; {spec.kind} takes {names}")
     if spec.attr.depthwise is None:  # behind one, the destination has other extents until it is resolved
         for index, post_op in enumerate(spec.attr.post_ops):
-            _check(post_op, spec, f"attr.post_ops[{index}]", spec.desc("dst"))
+            _check_post_op(post_op, spec, f"attr.post_ops[{index}]", spec.desc("dst"))
 
 
 def _check_mask(spec: Spec, where: str, mask: int, dims: Sequence[int]) -> None:
@@ -208,26 +207,13 @@ def _check_mask(spec: Spec, where: str, mask: int, dims: Sequence[int]) -> None:
     require(mask < below, spec, where, f"has mask {mask}; {len(dims)} dimensions make it below {below}")
 
 
-@singledispatch
-def _check(post_op: PostOp, spec: Spec, where: str, dst: Desc) -> None:
-    """Nothing depends on the destination."""
-
-
-@_check.register(Sum)
-def _check_sum(post_op: Sum, spec: Spec, where: str, dst: Desc) -> None:
-    fits = itemsize(post_op.dtype or dst.dtype) == itemsize(dst.dtype)
-    require(fits, spec, where, f"reads dst as {post_op.dtype}; a type as wide as its {dst.dtype} would be right")
-
-
-@_check.register(Binary)
-def _check_binary(post_op: Binary, spec: Spec, where: str, dst: Desc) -> None:
-    if post_op.src1 is None:
-        return
-    dims = post_op.src1.dims
-    fits = len(dims) == len(dst.dims) and all(d in (1, right) for d, right in zip(dims, dst.dims, strict=True))
-    require(fits, spec, where, f"has src1 of extents {dims}; each must be the destination's {dst.dims}, or 1")
-
-
-@_check.register(Prelu)
-def _check_prelu(post_op: Prelu, spec: Spec, where: str, dst: Desc) -> None:
-    _check_mask(spec, where, post_op.mask, dst.dims)
+def _check_post_op(post_op: PostOp, spec: Spec, where: str, dst: Desc) -> None:
+    if isinstance(post_op, Sum):
+        fits = itemsize(post_op.dtype or dst.dtype) == itemsize(dst.dtype)
+        require(fits, spec, where, f"reads dst as {post_op.dtype}; a type as wide as its {dst.dtype} would be right")
+    elif isinstance(post_op, Prelu):
+        _check_mask(spec, where, post_op.mask, dst.dims)
+    elif isinstance(post_op, Binary) and post_op.src1 is not None:
+        dims = post_op.src1.dims
+        fits = len(dims) == len(dst.dims) and all(d in (1, right) for d, right in zip(dims, dst.dims, strict=True))
+        require(fits, spec, where, f"has src1 of extents {dims}; each must be the destination's {dst.dims}, or 1")

@@ -16,7 +16,7 @@ from blocklayout import dnnl
 from blocklayout.ir import Candidate, Fused, Program, Recipe, RecipeStep, Role, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Follower, Group, kernel_problem, value_info
-from blocklayout.plan.candidates.recipes import NOT_OFFERED
+from blocklayout.plan.candidates.recipes import NOT_OFFERED, renamed
 
 FIRST = "first."
 """Begins the names of the first group's operands among the second's."""
@@ -171,13 +171,7 @@ def merged_candidates(pair: Merged, offered: Iterable[Candidate]) -> Iterator[tu
             each,
             sources=tuple((operand, fused if operand == "src" else desc) for operand, desc in each.sources),
             made=made,
-            steps=tuple(map(_of_first, each.steps)),
+            steps=tuple(renamed(step, {"src": f"{FIRST}src"}) for step in each.steps),
             origin=f"{each.origin}, one with {pair.first.name} as {type(pair.both.main.operator).__name__}",
         )
         yield first, second
-
-
-def _of_first(step: RecipeStep) -> RecipeStep:
-    """A step that reads the first group's source instead of the second's."""
-    operands = ((arg, f"{FIRST}src" if operand == "src" else operand) for arg, operand in step.operands)
-    return replace(step, operands=tuple(operands))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
@@ -152,7 +152,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             return GroupRecipe(main.steps, main.temporaries, main.whole, main.made, alias, rank)
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
         previous = alias or "tmp_main"
-        steps = [_renamed(step, "dst", previous) for step in main.steps]
+        steps = [renamed(step, {"dst": previous}) for step in main.steps]
         temporaries = dict(main.temporaries)
         whole = {previous if operand == "dst" else operand: desc for operand, desc in main.whole}
         for follower in rest:
@@ -214,13 +214,15 @@ def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: 
         steps = resolved(recipe.steps)
     except NOT_OFFERED:
         return None
-    names = {follower.arg: source, "dst": result}
+    operands = {operand for step in steps for _, operand in step.operands} | dict(recipe.whole).keys()
+    names = {operand: follower.operand(operand) for operand in operands} | {follower.arg: source, "dst": result}
+    whole = tuple((names[operand], desc) for operand, desc in recipe.whole)
+    return Recipe(tuple(renamed(step, names) for step in steps), (), whole)
 
-    def name(operand: str) -> str:
-        return names.get(operand) or follower.operand(operand)
 
-    bound = [replace(step, operands=tuple((arg, name(operand)) for arg, operand in step.operands)) for step in steps]
-    return Recipe(tuple(bound), (), tuple((name(operand), whole) for operand, whole in recipe.whole))
+def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
+    """A step some of whose operands are called otherwise."""
+    return replace(step, operands=tuple((arg, names.get(operand, operand)) for arg, operand in step.operands))
 
 
 def _implementations(recipe: Recipe, fused: Sequence[Follower], impls: Sequence[str]) -> list[Recipe]:
@@ -277,7 +279,3 @@ def _with_post_op_operands(
     # A recipe may have bound a post-op of its own; by its argument's name it did not.
     kept = [(arg, operand) for arg, operand in operands if operand != arg or not arg.startswith("post_op_")]
     return tuple(sorted([*kept, *bound]))
-
-
-def _renamed(step: RecipeStep, operand: str, name: str) -> RecipeStep:
-    return replace(step, operands=tuple((arg, name if op == operand else op) for arg, op in step.operands))

@@ -260,7 +260,9 @@ class CostStore:
             return None
         self._leave_file(number)
         if self._connection is None:
-            self._connection, self._number = _connect_to_read(self.path, self._timeout_s), number
+            # Where the folder cannot be written, SQLite has no place to say that it reads, unless nobody ever writes.
+            access = "mode=rw" if os.access(self.path.parent, os.W_OK) else "immutable=1"
+            self._connection, self._number = _connect(self.path, access, self._timeout_s), number
         return self._connection if _has_tables(self._connection) else None
 
     def _open_to_write(self) -> sqlite3.Connection:
@@ -305,11 +307,6 @@ def _connect(path: Path, access: str, timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(uri, timeout=timeout_s, uri=True, isolation_level=None, check_same_thread=False)
 
 
-def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
-    """Where the folder cannot be written, SQLite has no place to say that it reads, unless nobody ever writes."""
-    return _connect(path, "mode=rw" if os.access(path.parent, os.W_OK) else "immutable=1", timeout_s)
-
-
 def _has_tables(connection: sqlite3.Connection) -> bool:
     """Whether our tables are there, which they are not in an empty file; a SchemaError where others are."""
     [(version, n_tables)] = connection.execute(_VERSION).fetchall()
@@ -325,20 +322,16 @@ def _create_tables(connection: sqlite3.Connection, timeout_s: float) -> None:
     end = time.monotonic() + timeout_s
     while True:
         try:
-            _create_once(connection)
+            connection.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
+            with _transaction(connection):
+                for statement in _TABLES.split(";"):
+                    connection.execute(statement)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                 raise
             time.sleep(_RETRY_S)
         else:
             return
-
-
-def _create_once(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
-    with _transaction(connection):
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
 
 
 @contextmanager
