@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.layout.addresses import all_offsets
-from blocklayout.layout.geometry import Placement
 from blocklayout.layout.packing import blocked_view
 
 if TYPE_CHECKING:
@@ -77,13 +76,9 @@ def first_dirty_lane(elements: NDArray[Any], desc: MemoryDesc) -> tuple[tuple[in
 
 def _padding_of(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     """A copy of all elements, padding included, in logical order; zero where they are none of padding."""
-    padded = elements[all_offsets(_with_padding(desc))]
+    padded = elements[all_offsets(desc.placement, desc.padded_dims)]
     padded[tuple(slice(extent) for extent in desc.dims)] = 0
     return padded
-
-
-def _with_padding(desc: MemoryDesc) -> Placement:
-    return Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0)
 
 
 def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...]]:
@@ -111,5 +106,5 @@ def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...
 def _fill_one_by_one(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
     """For a sub-memory that ends inside a block, which has no view of whole blocks."""
     kept = elements[desc.offsets()]
-    elements[all_offsets(_with_padding(desc))] = value
+    elements[all_offsets(desc.placement, desc.padded_dims)] = value
     elements[desc.offsets()] = kept

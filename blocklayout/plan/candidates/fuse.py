@@ -172,13 +172,11 @@ def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:
 def problem_key(group: Group, dtype: str) -> object:
     """Equal for groups that compute the same with the same names for their operands."""
     kernels = ((group.main, "", None), *((f.kernel, f.arg, f.use) for f in group.followers))
-    return tuple((kernel.operator, arg, use, *_infos(kernel, dtype)) for kernel, arg, use in kernels)
-
-
-def _infos(kernel: Kernel, dtype: str) -> tuple[object, ...]:
-    sources = tuple((arg, value_info(value, dtype)) for arg, value in kernel.sources)
-    constants = tuple((arg, constant_info(arg, constant, dtype)) for arg, constant in kernel.constants)
-    return sources, constants, value_info(kernel.dst, dtype)
+    problems = (kernel_problem(kernel, dtype, 1) for kernel, _, _ in kernels)
+    return tuple(
+        (kernel.operator, arg, use, len(kernel.sources), problem.arguments)
+        for (kernel, arg, use), problem in zip(kernels, problems, strict=True)
+    )
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
