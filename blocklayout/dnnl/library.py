@@ -44,9 +44,17 @@ def load() -> Any:
     Raises:
         UnsupportedError: It cannot be used here; the message says why and what would help.
     """
-    if _loaded is not None:
-        return _loaded
-    return _load_once()
+    global _loaded  # noqa: PLW0603 - a process has one
+    if _loaded is None:
+        with _lock:
+            if _loaded is None:
+                path = find_library()
+                c_library = _open(path)
+                _check_version(c_library, path)
+                # Specs are the key of our own caches; the library's would keep what they have let go.
+                c_library.dnnl_set_primitive_cache_capacity(0)
+                _loaded = c_library
+    return _loaded
 
 
 def lock() -> threading.Lock:
@@ -57,19 +65,6 @@ def lock() -> threading.Lock:
 def is_loaded() -> bool:
     """Whether the library has been loaded."""
     return _loaded is not None
-
-
-def _load_once() -> Any:
-    global _loaded  # noqa: PLW0603 - a process has one
-    with _lock:
-        if _loaded is None:
-            path = find_library()
-            c_library = _open(path)
-            _check_version(c_library, path)
-            # Specs are the key of our own caches; the library's would keep what they have let go.
-            c_library.dnnl_set_primitive_cache_capacity(0)
-            _loaded = c_library
-        return _loaded
 
 
 def _forget_lock() -> None:
@@ -92,12 +87,8 @@ def find_library() -> Path:
             installed, was installed without its library, or is not made for this platform.
     """
     chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return _chosen_library(chosen)
-    return _recorded_library() or _installed_library()
-
-
-def _chosen_library(chosen: str) -> Path:
+    if not chosen:
+        return _recorded_library() or _installed_library()
     path = Path(chosen).expanduser()
     if not path.is_file():
         raise UnsupportedError(f"{VARIABLE}={chosen}: there is no such file; name the libdnnl.so.3 itself")

@@ -18,18 +18,7 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
 from blocklayout.dnnl.enums import ALGORITHMS, full_algorithm
-from blocklayout.dnnl.primitives._checks import (
-    MAX_ELEMENTS,
-    MAX_NDIMS,
-    check_attributes,
-    check_choice,
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_ndims,
-    check_sources,
-    invalid,
-)
+from blocklayout.dnnl.primitives import _checks
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, peak_share_by_name
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
@@ -103,8 +92,8 @@ class Kind(Struct, frozen=True, kw_only=True):
 
     directions: Mapping[str, Direction]
     validate: Callable[[Spec], object] = lambda _: None
-    ranks: tuple[int, int] = (1, MAX_NDIMS)
-    most: int = MAX_ELEMENTS
+    ranks: tuple[int, int] = (1, _checks.MAX_NDIMS)
+    most: int = _checks.MAX_ELEMENTS
     other_dtypes: tuple[str, ...] = ()
     post_ops: tuple[type[PostOp], ...] = ()
     multiply_adds: Callable[[Spec, Extents], int] | None = None
@@ -171,7 +160,7 @@ def draft(
     """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped."""
     for name, desc in descs.items():
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
-            raise invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
+            raise _checks.invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
     if n_threads is None:
         from blocklayout.dnnl.cpus import default_threads
 
@@ -223,23 +212,23 @@ def validate(spec: Spec) -> Spec:
 
 def _check(spec: Spec, kind: Kind) -> None:
     if spec.kind in ALGORITHMS:
-        check_choice(spec, "algorithm", ALGORITHMS[spec.kind])
+        _checks.check_choice(spec, "algorithm", ALGORITHMS[spec.kind])
     if "" not in kind.directions:
-        check_choice(spec, "prop_kind", [each for way in kind.directions.values() for each in way.prop_kinds])
+        _checks.check_choice(spec, "prop_kind", [each for way in kind.directions.values() for each in way.prop_kinds])
     direction = kind.directions[kind.direction(spec.prop_kind)]
     _check_arguments(spec, kind, direction)
     (direction.validate or kind.validate)(spec)
-    check_attributes(spec, kind.post_ops)
+    _checks.check_attributes(spec, kind.post_ops)
 
 
 def _check_arguments(spec: Spec, kind: Kind, direction: Direction) -> None:
-    sources = check_sources(spec) if kind.has_many_sources else ()
+    sources = _checks.check_sources(spec) if kind.has_many_sources else ()
     needed = (*sources, *(name for name in direction.arguments if name not in direction.optional))
-    check_descs(spec, needed, direction.optional, kind.other_dtypes, kind.most)
-    check_ndims(spec, needed[0], *kind.ranks)
-    check_concrete(spec, *sources, *filter(spec.has, direction.laid_out))
+    _checks.check_descs(spec, needed, direction.optional, kind.other_dtypes, kind.most)
+    _checks.check_ndims(spec, needed[0], *kind.ranks)
+    _checks.check_concrete(spec, *sources, *filter(spec.has, direction.laid_out))
     if direction.keeps_extents:
-        check_dims(spec, "dst", spec.desc("src").dims, "the source")
+        _checks.check_dims(spec, "dst", spec.desc("src").dims, "the source")
 
 
 def _without_layouts(spec: Spec) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.enums import values
 from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
@@ -28,25 +29,16 @@ _HALF_SPEED_SEQUENCES = 1.5
 ACTIVATIONS = ("eltwise_tanh", "eltwise_relu", "eltwise_logistic")
 """Of the plain cell."""
 
-_DIRECTIONS = (
-    "unidirectional_left2right",
-    "unidirectional_right2left",
-    "bidirectional_concat",
-    "bidirectional_sum",
-)
+_, *_DIRECTIONS = values("rnn_direction")  # the first is none
 _NEEDED = ("src", "weights", "weights_iter", "bias", "dst")
 _OPTIONAL = ("src_iter", "src_iter_c", "augru_attention", "weights_peephole", "dst_iter", "dst_iter_c")
 _WEIGHTS_AND_DST = "weights weights_iter bias dst dst_iter no_flags"
 
 
 class _Cell(NamedTuple):
-    """A kind of cell.
+    """A kind of cell, with its name and arguments in C, gates and optional arguments.
 
     Attributes:
-        family: Its name in the C function.
-        n_gates: Gates, whose weights lie side by side.
-        c_order: As of a :class:`Direction`.
-        optional: Arguments that it may have.
         n_biases: Of each output; one for each gate, and one more where the state is multiplied before it is reset.
     """
 
@@ -58,6 +50,7 @@ class _Cell(NamedTuple):
 
 
 _STATE = ("src_iter", "dst_iter")
+_PLAIN_ORDER = f"engine prop_kind activation direction src src_iter {_WEIGHTS_AND_DST} alpha beta attr"
 _GRU_ORDER = f"engine prop_kind direction src src_iter {_WEIGHTS_AND_DST} attr"
 _AUGRU_ORDER = f"engine prop_kind direction src src_iter augru_attention {_WEIGHTS_AND_DST} attr"
 _LSTM_ORDER = (
@@ -65,13 +58,7 @@ _LSTM_ORDER = (
     "bias dst dst_iter dst_iter_c no_flags attr"
 )
 _CELLS = {
-    "vanilla_rnn": _Cell(
-        "vanilla_rnn",
-        1,
-        f"engine prop_kind activation direction src src_iter {_WEIGHTS_AND_DST} alpha beta attr",
-        _STATE,
-        1,
-    ),
+    "vanilla_rnn": _Cell("vanilla_rnn", 1, _PLAIN_ORDER, _STATE, 1),
     "vanilla_lstm": _Cell("lstm", 4, _LSTM_ORDER, (*_STATE, "src_iter_c", "weights_peephole", "dst_iter_c"), 4),
     "vanilla_gru": _Cell("gru", 3, _GRU_ORDER, _STATE, 3),
     "lbr_gru": _Cell("lbr_gru", 3, _GRU_ORDER, _STATE, 4),
@@ -161,24 +148,19 @@ def _validate(spec: Spec) -> None:
     direction = spec.param("direction")
     require(direction in _DIRECTIONS, spec, "direction", f"is {direction!r}; give one of {', '.join(_DIRECTIONS)}")
     if spec.algorithm == "vanilla_rnn":
-        _check_activation(spec)
+        given = spec.param("activation")
+        require(given in ACTIVATIONS, spec, "activation", f"is {given!r}; give one of {', '.join(ACTIVATIONS)}")
+        check_float(spec, "alpha")
+        check_float(spec, "beta")
     _check_extents(spec, cell, direction)
     check_weights_dtype(spec)
     check_weights_dtype(spec, weights="weights_iter")
     for name in ("bias", "weights_peephole"):
         if spec.has(name):
             check_dtype(spec, name, ("f32",), "rnn")
-    for first, second in (("src_iter", "src_iter_c"), ("dst_iter", "dst_iter_c")):
-        if spec.algorithm == "vanilla_lstm":
-            both = spec.has(first) == spec.has(second)
-            require(both, spec, first, f"goes with {second}: give both or neither")
-
-
-def _check_activation(spec: Spec) -> None:
-    given = spec.param("activation")
-    require(given in ACTIVATIONS, spec, "activation", f"is {given!r}; give one of {', '.join(ACTIVATIONS)}")
-    check_float(spec, "alpha")
-    check_float(spec, "beta")
+    for name in ("src_iter", "dst_iter") if spec.algorithm == "vanilla_lstm" else ():
+        both = spec.has(name) == spec.has(f"{name}_c")
+        require(both, spec, name, f"goes with {name}_c: give both or neither")
 
 
 def _check_extents(spec: Spec, cell: _Cell, direction: str) -> None:
@@ -203,12 +185,8 @@ def _check_extents(spec: Spec, cell: _Cell, direction: str) -> None:
 def _of_cell(spec: Spec, direction: Direction) -> Direction:
     """The function of its cell, and the arguments that were given: none is added by the library."""
     cell = _CELLS[spec.algorithm]
-    return replace(
-        direction,
-        family=cell.family,
-        c_order=cell.c_order,
-        arguments=tuple(filter(spec.has, direction.arguments)),
-    )
+    given = tuple(filter(spec.has, direction.arguments))
+    return replace(direction, family=cell.family, c_order=cell.c_order, arguments=given)
 
 
 def _multiply_adds(spec: Spec, extents: Extents) -> int:
