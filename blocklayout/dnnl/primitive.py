@@ -43,8 +43,7 @@ _MAX_LASTING = 1024
 class _Scratch(threading.local):
     """A thread's scratchpad, as large as the largest it has needed."""
 
-    def __init__(self) -> None:
-        self.buffer = np.empty(0, np.uint8)
+    buffer = np.empty(0, np.uint8)
 
     def of(self, nbytes: int) -> np.ndarray:
         if self.buffer.nbytes < nbytes:

@@ -244,14 +244,10 @@ def _gaps(desc: MemoryDesc, listed: list[int], *, is_whole: bool) -> list[tuple[
     found = []
     for before, after in pairwise(borders):
         if after - before > 1:
-            found.append((before + 1, after - before - 1, _kind(desc, range(before + 1, after), is_whole=is_whole)))
+            first, end = before + 1 - desc.offset0, after - desc.offset0
+            is_hole = is_whole or _next_place(walk_steps(desc), first) >= end
+            found.append((before + 1, after - before - 1, HOLE if is_hole else LEFT_OUT))
     return found
-
-
-def _kind(desc: MemoryDesc, stretch: range, *, is_whole: bool) -> str:
-    if is_whole or _next_place(walk_steps(desc), stretch.start - desc.offset0) >= stretch.stop - desc.offset0:
-        return HOLE
-    return LEFT_OUT
 
 
 def _next_place(steps: list[WalkStep], least: int) -> int:

@@ -180,8 +180,8 @@ def problem_key(group: Group, dtype: str) -> object:
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
-    """A value's extents and the data type it has inside the plan; a scalar is one element of rank 1."""
-    return TensorInfo(value.dims, internal_dtype(value.dtype, dtype))
+    """A value's extents and data type inside the plan, where floats are ``dtype``; a scalar is one element of rank 1."""
+    return TensorInfo(value.dims, dtype if value.dtype in ("f32", "f16", "bf16") else value.dtype)
 
 
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
@@ -189,8 +189,3 @@ def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
     name, given = arg.rsplit(".", 1)[-1], from_numpy(constant.array.dtype)
     kept = given if given in ("u8", "s8", "s32") else "f32" if name in _ALWAYS_F32 else dtype
     return TensorInfo(constant.shape or (1,), kept)
-
-
-def internal_dtype(declared: str, dtype: str) -> str:
-    """The data type in which values declared as ``declared`` are computed; floats become ``dtype``."""
-    return dtype if declared in ("f32", "f16", "bf16") else declared

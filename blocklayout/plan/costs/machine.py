@@ -72,14 +72,11 @@ class Machine(Struct, frozen=True):
 
         ``jit:avx2`` is bound by AVX2 even where the machine has more.
         """
-        return self.n_threads * peak_flops(impl, self.isa, dtype) * self._share(dtype)
-
-    def _share(self, dtype: str) -> float:
-        """Share of its instruction set's peak that the machine reaches."""
         reached = dict(self.measured_flops).get(dtype)
         if reached is None and (self.isa, dtype) == (_FULL_RATE_ISA, "bf16"):
             reached = _FULL_RATE_BF16_FLOPS
-        return 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
+        share = 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
+        return self.n_threads * peak_flops(impl, self.isa, dtype) * share
 
 
 @cache

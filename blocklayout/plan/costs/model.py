@@ -103,7 +103,8 @@ class CostModel(Struct, frozen=True, dict=True):
 
     def _found(self, spec: Spec | HostSpec) -> Price:
         if isinstance(spec, HostSpec):
-            return Price(_host_ns(spec), "modelled")
+            start_ns, bandwidth = _HOST_COSTS[spec.kind]
+            return Price(start_ns + spec.nbytes_moved / bandwidth, "modelled")
         if spec in self.times:
             return Price(self.times[spec], "measured")
         return Price(self._modelled_ns(spec) * (self._factor(_family(spec)) if self.times else 1.0), "modelled")
@@ -148,11 +149,6 @@ class CostModel(Struct, frozen=True, dict=True):
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * kind_of(spec.kind).bandwidth_share(spec))
-
-
-def _host_ns(spec: HostSpec) -> float:
-    start, bandwidth = _HOST_COSTS[spec.kind]
-    return start + spec.nbytes_moved / bandwidth
 
 
 def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:

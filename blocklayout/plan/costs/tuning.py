@@ -128,20 +128,15 @@ class _Tuning(Struct):
 
     def _has_time(self) -> bool:
         """Whether there is time left; reports progress now and then."""
-        self._tell_progress()
+        now_s = self._elapsed_s()
+        if now_s - self.told_s >= _TELL_EVERY_S:
+            self.told_s = now_s
+            left = f" ({self.seconds - now_s:.0f} s left)" if self.seconds < inf else ""
+            self.tell(f"measuring, {self.n_measured + self.n_failed} of {self.n_unknown} known{left}")
         return self._elapsed_s() < self.seconds
 
     def _elapsed_s(self) -> float:
         return monotonic() - self.start_s
-
-    def _tell_progress(self) -> None:
-        now_s = self._elapsed_s()
-        if now_s - self.told_s < _TELL_EVERY_S:
-            return
-        self.told_s = now_s
-        left = f" ({self.seconds - now_s:.0f} s left)" if self.seconds < inf else ""
-        n_settled = self.n_measured + self.n_failed
-        self.tell(f"measuring, {n_settled} of {self.n_unknown} known{left}")
 
 
 def yardstick(n_threads: int) -> Spec:
