@@ -133,7 +133,7 @@ def _swapped_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle |
 
 
 def _data_type(dtype: str) -> int:
-    """The library's number; of what it does not know, and only our own code reads, that of a type as wide."""
+    """The library's number; that of a type as wide where it knows none, and only our own code reads the data."""
     return enums.value("data_type", "f64" if dtype == "s64" else dtype)
 
 

@@ -1,6 +1,6 @@
 """Bugs of the library: implementations that are passed over, and memory that is never freed.
 
-Passed over is what the library offered and then refused, and what its kind knows to be faulty.
+Implementations are passed over that the library offered and then refused, and those that their kind knows to be faulty.
 """
 
 from __future__ import annotations

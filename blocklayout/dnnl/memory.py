@@ -48,7 +48,7 @@ class Memory:
 
     Attributes:
         desc: The descriptor.
-        buffer: What holds the bytes; None while it is bound to nothing.
+        buffer: The array of the bytes; ``None`` while it is bound to nothing.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -80,7 +80,7 @@ class Memory:
 
     @property
     def c(self) -> Any:
-        """The C object; whoever keeps it keeps this Memory too."""
+        """The C object, valid as long as this Memory."""
         return self._handle.c
 
     @property
@@ -116,7 +116,7 @@ class Memory:
 
         Args:
             address: Where the descriptor's buffer begins, its offset not included.
-            owner: What keeps those bytes alive; kept until the next binding.
+            owner: Keeps those bytes alive; kept until the next binding.
         """
         place = address + self.desc.offset0 * self.desc.itemsize
         c_status = library.load().dnnl_memory_set_data_handle(self._handle.c, ffi.cast("void *", place))

@@ -130,7 +130,7 @@ def _found_desc(spec: Spec, name: str, given: Desc | None, record: bytes) -> Mem
 
 
 def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:
-    """The caller's own descriptor if it is what the library understood; that of a depthwise post-op's result."""
+    """The caller's own descriptor if the library understood it so; that of a depthwise post-op's result."""
     if given.dims != found.dims:
         given = given.resized(found.dims)
     placed = given if given.offset0 == 0 else MemoryDesc(given.dims, given.dtype, given.layout)

@@ -1,4 +1,4 @@
-"""Which CPU this is, and its caches: what a measurement holds for."""
+"""The CPU's name and its caches, for which a measurement holds."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def resolve(spec: Spec) -> Resolved:
     """The Spec with everything settled: implementation, every descriptor, and its scratchpad's size.
 
     Answers are kept, so asking again is free. A Spec that names an implementation gets that one,
-    and a resolved one exactly what it says.
+    and a resolved one exactly its own descriptors.
 
     Raises:
         UnimplementedError: oneDNN offers nothing for it on this CPU, or not the implementation it names.
@@ -47,7 +47,7 @@ def resolve(spec: Spec) -> Resolved:
 
 
 def implementations(spec: Spec) -> Iterator[Resolved]:
-    """Every implementation oneDNN offers, its own favourite first; whatever the Spec names.
+    """Every implementation oneDNN offers, its own favourite first, also those that the Spec does not name.
 
     Raises:
         UnimplementedError: There is none on this CPU.

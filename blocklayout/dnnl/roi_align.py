@@ -1,4 +1,4 @@
-"""Weighted sums of windows of images, in C of our own: what RoiAlign makes of each region."""
+"""Weighted sums of windows of images, in C of our own, as RoiAlign computes them of each region."""
 
 from __future__ import annotations
 

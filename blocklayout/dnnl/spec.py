@@ -20,7 +20,7 @@ MAX_THREADS = 4096
 
 
 class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
-    """A primitive: what it computes, on which descriptors, with which attributes and threads.
+    """A primitive: its operation, descriptors, attributes and threads.
 
     Make one with the constructor of its kind (:func:`blocklayout.dnnl.convolution` and so on), which checks the
     arguments: its ``InvalidArgumentsError`` names the argument, the rule and what would be right. Specs are hashable

@@ -31,7 +31,7 @@ class Demand(Struct, frozen=True):
 
     Attributes:
         option: ``pin``, ``expect`` or ``precision``.
-        key: What selected the kernel.
+        key: Selected the kernel.
         name: Of the kernel; of an expectation, of the value.
         wanted: The format or data type; empty where one of lower precedence is taken back.
         rank: Of two that differ the one of the lower rank is taken.
@@ -163,8 +163,7 @@ class Demands(Struct, frozen=True):
         An exact name precedes a pattern, and that an operator type; these precede the model's.
 
         Raises:
-            PlanError: A key that selects nothing, what it selects cannot be so, or two demands of one rank contradict
-                each other.
+            PlanError: A key selects nothing, or kernels that cannot be so, or two demands of one rank contradict.
         """
         if not (self or of_model):
             return Demanded()
@@ -205,7 +204,7 @@ def _checked(option: str, asked: Any) -> Asked:
 
 
 def _all_stated(option: str, asked: Asked, by_model: Asked, names: Names) -> Iterator[Demand]:
-    """The demands of a caller and of a model; what the caller says of a key of the model's replaces that."""
+    """The demands of a caller and of a model; the caller's replace the model's of the same key."""
     if not callable(asked) and not callable(by_model):
         taken_back = {key for key in by_model if key in asked and asked[key] is None and not names.has(key)}
         by_model = {key: wanted for key, wanted in by_model.items() if key not in asked}

@@ -107,7 +107,7 @@ class Window(Struct, frozen=True):
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Extents of the window including what it skips.
+        """Extents of the window with skipped elements.
 
         Example:
             >>> Window((3,), (1,), (0,), (0,), (2,)).reach
@@ -173,7 +173,7 @@ class Facts(Struct, frozen=True):
     """Extents of results follow from all elements of the inputs: plans are never made for contents of these."""
 
     is_quick_on_arrays: ClassVar[bool] = False
-    """``onnx.reference`` computes it by a few calls of numpy, whatever the extents."""
+    """``onnx.reference`` computes it by a few calls of numpy, however large the extents."""
 
     is_random: ClassVar[bool] = False
     """Results are others in each run."""

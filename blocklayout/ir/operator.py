@@ -41,7 +41,7 @@ class Lowered(Struct, frozen=True):
         operator: Its attributes, validated.
         sources: Values computed at run time, by argument (``src``; ``src_0``, ``src_1`` ...).
         constants: Arrays known now, by argument (``weights``, ``bias`` ...); any strides.
-        others: What it computes beside ``dst``, the node's first output, by argument.
+        others: Results beside ``dst``, the node's first output, by argument.
     """
 
     operator: BaseOperator
@@ -145,7 +145,7 @@ class PostOpUse(Struct, frozen=True):
     """How an operator joins the primitive that computes one of its sources.
 
     Attributes:
-        post_op: What the primitive does to its destination; for a binary its ``src1`` is
+        post_op: Applied to the primitive's destination; for a binary its ``src1`` is
             filled in where the destination's layout is known.
         operand: The operator's argument that the post-op reads (a binary's other source).
         is_sum: The post-op adds ``operand`` and may do so in place, onto the destination.
@@ -186,7 +186,7 @@ class BaseOperator(Facts, frozen=True):
         return None
 
     def alternatives(self, problem: Problem, wish: Wish, attr: Attr) -> Sequence[Recipe]:
-        """Other primitives that would compute ``problem`` as wished; what they cost decides."""
+        """Other primitives that would compute ``problem`` as wished; costs decide."""
         return ()
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:

@@ -65,7 +65,7 @@ class RecipeStep(Struct, frozen=True):
     """One primitive of a recipe, or what numpy does in its place.
 
     Attributes:
-        spec: What runs; a primitive's may still leave layouts to the primitive.
+        spec: A primitive's may still leave layouts to the primitive.
         operands: ``(argument of the primitive, operand of the recipe)`` pairs. Operands are the
             kernel's source and constant arguments, ``dst``, and names of temporaries.
         scratchpad_nbytes: Scratchpad the primitive needs, once the Spec is resolved.

@@ -37,7 +37,7 @@ def keep(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> F
 
 
 def row_major(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-    """Row-major, whatever the operands are like."""
+    """Row-major for all operands."""
     del operands
     return Followed(MemoryDesc(dims, dtype))
 
@@ -79,7 +79,7 @@ def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str
 
 
 def _led_by(first: MemoryDesc, other: MemoryDesc | None, dims: tuple[int, ...], dtype: str) -> Followed:
-    """The first one's format, and what there is to tell of another that differs."""
+    """The first one's format, and the reason if another differs."""
     reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
     return Followed(_like(first, dims, dtype).desc, reason)
 

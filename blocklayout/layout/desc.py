@@ -248,7 +248,7 @@ class MemoryDesc:
     def named(self, role: str) -> str:
         """The layout's name for an argument: ``src``, ``dst``, ``weights``, ``grouped_weights`` ...
 
-        Equal descriptors have the same, whatever they were called.
+        Equal descriptors have the same name, also where they were made by different ones.
 
         Example:
             >>> MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a").named("weights")
@@ -369,7 +369,7 @@ class MemoryDesc:
         return _canonical(self)
 
     def in_role(self, role: str) -> MemoryDesc:
-        """The same descriptor, which now prints by its role: what a query returned has no spelling of its own.
+        """The same descriptor, which now prints by its role: a query's result has no spelling of its own.
 
         Example:
             >>> print(MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a").in_role("weights"))
@@ -678,7 +678,7 @@ def build(
 
 
 def as_part(placement: Placement, dtype: str, whole: FormatTag | None) -> MemoryDesc:
-    """The descriptor of a part of what is laid out, in its dimensions, as ``whole``, which it is called after."""
+    """The descriptor of a part of a tensor laid out as ``whole``, in the part's dimensions, which names it."""
     if whole is None or not ordering.is_placed_by(placement, whole):
         return build(placement, dtype, family=whole)
     return build(placement, dtype, whole)

@@ -22,10 +22,10 @@ class Extra(Struct, frozen=True):
     """Data that packed 8-bit weights carry behind their elements, and changes of these: only the library writes it.
 
     Attributes:
-        flags: Names of what is there: ``conv_s8s8`` (sums of weights, for sources moved to u8), ``scale_adjust``,
+        flags: Names of the data: ``conv_s8s8`` (sums of weights, for sources moved to u8), ``scale_adjust``,
             ``conv_asymmetric_src`` (sums for a source with a zero point), ``rnn_u8s8``, ``rnn_s8s8``.
         compensation_mask: The dimensions that sums are kept along, a bit for each.
-        scale_adjust: What the weights were multiplied by.
+        scale_adjust: The factor that the weights were multiplied by.
         asymm_compensation_mask: As ``compensation_mask``, of the sums for a zero point.
         nbytes: Bytes behind the elements.
     """
@@ -48,7 +48,7 @@ class Layout(Struct, frozen=True, repr_omit_defaults=True):
         strides: Elements between neighbouring outermost blocks of each logical dimension.
         inner_blks: Sizes of the blocks from the outermost to the innermost, in elements.
         inner_idxs: The dimension that each block was cut out of.
-        extra: What lies behind the elements of the library's packed weights, if anything.
+        extra: Data behind the elements of the library's packed weights, if any.
     """
 
     strides: tuple[int, ...]

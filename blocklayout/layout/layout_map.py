@@ -169,7 +169,7 @@ class ReorderRuns(Struct, frozen=True):
         n_followed: Elements that runs are counted over: the first ones, in the order of the destination.
         reads: Runs of elements that follow each other in the source as in the walk.
         writes: Runs of elements between which the destination has neither padding nor holes.
-        copies: Runs that are both: what one plain copy can move.
+        copies: Runs that are both, which one plain copy can move.
     """
 
     read_nbytes: int
@@ -228,7 +228,7 @@ def _runs(continues: np.ndarray) -> Runs:
 
 
 def place_at(desc: MemoryDesc, offset: int) -> tuple[int, ...] | None:
-    """The index at ``offset``, which may lie in the padding; ``None`` for what is not part of the tensor.
+    """The index at ``offset``, which may lie in the padding; ``None`` outside of the tensor.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc

@@ -13,7 +13,7 @@ MAX_NDIMS = 12
 """``DNNL_MAX_NDIMS``: the most dimensions, and the most inner blocks, of a descriptor."""
 
 LETTERS = "abcdefghijkl"
-"""The abstract alphabet: ``a`` is the first logical dimension, whatever it means."""
+"""The abstract alphabet: ``a`` is the first logical dimension, of any meaning."""
 
 ACTIVATION_WORDS = {1: "x", 2: "nc", 3: "ncw", 4: "nchw", 5: "ncdhw"}
 """Logical order of activations, by rank."""

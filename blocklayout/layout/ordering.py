@@ -1,4 +1,4 @@
-"""Which order of dimensions and which tag a placement has, whatever it was made from."""
+"""The order of dimensions and the tag that a placement has, however it was made."""
 
 from __future__ import annotations
 

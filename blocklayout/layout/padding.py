@@ -59,7 +59,7 @@ def padding_is_zero(elements: NDArray[Any], desc: MemoryDesc) -> bool:
 
 
 def first_dirty_lane(elements: NDArray[Any], desc: MemoryDesc) -> tuple[tuple[int, ...], float] | None:
-    """The first index at which padding is not zero, and what it is; ``None`` where all is; see :func:`clear_padding`.
+    """The first index at which padding is not zero, and its value; ``None`` where all is; see :func:`clear_padding`.
 
     Example:
         >>> import numpy as np

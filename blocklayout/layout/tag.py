@@ -134,7 +134,7 @@ class FormatTag(Struct, frozen=True):
         return FormatTag(order, self.inner_blks, tuple(new_axis[old] for old in self.inner_idxs), given)
 
     def without(self, dims: frozenset[int]) -> FormatTag:
-        """The tag of what is left when ``dims`` and their blocks go. Letters lose their meaning.
+        """The tag that is left when ``dims`` and their blocks go. Letters lose their meaning.
 
         Example:
             >>> FormatTag.parse("nChw8c").without(frozenset([0])).canonical

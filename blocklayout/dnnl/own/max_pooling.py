@@ -84,7 +84,7 @@ class _Lines(Struct, frozen=True):
         return _Lines.of(desc) == self
 
     def places(self, desc: MemoryDesc) -> dict[str, Any]:
-        """Distances between elements of a tensor, by what they are of."""
+        """Distances between elements of a tensor, by dimension of the problem in C."""
         image, channel, *spatial = desc.strides  # of blocks, where there are some
         place = {"spatial": _three(spatial, 0), "outer": image, "group": channel, "lane": 1}
         if self.along == "images":

@@ -32,7 +32,7 @@ def reduction(
             ``norm_lp_power_p_max`` and ``norm_lp_power_p_sum``: without the root.
         p: Order of the norm, at least 1 for norms.
         eps: Keeps norms from zero.
-        axes: What to reduce where ``dst`` is ``None``.
+        axes: The dimensions to reduce where ``dst`` is ``None``.
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 

@@ -21,7 +21,7 @@ def shuffle(
 ) -> Spec:
     """Takes the axis as rows of ``group_size`` elements, and transposes them.
 
-    That is ``src.reshape(-1, group_size).T.ravel()`` along the axis: what ShuffleNet does with
+    That is ``src.reshape(-1, group_size).T.ravel()`` along the axis, as ShuffleNet does with
     groups of ``group_size`` channels.
 
     Args:

@@ -180,7 +180,7 @@ def problem_key(group: Group, dtype: str) -> object:
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
-    """A value's extents and data type inside the plan, where floats are ``dtype``; a scalar is one element of rank 1."""
+    """A value's extents and data type inside the plan, floats being ``dtype``; a scalar is one element of rank 1."""
     return TensorInfo(value.dims, dtype if value.dtype in ("f32", "f16", "bf16") else value.dtype)
 
 

@@ -18,8 +18,7 @@ def writable_slices(
 ) -> dict[str, frozenset[str]]:
     """For each group that may be nothing but its sources side by side, the operands that can be written in place.
 
-    A value can be a slice of one result only; what the caller gives or gets cannot be one, nor what is a view of
-    other bytes.
+    A value can be a slice of one result only, and neither the caller's input or output nor a view of other bytes.
     """
     produced = {value.name for group in groups if not group.is_view for value in group.dsts.values()}
     free = produced - _shown_to_the_caller(program, groups)
@@ -34,7 +33,7 @@ def writable_slices(
 
 
 def _shown_to_the_caller(program: Program, groups: Sequence[Group]) -> set[str]:
-    """Outputs, and what they are views of."""
+    """Outputs, and the values that they are views of."""
     shown = {value.name for value in program.outputs}
     for group in reversed(groups):
         if group.is_view and group.dst.name in shown:

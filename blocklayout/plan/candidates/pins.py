@@ -39,7 +39,7 @@ def check_expectations(plan: Plan, expected: Sequence[Demand]) -> None:
 
 
 def is_in_format(desc: ValueLayout, layout: str, asked: str) -> bool:
-    """Whether a descriptor has a format, whatever that is called.
+    """Whether a descriptor has a format, under any of its names.
 
     Raises:
         PlanError: There is no such format for these extents; the message begins with ``asked``.

@@ -1,4 +1,4 @@
-"""Ask oneDNN what it offers for a group, in every layout worth having."""
+"""Candidates for a group: oneDNN's offers in every layout worth having."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
 
 
 def _implementations(recipe: Recipe, fused: Sequence[Follower], impls: Sequence[str]) -> list[Recipe]:
-    """A recipe in every implementation of its last primitive, which takes the post-ops: what numpy does takes none.
+    """A recipe in every implementation of its last primitive, which takes the post-ops: numpy's steps take none.
 
     With names, in those of them that there are, and the library is asked for no others.
     """

@@ -45,7 +45,7 @@ class Machine(Struct, frozen=True):
         n_threads: Threads a plan runs on.
         bandwidth: Bytes per nanosecond that streaming steps move, all threads together.
         reorder_bandwidth: The same for a reorder that permutes elements.
-        step_ns: What starting one primitive costs.
+        step_ns: Nanoseconds of starting one primitive.
         measured_flops: Operations per nanosecond and thread that this machine reached, by data type; those
             that are not measured are round figures of such CPUs.
     """

@@ -53,7 +53,7 @@ class SpecTimer:
         """Nanoseconds of one execution on this machine.
 
         Args:
-            spec: Resolved, or what the library makes of it is timed.
+            spec: Resolved, else the library's favourite is timed.
 
         Raises:
             DnnlError: The primitive cannot be created or run.
@@ -104,7 +104,7 @@ class SpecTimer:
             return dnnl.run_parallel(lambda: typical_times(calls, go_on), specs[0].n_threads)
 
     def _reserve(self, trials: Iterable[_Trial]) -> None:
-        """Room for whatever any of them reads and writes."""
+        """Room for all that any of them reads and writes."""
         n_written = 0
         for trial in trials:
             n_written = max(n_written, sum(map(aligned, trial.written_nbytes)))

@@ -42,14 +42,14 @@ class Price(NamedTuple):
 class CostModel(Struct, frozen=True, dict=True):
     """Prices on one machine: measured times, else the model's estimates.
 
-    What is not measured costs what the model says, times the median of measured to such prices of its implementation,
+    The price of an unmeasured step is the model's, times the median of measured to such prices of its implementation,
     which is drawn towards that of its kind and data type, and that towards the median of all, the more the fewer there
     are. Without any factor a candidate would win because nobody has measured it.
 
     Attributes:
         machine: The machine that prices are for.
         times: Measured nanoseconds: of steps by their resolved Spec, of reorders by the Spec as
-            ``dnnl.reorder(src, dst, n_threads=...)`` gives it.
+            ``dnnl.reorder(src, dst, n_threads=...)`` makes it.
 
     Example:
         >>> from blocklayout import dnnl
@@ -76,7 +76,7 @@ class CostModel(Struct, frozen=True, dict=True):
         return f"{len(self.times)} times measured on this machine, and the model" if self.times else "the model"
 
     def price(self, spec: Spec | HostSpec) -> Price:
-        """Of one execution of a resolved Spec, or of a reorder as its constructor gives it."""
+        """Of one execution of a resolved Spec, or of a reorder as its constructor makes it."""
         if spec not in self._prices:
             self._prices[spec] = self._found(spec)
         return self._prices[spec]

@@ -66,7 +66,7 @@ class Stopwatch:
 def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] = lambda: True) -> list[float | None]:
     """For each call the lower quartile of its quiet runs, without a short first one; ``None`` if few were quiet.
 
-    Whatever else the machine does only adds to a time; the fastest of all, on the other hand, had luck with caches
+    All other work of the machine only adds to a time; the fastest of all, on the other hand, had luck with caches
     and clock that a network does not have every time. The calls take turns, one run each: so each finds the caches as
     others left them, and what slows the machine for a while slows them alike. ``go_on`` is asked before each run.
     """

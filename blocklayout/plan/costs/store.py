@@ -110,7 +110,7 @@ class CostStore:
     Threads and forked processes may share a store, and processes its file. Nothing is read before it is needed, and
     reading creates nothing.
 
-    No method raises for what the file is or does. A file that is damaged, locked or cannot be written is left as it
+    No method raises for faults of the file. A file that is damaged, locked or cannot be written is left as it
     is and reported once in a process, by a :class:`~blocklayout.errors.CostStoreWarning`; the store then remembers
     what it is given.
 
@@ -171,7 +171,7 @@ class CostStore:
         return _times(self._read(_ALL_TIMES, self.environment))
 
     def add(self, others: Mapping[bytes, float]) -> None:
-        """Keep what was measured on other machines of this kind, where nothing is known."""
+        """Keep times of other machines of this kind, where none is known."""
         known = self.measured()
         missing = {digest: ns for digest, ns in others.items() if digest not in known}
         if missing:
@@ -183,7 +183,7 @@ class CostStore:
         return None if rows is None else repr(rows)
 
     def close(self) -> None:
-        """Let go of the file; what is asked of the store afterwards opens it again."""
+        """Let go of the file; the next question opens it again."""
         self._using(self._disconnect, to_write=True)
 
     def __enter__(self) -> Self:

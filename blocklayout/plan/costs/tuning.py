@@ -57,7 +57,7 @@ class Tuned(Struct, frozen=True):
 
 
 def tune(worth: Mapping[Spec, float], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
-    """Measure what the store does not know, the most valuable first, until the time is up.
+    """Measure the Specs that the store does not know, the most valuable first, until the time is up.
 
     Specs are measured in turn, ``N_IN_TURN`` of them, and their times kept at once: an interruption loses at
     most these. One that other work on the machine disturbs is tried again after the others, a few times. Processes that
@@ -65,7 +65,7 @@ def tune(worth: Mapping[Spec, float], store: CostStore, seconds: float, tell: Te
 
     Args:
         worth: How much each time matters, nanoseconds that knowing it may save, say: of a resolved Spec, or of a
-            reorder as its constructor gives it.
+            reorder as its constructor makes it.
         store: Where times are looked up and kept.
         seconds: How long to go on; the run at hand is completed. ``math.inf`` for as long as it takes.
         tell: Progress callback, called with a few words at most ten times a second.
@@ -140,7 +140,7 @@ class _Tuning(Struct):
 
 
 def yardstick(n_threads: int) -> Spec:
-    """What every measured time is taken beside."""
+    """The step beside which every time is measured."""
     channels, *_ = _YARDSTICK
     src, weights = MemoryDesc((1, *_YARDSTICK), "f32", "nhwc"), dnnl.AnyDesc((channels, channels, 3, 3))
     return dnnl.resolve(dnnl.convolution(src, weights, pads=1, n_threads=n_threads)).spec

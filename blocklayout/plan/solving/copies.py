@@ -1,4 +1,4 @@
-"""A value's layouts as the solve sees them: who can read what, and what the copies cost."""
+"""A value's layouts as the solve sees them: which can be read as which, and the price of copies."""
 
 from __future__ import annotations
 

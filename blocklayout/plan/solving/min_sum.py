@@ -3,7 +3,7 @@
 Eliminating a variable adds up the tables it occurs in and keeps, for every assignment of its neighbours, the best
 it can do. Chains and series-parallel graphs never need more than two neighbours; where more meet the same step
 stays exact as long as the sum fits ``MAX_ENTRIES``. Beyond that the tables are eliminated in several bunches, each
-with a minimum of its own: what comes out is a lower bound, and the bunches guide a choice that may miss the best.
+with a minimum of its own: the result is a lower bound, and the bunches guide a choice that may miss the best.
 
 Source: R. Dechter and I. Rish, "Mini-buckets: a general scheme for bounded inference", Journal of the ACM 50(2), 2003.
 """
@@ -48,7 +48,7 @@ class _Table(Struct, frozen=True, eq=False):
 
 
 class _Bunch(Struct, frozen=True, eq=False):
-    """Tables that were eliminated together, and what is left of them: the best for each assignment of the rest."""
+    """Tables that were eliminated together, and their message: the best for each assignment of the rest."""
 
     variable: int
     scope: Scope
@@ -61,7 +61,7 @@ class _Bunch(Struct, frozen=True, eq=False):
 
 
 class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
-    """An assignment, what it costs, and what no assignment can cost less than.
+    """An assignment, its cost, and a lower bound of all costs.
 
     Attributes:
         choice: A value for each variable.

@@ -2,7 +2,7 @@
 
 The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout its
 producer gives it together with the set of copies made of it. So a reorder is charged once per value and layout, however
-many read it. Groups and values are joined by tables of what the layouts between them cost.
+many read it. Groups and values are joined by tables of the costs of layouts between them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Faces(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         offered: Its candidates.
-        work_ns: What each costs.
+        work_ns: The cost of each.
         cheapest: The cheapest candidate behind each combination.
         of_candidate: The combination each candidate has.
     """
@@ -79,10 +79,10 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         value: Its name.
-        producer: The group that settles its layout; ``None`` for what the caller gives.
-        produced: Its layouts by the producer's faces; one for what the caller gives.
+        producer: The group that settles its layout; ``None`` for the caller's.
+        produced: Its layouts by the producer's faces; one for the caller's.
         wanted: By each group that reads it, the layouts by its faces, for each operand that it is.
-        result: What the caller gets, if it is an output.
+        result: The caller's layout, if it is an output.
     """
 
     layouts: Layouts
@@ -212,7 +212,7 @@ class LayoutProblem:
         return tuple(faces.cheapest[taken] for faces, taken in zip(self._faces, solution.choice, strict=False))
 
     def costs_of_candidates(self, solution: MinSumSolution) -> list[list[float]]:
-        """For each group, what the whole network costs at least with each of its candidates."""
+        """For each group, the least cost of the whole network with each of its candidates."""
         best = solution.best_given([(group,) for group in range(len(self._faces))])
         return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
 
@@ -237,7 +237,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         bound_ns: No choice costs less.
         is_optimal: Whether that is proven.
         is_exact: Whether elimination proves it, so that what every other choice costs is known as well.
-        network: What was chosen from.
+        network: Of the choice.
     """
 
     choice: Choice
@@ -267,9 +267,9 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def costs_of_candidates(self) -> list[list[float]]:
-        """For each group, what the whole network costs at least with each of its candidates.
+        """For each group, the least cost of the whole network with each of its candidates.
 
-        Where the solution is not exact, what it costs if nothing else is chosen anew.
+        Where the solution is not exact, the cost if nothing else is chosen anew.
         """
         if self._problem is not None and self._min_sum is not None and self.is_exact:
             return self._problem.costs_of_candidates(self._min_sum)
@@ -279,7 +279,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         ]
 
     def costs_without(self, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
-        """For each of some copies of values, what the whole network costs at least where it is not made.
+        """For each of some copies of values, the least cost of the whole network without it.
 
         Infinity where it cannot be had, or the solution is not exact.
         """
@@ -334,7 +334,7 @@ def _local_ns(network: Network, values: Sequence[str], choice: list[int], index:
 
 
 def departing_choice(network: Network, usual: Choice, promise: float) -> Choice:
-    """The cheapest choice where whatever a usual one does not do costs more, by a share.
+    """The cheapest choice where all that a usual one does not do costs more, by a share.
 
     So a candidate, or a reorder, that the usual choice lacks has to win by more than that. It never costs more than
     the usual choice. Without a charge it is the plain solve.
