@@ -119,8 +119,8 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         """Digest of everything about the program that its plan depends on, in hexadecimal.
 
         That is its kernels with their operators and arguments, and the names, extents and data types of values and
-        constants. The contents of constants do not matter, as a plan packs any; those that an operator
-        read of them is among its attributes. Every extent must be known.
+        constants. The contents of constants do not matter, as a plan packs any; contents that an operator
+        has read are among its attributes. Every extent must be known.
         """
         parts = [_described("inputs", ((value.name, value) for value in self.inputs))]
         for kernel in self.kernels:

@@ -64,6 +64,12 @@ class Layout(Struct, frozen=True, repr_omit_defaults=True):
 
 @lru_cache(maxsize=4096)
 def _block_sizes(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> tuple[int, ...]:
+    """Elements that one step of each outer dimension spans: the product of its blocks, else 1.
+
+    Example:
+        >>> _block_sizes((4, 16, 4), (1, 0, 1), 4)
+        (16, 16, 1, 1)
+    """
     sizes = [1] * ndims
     for blk, idx in zip(inner_blks, inner_idxs, strict=True):
         sizes[idx] *= blk
