@@ -156,9 +156,6 @@ class Attr(Struct, frozen=True):
         force_setattr(self, "post_ops", tuple(self.post_ops))
         force_setattr(self, "scales", _masks("scales", self.scales))
         force_setattr(self, "zero_points", _masks("zero_points", self.zero_points))
-        self._check()
-
-    def _check(self) -> None:
         for index, post_op in enumerate(self.post_ops):
             if not isinstance(post_op, PostOp):
                 raise _invalid(f"Attr: post_ops[{index}] is {post_op!r}; give Sum, Eltwise, Binary, Prelu, ...")

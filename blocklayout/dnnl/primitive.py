@@ -272,43 +272,39 @@ def _check_names(spec: Spec, given: Mapping[str, Any], results: tuple[str, ...])
 def _argument(spec: Spec, name: str, value: Any, results: tuple[str, ...]) -> Memory:
     desc = spec.memory_desc(name)
     if name not in results:
-        return _to_memory(spec.kind, name, value, desc, spec.n_threads)
+        return _to_memory(spec, name, value)
     if value is None:
         return Memory.empty(desc)
     if isinstance(value, Memory):
         return value
     if name == "dst" and spec.attr.has_sum:
-        return _copy_to(desc, _to_memory(spec.kind, name, value, desc, spec.n_threads), spec.n_threads)
+        return _copy_to(desc, _to_memory(spec, name, value), spec.n_threads)
     raise InvalidArgumentsError(f"{spec.kind}: {name} is a result; leave it out, or give a Memory of {desc} to hold it")
 
 
-def _to_memory(kind: str, name: str, value: Any, desc: MemoryDesc, n_threads: int) -> Memory:
-    """The argument in the layout ``desc``: without a copy where it is in it."""
-    memory = value if isinstance(value, Memory) else _of_array(kind, name, value, desc)
+def _to_memory(spec: Spec, name: str, value: Any) -> Memory:
+    """The argument in the layout of the Spec: without a copy where it is in it."""
+    desc = spec.memory_desc(name)
+    memory = value if isinstance(value, Memory) else _of_array(f"{spec.kind}: {name}", value, desc)
     if memory.desc.dims != desc.dims:
-        raise InvalidArgumentsError(f"{kind}: {name} has extents {memory.desc.dims}; it takes {desc.dims}")
-    if memory.desc.physically_equal(desc):
-        return memory
-    return _copy_to(desc, memory, n_threads)
+        raise InvalidArgumentsError(f"{spec.kind}: {name} has extents {memory.desc.dims}; it takes {desc.dims}")
+    return memory if memory.desc.physically_equal(desc) else _copy_to(desc, memory, spec.n_threads)
 
 
-def _of_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> Memory:
-    array = value if isinstance(value, np.ndarray) else _as_array(kind, name, value, desc)
-    _check_dtype(kind, name, array, desc)
+def _of_array(said: str, value: Any, desc: MemoryDesc) -> Memory:
+    """A Memory of an argument that is an array, a list or a number; ``said`` begins messages."""
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value, to_numpy(desc.dtype))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentsError(f"{said} is no array of {desc.dtype} {desc.dims}: {error}") from error
+    _check_dtype(said, array, desc)
     if array.shape != desc.dims:
         if not array.size == math.prod(desc.dims) == 1:
-            raise InvalidArgumentsError(f"{kind}: {name} has shape {array.shape}; it takes {desc.dims}")
+            raise InvalidArgumentsError(f"{said} has shape {array.shape}; it takes {desc.dims}")
         array = array.reshape(desc.dims)
     if not array.dtype.isnative or min(array.strides, default=0) < 0 or not _is_whole(array):
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     return Memory(MemoryDesc.from_array(array), array)
-
-
-def _as_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> np.ndarray:
-    try:
-        return np.asarray(value, to_numpy(desc.dtype))
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentsError(f"{kind}: {name} is no array of {desc.dtype} {desc.dims}: {error}") from error
 
 
 def _is_whole(array: np.ndarray) -> bool:
@@ -317,15 +313,15 @@ def _is_whole(array: np.ndarray) -> bool:
     return not repeats and all(stride % array.itemsize == 0 for stride in array.strides)
 
 
-def _check_dtype(kind: str, name: str, array: np.ndarray, desc: MemoryDesc) -> None:
+def _check_dtype(said: str, array: np.ndarray, desc: MemoryDesc) -> None:
     try:
         dtype = from_numpy(array.dtype)
     except ValueError as error:
-        raise InvalidArgumentsError(f"{kind}: {name}: {error}") from error
+        raise InvalidArgumentsError(f"{said}: {error}") from error
     if dtype == desc.dtype or (dtype == "f32" and desc.dtype in _NARROW_FLOATS):
         return
     wanted = "ml_dtypes.bfloat16" if desc.dtype == "bf16" else f"np.{to_numpy(desc.dtype).name}"
-    raise InvalidArgumentsError(f"{kind}: {name} is {dtype}; it takes {desc.dtype}: convert it with .astype({wanted})")
+    raise InvalidArgumentsError(f"{said} is {dtype}; it takes {desc.dtype}: convert it with .astype({wanted})")
 
 
 def _copy_to(desc: MemoryDesc, memory: Memory, n_threads: int) -> Memory:

@@ -158,28 +158,24 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
             LayoutError: A descriptor in it cannot exist.
         """
         try:
-            return cls._read(data)
+            unknown = set(data) - {*cls.__struct_fields__}
+            if unknown:
+                raise KeyError(*sorted(unknown))  # noqa: TRY301 - one message for all that is wrong
+            return cls(
+                kind=_text(data["kind"]),
+                descs=tuple((_text(name), _desc_from_dict(desc)) for name, desc in data["descs"]),
+                algorithm=_text(data.get("algorithm", "")),
+                prop_kind=_text(data.get("prop_kind", "")),
+                params=tuple((_text(name), _value_from_json(value)) for name, value in data.get("params", {}).items()),
+                attr=_attr_from_dict(data.get("attr", {})),
+                n_threads=_integer(data.get("n_threads", 1)),
+                impl=_text(data.get("impl", "")),
+            )
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if isinstance(error, BlockLayoutError):
                 raise
             message = f"not a saved Spec: {type(error).__name__}: {error}; give what Spec.to_dict returned"
             raise InvalidArgumentsError(message) from error
-
-    @classmethod
-    def _read(cls, data: Mapping[str, Any]) -> Spec:
-        unknown = set(data) - {*cls.__struct_fields__}
-        if unknown:
-            raise KeyError(*sorted(unknown))
-        return cls(
-            kind=_text(data["kind"]),
-            descs=tuple((_text(name), _desc_from_dict(desc)) for name, desc in data["descs"]),
-            algorithm=_text(data.get("algorithm", "")),
-            prop_kind=_text(data.get("prop_kind", "")),
-            params=tuple((_text(name), _value_from_json(value)) for name, value in data.get("params", {}).items()),
-            attr=_attr_from_dict(data.get("attr", {})),
-            n_threads=_integer(data.get("n_threads", 1)),
-            impl=_text(data.get("impl", "")),
-        )
 
 
 _POST_OPS: dict[str, type[PostOp]] = dict(

@@ -101,7 +101,7 @@ def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
     return window_extents(weights.dims[len(weights.dims) - len(dilations) :], dilations)
 
 
-def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
+def check(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
     """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
     n_spatial = check_operands(spec, weights, src)
@@ -111,20 +111,15 @@ def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -
     extents = dst_extents(spec)
     require(min(extents) >= 1, spec, dst, f"would have extents {extents}; the kernel spans more than the padded {src}")
     check_dims(spec, dst, (spec.desc(src).dims[0], n_dst, *extents), f"{src}, {weights}, strides and pads")
-    _check_dtypes(spec, src, weights, dst)
-    if spec.has(bias):
-        check_dims(spec, bias, (n_dst,), "one for each channel of the destination")
-        check_dtype(spec, bias, ("f32", spec.desc(dst).dtype, "s32", "s8", "u8"), spec.kind)
-
-
-def _check_dtypes(spec: Spec, src: str, weights: str, dst: str) -> None:
     if spec.prop_kind in FORWARD:
         check_weights_dtype(spec, src, weights)
-    if not spec.attr.depthwise:
-        return
-    if spec.desc(dst).dtype != spec.attr.depthwise.dst_dtype:
-        rule = f"is {spec.desc(dst).dtype}; the depthwise post-op's dst_dtype makes it {spec.attr.depthwise.dst_dtype}"
+    dtype, depthwise = spec.desc(dst).dtype, spec.attr.depthwise
+    if depthwise and dtype != depthwise.dst_dtype:
+        rule = f"is {dtype}; the depthwise post-op's dst_dtype makes it {depthwise.dst_dtype}"
         raise invalid(spec.kind, dst, rule)
+    if spec.has(bias):
+        check_dims(spec, bias, (n_dst,), "one for each channel of the destination")
+        check_dtype(spec, bias, ("f32", dtype, "s32", "s8", "u8"), spec.kind)
 
 
 def window_products(spec: Spec, moving: str, extents: Extents) -> int:

@@ -6,18 +6,9 @@ from math import prod
 
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Extents, Kind, draft, finish, validate
+from blocklayout.dnnl.primitives import Extents, Kind, _weighted, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
-from blocklayout.dnnl.primitives._weighted import (
-    WINDOWED,
-    channels,
-    check_operands,
-    check_weighted,
-    operands,
-    window,
-    window_products,
-)
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -73,8 +64,8 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
     spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads)
     if dst is not None:
         return validate(spec)
-    n_spatial = check_operands(spec, "weights", "src")
-    dims = (src.dims[0], channels(weights, n_spatial)[1], *_inner_extents(spec))
+    n_spatial = _weighted.check_operands(spec, "weights", "src")
+    dims = (src.dims[0], _weighted.channels(weights, n_spatial)[1], *_inner_extents(spec))
     return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")
 
 
@@ -129,8 +120,8 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
 
 def _inner_extents(spec: Spec) -> tuple[int, ...]:
     """Spatial extents of the convolution itself, before a depthwise post-op."""
-    src, weights = operands(spec, "src", "weights")
-    return strided_extents(src.dims[2:], window(spec, weights), spec.param("strides"), spec.param("pads"))
+    src, weights = _weighted.operands(spec, "src", "weights")
+    return strided_extents(src.dims[2:], _weighted.window(spec, weights), spec.param("strides"), spec.param("pads"))
 
 
 def _validate(spec: Spec) -> None:
@@ -138,7 +129,7 @@ def _validate(spec: Spec) -> None:
         src, weights = spec.desc("src"), spec.desc("weights")
         fits = len(src.dims) == 4 and set(weights.dims[-2:]) == {1} and len(weights.dims) == 4
         require(fits, spec, "attr", "has a depthwise post-op; that takes a 2-D 1x1 convolution without groups")
-    check_weighted(spec, _dst_extents)
+    _weighted.check(spec, _dst_extents)
 
 
 def _dst_extents(spec: Spec) -> tuple[int, ...]:
@@ -152,8 +143,8 @@ def _dst_extents(spec: Spec) -> tuple[int, ...]:
 def _multiply_adds(spec: Spec, extents: Extents) -> int:
     depthwise = spec.attr.depthwise
     if depthwise is None:
-        return window_products(spec, "dst", extents)
-    dst, weights = operands(spec, "dst", "weights")
+        return _weighted.window_products(spec, "dst", extents)
+    dst, weights = _weighted.operands(spec, "dst", "weights")
     inner = _inner_extents(spec)
     before, behind = prod(inner), prod(depthwise.dst_extent(extent) for extent in inner)
     return dst.dims[0] * (before * prod(extents(weights)) + behind * extents(dst)[1] * depthwise.kernel**2)
@@ -199,7 +190,7 @@ def _peak_share(spec: Spec) -> float:
 
 
 KIND = Kind(
-    directions=WINDOWED,
+    directions=_weighted.WINDOWED,
     validate=_validate,
     most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),

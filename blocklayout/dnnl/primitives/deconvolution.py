@@ -6,18 +6,9 @@ from math import prod
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
+from blocklayout.dnnl.primitives import Extents, Kind, _weighted, draft, finish
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
-from blocklayout.dnnl.primitives._weighted import (
-    WINDOWED,
-    channels,
-    check_operands,
-    check_weighted,
-    operands,
-    window,
-    window_products,
-)
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents, window_params
 from blocklayout.dnnl.spec import Spec
 
@@ -67,31 +58,31 @@ def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
     spec = draft(
         "deconvolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads
     )
-    n_spatial = check_operands(spec, "weights", "src")
-    return finish(spec, dst, (src.dims[0], channels(weights, n_spatial)[1], *_smallest(spec)))
+    n_spatial = _weighted.check_operands(spec, "weights", "src")
+    return finish(spec, dst, (src.dims[0], _weighted.channels(weights, n_spatial)[1], *_smallest(spec)))
 
 
 def _validate(spec: Spec) -> None:
     require(spec.attr.depthwise is None, spec, "attr", "has a depthwise post-op; only convolutions take one")
-    check_weighted(spec, _dst_extents)
+    _weighted.check(spec, _dst_extents)
 
 
 def _smallest(spec: Spec) -> tuple[int, ...]:
-    src, weights = operands(spec, "src", "weights")
-    return transposed_extents(src.dims[2:], window(spec, weights), spec.param("strides"), spec.param("pads"))
+    src, weights = _weighted.operands(spec, "src", "weights")
+    return transposed_extents(src.dims[2:], _weighted.window(spec, weights), spec.param("strides"), spec.param("pads"))
 
 
 def _dst_extents(spec: Spec) -> tuple[int, ...]:
     """Those of the destination itself where a convolution takes them back to the source's."""
-    src, weights, dst = operands(spec, "src", "weights", "dst")
+    src, weights, dst = _weighted.operands(spec, "src", "weights", "dst")
     strides, pads = spec.param("strides"), spec.param("pads")
     given = tuple(dst.dims[2:])
-    back = len(given) == len(strides) and strided_extents(given, window(spec, weights), strides, pads)
+    back = len(given) == len(strides) and strided_extents(given, _weighted.window(spec, weights), strides, pads)
     return given if back == tuple(src.dims[2:]) else _smallest(spec)
 
 
 def _multiply_adds(spec: Spec, extents: Extents) -> int:
-    return window_products(spec, "src", extents)
+    return _weighted.window_products(spec, "src", extents)
 
 
 def _fault(spec: Spec) -> str | None:
@@ -115,7 +106,7 @@ def _fault(spec: Spec) -> str | None:
 
 
 KIND = Kind(
-    directions=WINDOWED,
+    directions=_weighted.WINDOWED,
     validate=_validate,
     most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu),
