@@ -4,8 +4,8 @@ Nothing is recorded and nothing is chained: each function takes the forward's ow
 result, and returns the gradients of its arguments. ``grad`` is brought to the format of the forward's result by one
 reorder, where it is not in it.
 
-They are written in the operators' files in ``ops``. Where an operator answers for its gradient, the function is made
-here, with the parameters of the forward's. The names stand in the stub beside this file, which is generated.
+Where an operator states its slope (``gradient`` in its file in ``ops``), the function is made here, with the parameters
+of the forward's; the modules beside this one have the others. The names stand in the stub, which is generated.
 
 Example:
     >>> import numpy as np
@@ -20,9 +20,12 @@ import inspect
 from typing import Any
 
 from blocklayout import ops
-from blocklayout.eager.functions import Function, Shown, ordered, shown_as
+from blocklayout.eager import backward_convolution, backward_inner_product, backward_normalization, backward_pooling
+from blocklayout.eager.functions import Function, Shown, ordered, public_names, shown_as
+from blocklayout.eager.gradients import Call, TensorLike
+from blocklayout.eager.operands import boolean
 from blocklayout.operators import Operators
-from blocklayout.ops.gradients import Call
+from blocklayout.tensor import Tensor
 
 
 class _Shown(Shown):
@@ -57,18 +60,41 @@ class _Shown(Shown):
 def _function_of(definition: Any, op_type: str) -> Function:
     shown, facts = _Shown(definition), ops.facts_of(op_type)
     name, signature = shown.__name__, shown.__signature__
-    values_of, (_, _, *names) = ordered(name, signature), signature.parameters
+    values_of, (_, _, *parameters) = ordered(name, signature), signature.parameters.values()
 
     def function(*args: Any, **kwargs: Any) -> Any:
         grad, x, *others = values_of(args, kwargs)
-        return facts.gradient(op_type, Call(name), grad, x, dict(zip(names, others, strict=True)))
+        call = Call(name)
+        given = {
+            each.name: boolean(value, f"{name}: {each.name}")
+            if each.annotation == "bool"
+            else call.number(each.name, value)
+            for each, value in zip(parameters, others, strict=True)
+        }
+        return facts.gradient(op_type, call, grad, x, given)
 
     return shown_as(shown, function, __name__)
 
 
+def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
+    """The gradient of the square.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source, of the same shape; the result has its format.
+
+    Raises:
+        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
+    """
+    return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))
+
+
 _operators = ((definition, ops.op_type_named(name)) for name, definition in vars(Operators).items())
 _made = [_function_of(each, op_type) for each, op_type in _operators if ops.facts_of(op_type).has_gradient(op_type)]
-_public = {**ops.gradients(), **{each.__name__: each for each in _made}}
+_public = {each.__name__: each for each in (square_backward, *_made)} | public_names(
+    backward_convolution, backward_inner_product, backward_normalization, backward_pooling
+)
 globals().update(_public)
 
 __all__ = sorted(_public)  # noqa: PLE0605 - names, all of them strings

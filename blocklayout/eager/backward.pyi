@@ -10,21 +10,21 @@ from blocklayout.tensor import Tensor
 _Operand: TypeAlias = Tensor | ArrayLike
 _Extents: TypeAlias = int | Sequence[int]
 
-from blocklayout.ops.batch_normalization import BatchNormGradients as BatchNormGradients
-from blocklayout.ops.batch_normalization import BatchNormTraining as BatchNormTraining
-from blocklayout.ops.batch_normalization import batch_norm_backward as batch_norm_backward
-from blocklayout.ops.batch_normalization import batch_norm_training as batch_norm_training
-from blocklayout.ops.conv import ConvGradients as ConvGradients
-from blocklayout.ops.conv import conv_backward as conv_backward
-from blocklayout.ops.conv import conv_backward_data as conv_backward_data
-from blocklayout.ops.conv import conv_backward_weights as conv_backward_weights
-from blocklayout.ops.eltwise import square_backward as square_backward
-from blocklayout.ops.gemm import InnerProductGradients as InnerProductGradients
-from blocklayout.ops.gemm import inner_product as inner_product
-from blocklayout.ops.gemm import inner_product_backward as inner_product_backward
-from blocklayout.ops.pooling import average_pool_backward as average_pool_backward
-from blocklayout.ops.pooling import global_average_pool_backward as global_average_pool_backward
-from blocklayout.ops.pooling import max_pool_backward as max_pool_backward
+from blocklayout.eager.backward import square_backward as square_backward
+from blocklayout.eager.backward_convolution import ConvGradients as ConvGradients
+from blocklayout.eager.backward_convolution import conv_backward as conv_backward
+from blocklayout.eager.backward_convolution import conv_backward_data as conv_backward_data
+from blocklayout.eager.backward_convolution import conv_backward_weights as conv_backward_weights
+from blocklayout.eager.backward_inner_product import InnerProductGradients as InnerProductGradients
+from blocklayout.eager.backward_inner_product import inner_product as inner_product
+from blocklayout.eager.backward_inner_product import inner_product_backward as inner_product_backward
+from blocklayout.eager.backward_normalization import BatchNormGradients as BatchNormGradients
+from blocklayout.eager.backward_normalization import BatchNormTraining as BatchNormTraining
+from blocklayout.eager.backward_normalization import batch_norm_backward as batch_norm_backward
+from blocklayout.eager.backward_normalization import batch_norm_training as batch_norm_training
+from blocklayout.eager.backward_pooling import average_pool_backward as average_pool_backward
+from blocklayout.eager.backward_pooling import global_average_pool_backward as global_average_pool_backward
+from blocklayout.eager.backward_pooling import max_pool_backward as max_pool_backward
 
 __all__: list[str]
 

@@ -12,13 +12,11 @@ import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any
 
 from blocklayout.ir import BaseOperator, Facts
-from blocklayout.ops.gradients import public_names
 from blocklayout.ops.registered import Registered, is_registered, registered_op_types
 
-__all__ = ["facts_of", "find", "gradients", "known", "op_type_named", "op_types"]
+__all__ = ["facts_of", "find", "known", "op_type_named", "op_types"]
 
 
 def find(op_type: str) -> type[BaseOperator] | None:
@@ -52,17 +50,6 @@ def op_type_named(function: str) -> str:
         ('ConvTranspose', '')
     """
     return _by_lower_case().get(function.replace("_", ""), "")
-
-
-def gradients() -> Mapping[str, Any]:
-    """The functions of gradients that operators define, and the classes of their results, by name.
-
-    Example:
-        >>> "conv_backward" in gradients()
-        True
-    """
-    _operators()
-    return public_names
 
 
 def op_types() -> tuple[str, ...]:

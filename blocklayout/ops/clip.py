@@ -1,4 +1,4 @@
-"""Clip: bounds as attributes before opset 11, as inputs since; and its gradient."""
+"""Clip: bounds as attributes before opset 11, as inputs since."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from blocklayout.ir import Lowered, NodeInfo, NumpyFunction
 from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops.eltwise import Eltwise, Slope
-from blocklayout.ops.gradients import Call
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -34,9 +33,9 @@ class Clip(Eltwise, frozen=True):
         return partial(_limit, **bounds)
 
     @classmethod
-    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
+    def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type
-        low, high = (call.number(name, parameters[name]) for name in ("lo", "hi"))
+        low, high = parameters["lo"], parameters["hi"]
         if low > high:
             raise call.error("lo", f"is {low}, above hi, which is {high}; give the smaller one first")
         return "clip_v2", max(low, -_LARGEST), min(high, _LARGEST)  # on its bounds its slope is 0

@@ -1,4 +1,4 @@
-"""Functions of one element, and their gradients."""
+"""Functions of one element."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.ir import (
     BaseOperator,
     Facts,
@@ -25,12 +25,9 @@ from blocklayout.ir import (
     Wish,
 )
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.padding import clear_padding
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
-from blocklayout.ops.gradients import Call, TensorLike, fresh, public
-from blocklayout.tensor import Tensor
 
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "Abs": ("abs",),
@@ -59,9 +56,6 @@ _F32_ONLY = frozenset({"eltwise_round"})
 """Algorithms whose primitive knows no other data type."""
 
 _FLAT = frozenset({"Round"})
-
-_SPOILS_PADDING = frozenset({"linear", "log", "pow", "sqrt"})
-"""Algorithms whose slope at 0 may be infinite, or negative: padding comes out as NaN, or as -0."""
 
 Slope = tuple[str, float, float]
 """An algorithm of the primitive of gradients, its alpha and its beta."""
@@ -101,16 +95,15 @@ class Eltwise(BaseOperator, frozen=True):
         return op_type not in _FLAT
 
     @classmethod
-    def gradient(
-        cls, op_type: str, call: Call, grad: TensorLike, x: TensorLike, parameters: Mapping[str, Any]
-    ) -> Tensor:
-        return _gradient(call, grad, x, cls.slope(op_type, call, parameters))
+    def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
+        return call.of_slope(grad, x, cls.slope(op_type, call, parameters))
 
     @classmethod
-    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
+    def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         """The function as the primitive of gradients takes it; its parameters are those of the function in Python."""
+        del call
         algorithm, *numbers = _FUNCTIONS[op_type]
-        read = [call.number(each[0], parameters[each[0]]) if isinstance(each, tuple) else each for each in numbers]
+        read = [parameters[each[0]] if isinstance(each, tuple) else each for each in numbers]
         alpha, beta = (*read, 0.0, 0.0)[:2]
         return algorithm, alpha, beta
 
@@ -152,9 +145,9 @@ class Gelu(Eltwise, frozen=True):
         return function.bind({"src": node.required(0, "X")})
 
     @classmethod
-    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
-        del op_type
-        return "gelu_tanh" if call.flag("approximate", parameters["approximate"]) else "gelu_erf", 0.0, 0.0
+    def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
+        del op_type, call
+        return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
 
 
 class Power(Eltwise, frozen=True):
@@ -183,9 +176,9 @@ class Power(Eltwise, frozen=True):
         return _power
 
     @classmethod
-    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
-        del op_type
-        return "pow", 1.0, call.number("exponent", parameters["exponent"])
+    def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
+        del op_type, call
+        return "pow", 1.0, parameters["exponent"]
 
 
 class NumpyFunctions(Facts, frozen=True):
@@ -298,37 +291,3 @@ _IN_NUMPY: Mapping[str, NumpyFunction] = {
     "Tan": np.tan,
     "Tanh": np.tanh,
 }
-
-
-@public
-def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
-    """The gradient of the square.
-
-    Args:
-        grad: Gradient of the result, in any layout.
-        x: The source, of the same shape; the result has its format.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and what would be right.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
-    """
-    return _gradient(Call("square_backward"), grad, x, ("square", 0.0, 0.0))
-
-
-def _gradient(call: Call, grad: TensorLike, x: TensorLike, slope: Slope) -> Tensor:
-    """Computed on the bare bytes, padding included: no layout is slower than another."""
-    given, source = (call.read(name, each, range(1, 13)) for name, each in (("grad", grad), ("x", x)))
-    call.check_same_dtype(given, source)
-    call.check_dims(given, source.dims, "x")
-    desc = fresh(source.desc)
-    flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
-    (spec,) = call.best(_ways, flat, *slope, kept="diff_src", wanted=flat)
-    inputs = {"src": call.placed(source, desc), "diff_dst": call.placed(given, desc)}
-    result = call.execute(spec, inputs)["diff_src"].buffer
-    if slope[0] in _SPOILS_PADDING:
-        clear_padding(result.view(to_numpy(desc.dtype)), desc)
-    return call.proven("diff_src", Tensor(desc, result))
-
-
-def _ways(flat: MemoryDesc, algorithm: str, alpha: float, beta: float, n_threads: int) -> tuple[tuple[dnnl.Spec]]:
-    return ((dnnl.eltwise_backward(flat, flat, flat, algorithm, alpha, beta, n_threads=n_threads),),)

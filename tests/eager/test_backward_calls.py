@@ -12,8 +12,8 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.eager.gradients import execute
 from blocklayout.errors import BlockLayoutError
-from blocklayout.ops.gradients import execute
 from tests.eager.gradients import Array, in_layout, random
 
 X, W, GRAD = random(2, 17, 5, 4), random(19, 17, 3, 3, seed=1), random(2, 19, 5, 4, seed=2)

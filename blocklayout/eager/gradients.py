@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
+from blocklayout.dtypes import to_numpy
+from blocklayout.eager.operands import number, refused
 from blocklayout.errors import BlockLayoutError, InputError, UnimplementedError, UnsupportedError
 from blocklayout.ir import Window
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.padding import clear_padding
 from blocklayout.layout_events import is_watched, report, report_step
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
@@ -34,16 +36,8 @@ Way = tuple[dnnl.Spec, ...]
 
 DTYPES = ("f32", "bf16")
 
-_Public = TypeVar("_Public", bound=Callable[..., Any])
-
-public_names: dict[str, Any] = {}
-"""The gradients' functions that operators define, and the classes of their results."""
-
-
-def public(thing: _Public) -> _Public:
-    """Makes a function, or a class of results, a name of the package."""
-    public_names[thing.__name__] = thing
-    return thing
+_SPOILS_PADDING = frozenset({"linear", "log", "pow", "sqrt"})
+"""Algorithms whose slope at 0 may be infinite, or negative: padding comes out as NaN, or as -0."""
 
 
 class Given(Struct, frozen=True):
@@ -107,26 +101,11 @@ class Call:
         return operand
 
     def number(self, name: str, value: Any) -> float:
-        """A parameter that is a number; infinities are.
-
-        Raises:
-            InputError: It is none.
-        """
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            with suppress(OverflowError):
-                if not math.isnan(value):
-                    return float(value)
-        raise self.error(name, f"is {value!r:.80}; give a number")
-
-    def flag(self, name: str, value: Any) -> bool:
-        """A parameter that is true or false, as 0 or 1 too.
-
-        Raises:
-            InputError: It is neither.
-        """
-        if not isinstance(value, int | np.integer | np.bool_) or value not in (0, 1):
-            raise self.error(name, f"is {value!r:.80}; give True or False")
-        return bool(value)
+        """A parameter that is a number; infinities are, NaN is not."""
+        found = number(value, f"{self.function}: {name}")
+        if math.isnan(found):
+            raise refused(value, f"{self.function}: {name}", "a number")
+        return found
 
     def window(
         self, spatial: Sequence[int], kernel: Extents, strides: Extents, pads: Extents, dilations: Extents = 1
@@ -191,6 +170,28 @@ class Call:
             reason = f"nothing optimised for {wish} on {dnnl.isa()}: computed as {instead}, and brought back"
             report("loss", self.function, self._descs(), wanted, reason=reason, always_warns=True)
         return way
+
+    def alike(self, grad: TensorLike, x: TensorLike) -> tuple[Tensor, Tensor]:
+        """The gradient of a function of each element, and its source, both in the source's format."""
+        given, source = (self.read(name, each, range(1, 13)) for name, each in (("grad", grad), ("x", x)))
+        self.check_same_dtype(given, source)
+        self.check_dims(given, source.dims, "x")
+        desc = fresh(source.desc)
+        return Tensor(desc, self.placed(given, desc)), Tensor(desc, self.placed(source, desc))
+
+    def of_slope(self, grad: TensorLike, x: TensorLike, slope: tuple[str, float, float]) -> Tensor:
+        """The gradient of a function of each element: its algorithm, alpha and beta.
+
+        Computed on the bare bytes, padding included: no layout is slower than another.
+        """
+        given, source = self.alike(grad, x)
+        desc = source.desc
+        flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
+        (spec,) = self.best(_slopes, flat, *slope, kept="diff_src", wanted=flat)
+        result = self.execute(spec, {"src": source.buffer, "diff_dst": given.buffer})["diff_src"].buffer
+        if slope[0] in _SPOILS_PADDING:
+            clear_padding(result.view(to_numpy(desc.dtype)), desc)
+        return self.proven("diff_src", Tensor(desc, result))
 
     def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
         """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
@@ -296,6 +297,10 @@ class Call:
 
     def _descs(self) -> tuple[MemoryDesc, ...]:
         return tuple(operand.desc for operand in self.operands.values())
+
+
+def _slopes(flat: MemoryDesc, algorithm: str, alpha: float, beta: float, n_threads: int) -> tuple[Way]:
+    return ((dnnl.eltwise_backward(flat, flat, flat, algorithm, alpha, beta, n_threads=n_threads),),)
 
 
 @lru_cache(maxsize=2048)
