@@ -8,10 +8,8 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.ir import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
-from blocklayout.ops._descs import argument, as_one_image, followed
-from blocklayout.ops._needs import has_one_output, is_source
-from blocklayout.ops._rows import of_source
-from blocklayout.ops._transposing import per_channel
+from blocklayout.ops._answers import has_one_output, is_source, of_source, per_channel
+from blocklayout.ops._layouts import argument, as_one_image, followed
 
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}

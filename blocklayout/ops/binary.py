@@ -1,10 +1,17 @@
-"""Functions of two elements, with numpy's broadcasting."""
+"""Functions of two elements or more, with numpy's broadcasting, in every dense layout.
+
+The library is fast where only its second source is broadcast, along one stretch of the dimensions, and where zeros in
+padding stay zeros. Everything else is brought to that: the bytes are seen under extents in which the broadcast
+dimensions lie together, a first source is spread out before, and padding is zeroed behind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS
@@ -18,14 +25,150 @@ from blocklayout.ir import (
     PostOpUse,
     Problem,
     Recipe,
+    RecipeStep,
     Refusal,
     TensorInfo,
     Wish,
+    zero_padding_step,
 )
-from blocklayout.ops._broadcast import bind_broadcast, broadcast_dims, broadcasts_as_numpy
-from blocklayout.ops._combining import COMMUTATIVE, Combination, Operand, temporaries_of, whole_of
-from blocklayout.ops._descs import argument, followed
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._answers import are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
+from blocklayout.ops._layouts import (
+    are_eltwise,
+    argument,
+    broadcast_views,
+    digits,
+    followed,
+    keep_zero,
+    like,
+    n_lanes,
+    with_padding,
+)
 from blocklayout.ops.eltwise import Eltwise
+from blocklayout.ops.expand import Expand
+from blocklayout.ops.views import Identity, same_if_alone
+
+COMMUTATIVE = frozenset({"binary_add", "binary_mul", "binary_min", "binary_max"})
+_NEGATED = dnnl.Eltwise("linear", -1.0)
+_SPREAD = "spread"
+
+
+class Operand(Struct, frozen=True):
+    """One of two sources, or the result.
+
+    Attributes:
+        name: What it is called among the recipe's operands.
+        dims: Its extents, with the result's rank; each the result's, or 1.
+    """
+
+    name: str
+    dims: tuple[int, ...]
+
+
+class Combination(Struct, frozen=True):
+    """One function of two operands, computed into ``dst``.
+
+    Attributes:
+        algorithm: The library's name of it.
+        dst: The result's layout, which the operands share as far as their extents go.
+        attr: Post-ops of the result.
+        n_threads: Threads it will run on.
+    """
+
+    algorithm: str
+    dst: MemoryDesc
+    attr: dnnl.Attr
+    n_threads: int
+
+    def steps(self, first: Operand, second: Operand) -> list[RecipeStep] | None:
+        """The primitives; the operand ``spread``, where one of them reads it, is a temporary like ``dst``."""
+        if not are_eltwise(self.attr.post_ops) or digits(self.dst) is None:
+            return [self.step(self.dst, self._desc(second), first, second)] if self._is_full(first) else None
+        is_zeroed = not self._keeps_zero(first, second)
+        before: list[RecipeStep] = []
+        function = self
+        if not self._is_full(first) and self._is_full(second) and self._is_reversible:
+            function, first, second = self._reversed(), second, first
+        if not self._is_full(first):
+            before += self._spread(first, "dst")
+            first = Operand("dst", self.dst.dims)
+        views = self._views(second)
+        if views is None:
+            before += self._spread(second, _SPREAD)
+            second = Operand(_SPREAD, self.dst.dims)
+            views = self._views(second) or (self.dst, self.dst)
+        after = [zero_padding_step(self.dst)] if is_zeroed else []
+        return [*before, function.step(*views, first, second), *after]
+
+    def _is_full(self, operand: Operand) -> bool:
+        return operand.dims == self.dst.dims
+
+    def _desc(self, operand: Operand) -> MemoryDesc:
+        return like(self.dst, TensorInfo(operand.dims, self.dst.dtype))
+
+    @property
+    def _is_reversible(self) -> bool:
+        return self.algorithm in COMMUTATIVE or self.algorithm == "binary_sub"
+
+    def _reversed(self) -> Combination:
+        """The same function with its operands exchanged: a - b is -(b - a)."""
+        if self.algorithm in COMMUTATIVE:
+            return self
+        return replace(self, attr=replace(self.attr, post_ops=(_NEGATED, *self.attr.post_ops)))
+
+    def _keeps_zero(self, first: Operand, second: Operand) -> bool:
+        padded = [dim for dim, n in enumerate(self.dst.dims) if self.dst.padded_dims[dim] != n]
+        if not padded:
+            return True
+        both = all(operand.dims[dim] == self.dst.dims[dim] for dim in padded for operand in (first, second))
+        return both and self.algorithm != "binary_div" and keep_zero(self.attr.post_ops)
+
+    def _spread(self, operand: Operand, name: str) -> list[RecipeStep]:
+        """Copies of a broadcast operand to all the elements of ``name``."""
+        infos = TensorInfo(operand.dims, self.dst.dtype), TensorInfo(self.dst.dims, self.dst.dtype)
+        problem = Problem({"src": infos[0]}, {}, infos[1], self.n_threads)
+        recipe = Expand().lower(problem, Wish(self.dst, self.dst), dnnl.Attr())
+        names = {"src": operand.name, "dst": name}
+        steps = recipe.steps if recipe else ()
+        return [replace(step, operands=tuple((arg, names[own]) for arg, own in step.operands)) for step in steps]
+
+    def _views(self, second: Operand) -> tuple[MemoryDesc, MemoryDesc] | None:
+        """The result and the second source under extents the library is fast on, where there are some."""
+        is_blocked = self.dst.inner_idxs == (1,) and self.dst.inner_blks == (n_lanes(),) and n_lanes() >= 8
+        if is_blocked and second.dims[1] > 1 and all(extent == 1 for extent in second.dims[2:]):
+            return with_padding(self.dst), with_padding(self._desc(second))  # (C/8, pixels, 8) takes ten times as long
+        views = broadcast_views(self.dst, second.dims, _PATTERNS)
+        return views and (MemoryDesc(views[0], self.dst.dtype), MemoryDesc(views[1], self.dst.dtype))
+
+    def step(self, dst: MemoryDesc, src_1: MemoryDesc, first: Operand, second: Operand) -> RecipeStep:
+        """The primitive alone, on a first source and a result seen as ``dst``."""
+        spec = dnnl.binary(dst, src_1, dst, self.algorithm, attr=self.attr, n_threads=self.n_threads)
+        return RecipeStep(spec, (("dst", "dst"), ("src_0", first.name), ("src_1", second.name)))
+
+
+_PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
+    (): (-1, -1),
+    (True,): (-1, 0),
+    (False,): (-1, 0),
+    (False, True): (0, 1),
+    (True, False): (-1, 0, 1),
+    (False, True, False): (0, 1, 2),
+    (True, False, True): (0, 1, 2),
+}
+"""The extents to see, by whether the second source varies along each run of digits: the run (-1: an extent of 1)."""
+
+
+def whole_of(dst: MemoryDesc, operands: Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, MemoryDesc], ...]:
+    """The layouts of the result and of sources of these extents, for a recipe."""
+    named = {name: like(dst, TensorInfo(dims, dst.dtype)) for name, dims in operands.items()}
+    return (*named.items(), ("dst", dst))
+
+
+def temporaries_of(dst: MemoryDesc, steps: list[RecipeStep]) -> tuple[tuple[str, MemoryDesc], ...]:
+    """The temporaries that the steps use."""
+    is_spread = any(operand == _SPREAD for step in steps for _, operand in step.operands)
+    return ((_SPREAD, dst),) if is_spread else ()
+
 
 _ALGORITHMS: Mapping[str, str] = {
     "Add": "binary_add",
@@ -237,3 +380,104 @@ def _choose(condition: np.ndarray, x: np.ndarray, y: np.ndarray, out: np.ndarray
     np.bitwise_xor(first, second, out=result)
     np.bitwise_and(result, np.negative(condition.astype(bits)), out=result)
     np.bitwise_xor(result, second, out=result)
+
+
+_FOLDED: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "binary_max"}
+_UFUNCS: Mapping[str, np.ufunc] = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Mean": np.add}
+
+
+class Nary(BaseOperator, frozen=True):
+    """One function folded over three or more sources.
+
+    Attributes:
+        algorithm: oneDNN's name of the function of two.
+        n_srcs: How many; the arguments are ``src_0`` and so on.
+    """
+
+    op_types = tuple(_FOLDED)
+    is_quick_on_arrays = True
+    broadcasts_from = 0
+
+    algorithm: str
+    n_srcs: int
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        algorithm, n_srcs = _FOLDED[node.op_type], len(node.inputs)
+        if n_srcs == 0:
+            raise node.wrong("it has no inputs", "it needs at least one")
+        if n_srcs == 1:
+            return are_floats(node) or Identity().bind({"src": node.required(0, "input 0")})
+        if n_srcs == 2:
+            return bind_broadcast(Binary(algorithm), node)
+        return bind_broadcast(cls(algorithm, n_srcs), node)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return _folding(node) if broadcasts_as_numpy(node) else None
+
+    same_as = staticmethod(same_if_alone)
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        # Post-ops would have to go to the last of several primitives, and the sum primitive takes none.
+        descs = followed(problem, wish, problem.dst)
+        if attr.post_ops or descs is None:
+            return None
+        dst = descs[1]
+        dims = {f"src_{index}": argument(problem, f"src_{index}").dims for index in range(self.n_srcs)}
+        whole = whole_of(dst, dims)
+        if self.algorithm == "binary_add" and dst.is_dense and all(extents == dst.dims for extents in dims.values()):
+            lanes = with_padding(dst)
+            spec = dnnl.sum([lanes] * self.n_srcs, lanes, n_threads=problem.n_threads)
+            return Recipe.single(spec, whole=whole)
+        steps = _fold(Combination(self.algorithm, dst, attr, problem.n_threads), dims)
+        return None if steps is None else Recipe(tuple(steps), temporaries_of(dst, steps), whole)
+
+
+def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[RecipeStep] | None:
+    """Binary primitives in a row, each adding a source to what the one before left in the result."""
+    # The full extents first: what is broadcast comes second.
+    first, *others = sorted((Operand(*item) for item in dims.items()), key=lambda op: op.dims != combination.dst.dims)
+    steps: list[RecipeStep] = []
+    for other in others:
+        added = combination.steps(first, other)
+        if added is None:
+            return None
+        steps += added
+        first = Operand("dst", combination.dst.dims)
+    return steps
+
+
+class Mean(Facts, frozen=True):
+    """The mean of elements in the same place."""
+
+    op_types = ("Mean",)
+    is_quick_on_arrays = True
+    broadcasts_from = 0
+
+    same_as = staticmethod(same_if_alone)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        if not broadcasts_as_numpy(node):
+            return None
+        total, count = _folding(node), len(node.inputs)
+
+        def mean(*sources: np.ndarray, out: np.ndarray) -> None:
+            total(*sources, out=out)
+            np.divide(out, out.dtype.type(count), out=out)
+
+        return mean
+
+
+def _folding(node: NodeInfo) -> NumpyFunction:
+    """A function of two, applied to one source after the other."""
+    function = _UFUNCS[node.op_type]
+
+    def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:
+        if not others:
+            np.copyto(out, first)
+        for other in others:
+            first = function(first, other, out=out)
+
+    return fold

@@ -7,7 +7,7 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, NumpyFunction, Problem, Recipe, Refusal, Wish
-from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._layouts import argument, followed
 from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")

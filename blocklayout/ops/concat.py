@@ -10,8 +10,8 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, NumpyFunction, Probl
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._descs import argument, like
-from blocklayout.ops._needs import are_floats
+from blocklayout.ops._answers import are_floats
+from blocklayout.ops._layouts import argument, like
 from blocklayout.ops.views import same_if_alone
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
@@ -20,14 +23,28 @@ from blocklayout.ir import (
     PostOpUse,
     Problem,
     Recipe,
+    RecipeStep,
     Refusal,
     Role,
+    TensorInfo,
     Wish,
+    zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._needs import is_known, is_source
-from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
+from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, are_floats, broadcast_dims, is_known, is_source
+from blocklayout.ops._layouts import (
+    are_eltwise,
+    argument,
+    broadcast_views,
+    digits,
+    followed,
+    keeps_zero,
+    like,
+    n_elements,
+    over_padding,
+    seen_as,
+    with_padding,
+)
 
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "Abs": ("abs",),
@@ -291,3 +308,297 @@ _IN_NUMPY: Mapping[str, NumpyFunction] = {
     "Tan": np.tan,
     "Tanh": np.tanh,
 }
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class Clip(Eltwise, frozen=True):
+    """Limits every element to an interval; a ReLU where that is from 0 upwards."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Clip",)
+    needs = (is_source(1, 12), is_known(1, "min"), is_known(2, "max"))
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = node.required(0, "input")
+        return _clip(node, *_bounds(node)).bind({"src": src})
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        bounds: dict[str, Any] = {key: node.float_attr(key, 0.0) for key in ("min", "max") if key in node.attrs}
+        return partial(_limit, **bounds)
+
+    @classmethod
+    def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
+        del op_type
+        low, high = parameters["lo"], parameters["hi"]
+        if low > high:
+            raise call.error("lo", f"is {low}, above hi, which is {high}; give the smaller one first")
+        return "clip_v2", max(low, -_LARGEST), min(high, _LARGEST)  # on its bounds its slope is 0
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        low, high = _bounds(node)
+        # Where the bounds are crossed, the upper one is the result.
+        return () if low >= 0 and high >= 0 else None
+
+
+def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: Any) -> None:
+    low, high = (*given, None, None)[:2] if given else (bounds.get("min"), bounds.get("max"))
+    if low is not None:
+        x = np.maximum(x, low, out=out)
+    if high is not None:
+        x = np.minimum(x, high, out=out)
+    if x is not out:
+        np.copyto(out, x)
+
+
+def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
+    if np.isnan(low) or np.isnan(high):
+        raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
+    if low == 0 and high >= _LARGEST:
+        return Eltwise("eltwise_relu")
+    # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
+    low, high = (min(max(number, -_LARGEST), _LARGEST) for number in (low, high))
+    return Eltwise("eltwise_clip", min(low, high), high)
+
+
+def _bounds(node: NodeInfo) -> tuple[float, float]:
+    """Both bounds: infinite where absent, NaN where computed at run time."""
+    return _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf)
+
+
+def _bound(node: NodeInfo, index: int, name: str, absent: float) -> float:
+    value = node.input(index)
+    if value is None:
+        return float(node.attrs.get(name, absent))
+    if value.data is None:
+        return math.nan
+    if value.data.size != 1:
+        raise node.wrong(f"{name} ({value.name}) has extents {list(value.shape)}", "it must be a scalar")
+    return float(value.data.item())
+
+
+class Formula(Struct, frozen=True):
+    """A first step from the source, a comparison whose result is 1 or 0, and what is done with both.
+
+    All of them keep zero.
+
+    Attributes:
+        first: ``round``, or a function of the source and the limit.
+        compared: The comparison: of the source with the limit, or of the rounded source with the source.
+        last: A function of what the first step gave and what the comparison gave.
+        limit: What the source is compared with, as the node says it.
+    """
+
+    first: str
+    compared: str
+    last: str
+    limit: Callable[[NodeInfo], float] | None = None
+
+
+_FORMULAS: Mapping[str, Formula] = {
+    "Ceil": Formula("round", "lt", "add"),
+    "Floor": Formula("round", "gt", "sub"),
+    "Sign": Formula("gt", "lt", "sub", lambda _: 0.0),
+    # A source of -inf must not meet 0 in the product: the larger of it and the limit does.
+    "ThresholdedRelu": Formula("max", "gt", "mul", lambda node: node.float_attr("alpha", 1.0)),
+}
+
+
+class Comparison(BaseOperator, frozen=True):
+    """Ceil, Floor, Sign and ThresholdedRelu, over all lanes of any dense layout.
+
+    Attributes:
+        first: The library's name of the first step.
+        compared: And of the comparison.
+        last: And of what makes the result of both.
+        has_limit: Whether there is a constant ``limit`` of one element to compare with.
+    """
+
+    op_types = tuple(_FORMULAS)
+    is_quick_on_arrays = True
+    needs = (is_source(1, 12),)
+    is_elementwise = True
+
+    first: str
+    compared: str
+    last: str
+    has_limit: bool
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = node.required(0, "X")
+        formula = _FORMULAS[node.op_type]
+        operator = cls(formula.first, formula.compared, formula.last, formula.limit is not None)
+        arrays = {} if formula.limit is None else {"limit": np.full((1, 1), formula.limit(node), np.float32)}
+        return operator.bind({"src": src}, arrays)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        parts = digits(descs[0]) if descs else None
+        if descs is None or parts is None or attr.post_ops:
+            return None
+        row = MemoryDesc((1, n_elements(parts)), descs[0].dtype)
+        limit = MemoryDesc((1, 1), row.dtype)
+        threads = problem.n_threads
+
+        def binary(name: str, src_0: str, src_1: str, dst: str) -> RecipeStep:
+            other = limit if src_1 == "limit" else row
+            spec = dnnl.binary(row, other, row, name, n_threads=threads)
+            return RecipeStep(spec, (("dst", dst), ("src_0", src_0), ("src_1", src_1)))
+
+        rounding = RecipeStep(dnnl.eltwise(row, row, "round", n_threads=threads), (("dst", "dst"), ("src", "src")))
+        steps = (
+            binary(self.first, "src", "limit", "dst") if self.has_limit else rounding,
+            binary(self.compared, *(("src", "limit") if self.has_limit else ("dst", "src")), "flags"),
+            binary(self.last, "dst", "flags", "dst"),
+        )
+        whole = tuple(zip(("src", "dst"), descs, strict=True))
+        return Recipe(steps, (("flags", row),), whole)
+
+
+# cosh(x) = 2 * cosh(x / 2) ** 2 - 1, of exp(x / 2) + exp(-x / 2): where cosh(x) is finite, so is all between.
+_OF_HALF = (dnnl.Eltwise("linear", math.sqrt(0.5)), dnnl.Eltwise("square"), dnnl.Eltwise("linear", 1.0, -1.0))
+
+
+class Cosh(BaseOperator, frozen=True):
+    """(exp(x) + exp(-x)) / 2, over all lanes of any dense layout.
+
+    The source is multiplied by the constant ``half``. Of NaN it makes infinity, as the library's exp does.
+    """
+
+    op_types = ("Cosh",)
+    needs = (is_source(1, 12),)
+    is_elementwise = True
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        return cls().bind({"src": node.required(0, "input")}, {"half": np.full((1, 1), 0.5, np.float32)})
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        del node
+        return ()
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        parts = digits(descs[0]) if descs else None
+        if descs is None or parts is None or not are_eltwise(attr.post_ops):
+            return None
+        src, dst = descs
+        row, threads = MemoryDesc((1, n_elements(parts)), src.dtype), problem.n_threads
+        half, after = MemoryDesc((1, 1), src.dtype), replace(attr, post_ops=(*_OF_HALF, *attr.post_ops))
+        power = dnnl.binary(row, half, row, "mul", attr=dnnl.Attr((dnnl.Eltwise("exp"),)), n_threads=threads)
+        inverse = dnnl.eltwise(row, row, "pow", alpha=1.0, beta=-1.0, n_threads=threads)
+        total = dnnl.binary(row, row, row, "add", attr=after, n_threads=threads)
+        steps = [
+            RecipeStep(power, (("dst", "dst"), ("src_0", "src"), ("src_1", "half"))),
+            RecipeStep(inverse, (("dst", "inverse"), ("src", "dst"))),
+            RecipeStep(total, (("dst", "dst"), ("src_0", "dst"), ("src_1", "inverse"))),
+        ]
+        if dst.n_padding:
+            steps.append(zero_padding_step(dst))
+        return Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
+
+    @classmethod
+    def has_gradient(cls, op_type: str) -> bool:
+        del op_type
+        return True
+
+    @classmethod
+    def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
+        """That of the result times sinh(x), which is tanh(x) * cosh(x)."""
+        del op_type, parameters
+        upstream, source = call.alike(grad, x)
+        return call.returned(source.tanh() * source.cosh() * upstream, source.desc)
+
+
+_LARGEST_NDIMS = 5
+_PER_CHANNEL = 1 << 1
+
+
+class PRelu(BaseOperator, frozen=True):
+    """The source where it is positive, elsewhere the source times a slope that is broadcast to it.
+
+    Attributes:
+        slope_dims: Extents of the slopes, with the source's rank; each the source's, or 1.
+    """
+
+    op_types = ("PRelu",)
+    needs = (is_source(1, 12), are_floats)
+    broadcasts_from = 1
+
+    slope_dims: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = node.required(0, "X")
+        slope = node.required(1, "slope")
+        dims = _slope_dims(node, src.shape, slope.shape)
+        if slope.data is None:
+            return cls(dims).bind({"src": src, "weights": slope})
+        if slope.data.size == 1:
+            number = float(slope.data.reshape(()))
+            if not np.isfinite(number):
+                return node.refused(f"the slope is {number}", "its primitive takes finite ones")
+            return Eltwise("eltwise_relu", number).bind({"src": src})
+        return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        given = argument(problem, "weights")
+        weights = like(descs[0], TensorInfo(self.slope_dims, given.dtype))
+        views, seen = self._views(descs[0], weights), seen_as(weights, given.dims)
+        if views is None or seen is None:
+            return None
+        whole = {"src": descs[0], "weights": seen, "dst": descs[1]}
+        spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
+        return Recipe.single(spec, whole=whole.items())
+
+    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        # Slopes of other broadcasts, and computed ones in another data type than f32, are slow or refused.
+        dims = problem.dst.dims
+        is_per_channel = self.slope_dims == (1, *dims[1:2], *(1 for _ in dims[2:]))
+        if arg != "src" or "weights" not in problem.constants or not is_per_channel:
+            return None
+        return PostOpUse(dnnl.Prelu(_PER_CHANNEL), "weights")
+
+    def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
+        """Both under extents the library is fast on, where there are some."""
+        views = broadcast_views(src, self.slope_dims, _PATTERNS)
+        if views is None:
+            return (src, weights) if src.ndims <= _LARGEST_NDIMS else None
+        return MemoryDesc(views[0], src.dtype), MemoryDesc(views[1], weights.dtype)
+
+
+_PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
+    (): (-1,),
+    (True,): (0,),
+    (False,): (-1, -1, 0),
+    (False, True): (0, 1),
+    (True, False): (-1, 0, 1),
+    (False, True, False): (0, 1, 2),
+}
+"""The extents to see, by whether slopes vary along each run of digits: the run (-1: an extent of 1).
+
+The library is fast with slopes for all elements, and with slopes for each index along dimension 1.
+"""
+
+
+def _slope_dims(node: NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -> tuple[int, ...]:
+    # Before the rules of numpy, slopes of extents (C,) were one for each channel.
+    is_per_channel = node.opset < FIRST_OPSET_OF_NUMPY_RULES and len(slope) == 1 and len(dims) > 1
+    if is_per_channel and slope == dims[1:2]:
+        return (1, slope[0], *(1,) * (len(dims) - 2))
+    full = broadcast_dims(slope, dims)
+    if full is None:
+        raise node.wrong(f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
+    return full

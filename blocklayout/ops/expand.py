@@ -23,11 +23,8 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._broadcast import broadcast_dims
-from blocklayout.ops._descs import argument, like
-from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
-from blocklayout.ops._rows import repeated
-from blocklayout.ops._transposing import in_order
+from blocklayout.ops._answers import broadcast_dims, in_order, repeated
+from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
 

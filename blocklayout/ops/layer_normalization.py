@@ -9,13 +9,15 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Refusal, Value, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._broadcast import broadcast_dims
-from blocklayout.ops._descs import argument, followed, has_argument
-from blocklayout.ops._mixed_radix import as_rows, digits, runs, seen_as
-from blocklayout.ops._needs import has_f32_statistics, has_one_output, is_source
-from blocklayout.ops._padded import are_eltwise
-from blocklayout.ops._rows import beside_axis
-from blocklayout.ops._transposing import trailing
+from blocklayout.ops._answers import (
+    beside_axis,
+    broadcast_dims,
+    has_f32_statistics,
+    has_one_output,
+    is_source,
+    trailing,
+)
+from blocklayout.ops._layouts import are_eltwise, argument, as_rows, digits, followed, has_argument, runs, seen_as
 
 _VECTORS = ("scale", "shift")
 

@@ -7,12 +7,18 @@ from math import prod
 from blocklayout import dnnl
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import Run, digits, is_padded, runs
-from blocklayout.ops._needs import is_source
-from blocklayout.ops._padded import n_lanes, over_padding, with_padding
-from blocklayout.ops._rows import of_source
-from blocklayout.ops._transposing import per_channel
+from blocklayout.ops._answers import is_source, of_source, per_channel
+from blocklayout.ops._layouts import (
+    Run,
+    argument,
+    digits,
+    followed,
+    is_padded,
+    n_lanes,
+    over_padding,
+    runs,
+    with_padding,
+)
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 

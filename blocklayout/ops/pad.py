@@ -28,10 +28,8 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import Digit, copy_spec, digits
-from blocklayout.ops._needs import is_known, is_source
-from blocklayout.ops._transposing import in_order
+from blocklayout.ops._answers import in_order, is_known, is_source
+from blocklayout.ops._layouts import Digit, argument, copy_spec, digits, followed
 from blocklayout.ops.views import Identity
 
 Pads = tuple[tuple[int, int], ...]

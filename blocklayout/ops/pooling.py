@@ -1,8 +1,8 @@
-"""Pooling, windowed and global."""
+"""Pooling of maxima, means and norms, windowed and global, and max unpooling."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from blocklayout.ir import (
     Padding,
     Problem,
     Recipe,
+    RecipeStep,
     Refusal,
     Role,
     Transposed,
@@ -27,13 +28,10 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
-from blocklayout.ops._descs import argument, followed, with_roles_swapped
-from blocklayout.ops._needs import is_source
-from blocklayout.ops._padded import are_eltwise
-from blocklayout.ops._rows import of_source
-from blocklayout.ops._transposing import per_channel
+from blocklayout.ops._answers import is_known, is_source, of_source, per_channel
+from blocklayout.ops._layouts import are_eltwise, argument, followed, with_roles_swapped
 from blocklayout.ops._window import check_extents, combined, n_seen, padded_window, read_kernel_shape, read_window
+from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
 _FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
@@ -285,3 +283,132 @@ def _shares(window: Window, covering: Window, spatial: tuple[int, ...]) -> np.nd
         counted = n_seen(window, d, n_windows, spatial[d] + window.pads_begin[d] + window.pads_end[d])
         shares = np.multiply.outer(shares, window.kernel[d] / counted)
     return shares.astype(np.float32)[None, None]
+
+
+def _exponent(node: NodeInfo) -> float:
+    p = node.float_attr("p", 2)
+    if p <= 0:
+        raise node.wrong(f"attribute p is {p}", "it must be above 0")
+    return p
+
+
+class LpPooling(BaseOperator, frozen=True):
+    """The norm of every window: the root of the sum of its elements' powers.
+
+    Attributes:
+        window: Its extents and how it slides.
+        p: The exponent.
+    """
+
+    op_types = ("GlobalLpPool", "LpPool")
+    needs = (is_source(3, 5),)
+
+    window: Window
+    p: float
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = node.required(0, "X")
+        windows = pooling_windows(node, src)
+        return windows if isinstance(windows, Refusal) else cls(windows[1], _exponent(node)).bind({"src": src})
+
+    keeps_rows = staticmethod(of_source)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction:
+        p, (_, window) = _exponent(node), windows_of(node, node.required(0, "X"))
+
+        def norm(x: np.ndarray, out: np.ndarray) -> None:
+            powers = np.abs(x.astype(np.result_type(x.dtype, np.float32), copy=False)) ** p
+            out[...] = combined(powers, window, out.shape[2:], np.add, 0) ** (1 / p)
+
+        return norm
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None:
+            return None
+        src, dst = descs
+        source, steps = "src", []
+        for function in self._powers():
+            power = dnnl.eltwise(
+                src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
+            )
+            steps.append(RecipeStep(power, (("dst", "powers"), ("src", source))))
+            source = "powers"
+        # The mean counts pads, which are zeros, so that it is the sum over as many elements everywhere.
+        total = dnnl.Eltwise("linear", prod(self.window.kernel))
+        mean = dnnl.pooling(
+            src,
+            dst,
+            "pooling_avg_include_padding",
+            kernel=self.window.kernel,
+            strides=self.window.strides,
+            pads=self.window.pads,
+            dilations=self.window.dnnl_dilations,
+            attr=dnnl.Attr((total, *self._roots(), *attr.post_ops)),
+            n_threads=problem.n_threads,
+        )
+        steps.append(RecipeStep(mean, (("dst", "dst"), ("src", source))))
+        return Recipe(tuple(steps), (("powers", src),))
+
+    def _powers(self) -> Iterator[dnnl.Eltwise]:
+        if self.p == 2:
+            yield dnnl.Eltwise("square")
+            return
+        yield dnnl.Eltwise("abs")
+        if self.p != 1:
+            yield dnnl.Eltwise("pow", 1.0, self.p)
+
+    def _roots(self) -> Iterator[dnnl.Eltwise]:
+        if self.p == 2:
+            yield dnnl.Eltwise("sqrt")
+        elif self.p != 1:
+            yield dnnl.Eltwise("pow", 1.0, 1 / self.p)
+
+
+class MaxUnpooling(BaseOperator, frozen=True):
+    """Zeros, and each element where its index says.
+
+    Attributes:
+        numbered: The extents by which indices count. The result may be larger, with zeros behind.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("MaxUnpool",)
+    role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(3, 5), is_known(2, "output_shape"))
+
+    numbered: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src, indices = node.required(0, "X"), node.required(1, "I")
+        spatial = src.shape[2:]
+        kernel = read_kernel_shape(node, len(spatial))
+        strides = node.ints_attr("strides", len(spatial), 1, at_least=1)
+        pads = node.ints_attr("pads", 2 * len(spatial), 0, at_least=0)
+        numbered = src.shape[:2] + tuple(
+            (extent - 1) * stride + reach - begin - end
+            for extent, stride, reach, begin, end in zip(
+                spatial, strides, kernel, pads[: len(spatial)], pads[len(spatial) :], strict=True
+            )
+        )
+        if indices.shape != src.shape:
+            raise node.wrong(f"I has extents {list(indices.shape)}", f"X has {list(src.shape)}")
+        dims = node.result.shape
+        fits = len(dims) == len(numbered) and all(0 < n <= d for n, d in zip(numbered, dims, strict=True))
+        if not fits or dims[:2] != numbered[:2]:
+            raise node.wrong(f"the result has extents {list(dims)}", f"the window makes them {list(numbered)} or more")
+        return cls(numbered).bind({"src": src, "indices": indices})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        src, dst = descs
+        spec = dnnl.max_unpooling(src, src.with_dtype("s64"), dst, self.numbered, n_threads=problem.n_threads)
+        return Recipe.single(spec)

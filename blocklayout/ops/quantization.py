@@ -1,4 +1,8 @@
-"""Integers that stand for real numbers by a scale and a zero point."""
+"""Integers that stand for real numbers by a scale and a zero point; their products and convolutions, exact.
+
+Primitives multiply bytes in sums of 32 bits, and take each operand's zero point away. These are the constants
+``zero_point_src`` and ``zero_point_weights``, or ``src_zero`` and ``weights_zero``, which are computed at run time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,256 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
+from numpy.lib.stride_tricks import sliding_window_view
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
-from blocklayout.ops._rows import beside_axis
-from blocklayout.ops.integer_convolution import exact_convolution
-from blocklayout.ops.integer_product import exact_product
+from blocklayout import dnnl
+from blocklayout.ir import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    NumpyFunction,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Role,
+    Value,
+    Window,
+    Wish,
+)
+from blocklayout.ir.result_format import dominating, row_major
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._answers import beside_axis
+from blocklayout.ops._layouts import plain
+from blocklayout.ops._window import read_window
+from blocklayout.ops.conv import Conv
+from blocklayout.ops.matmul import MatMul
+
+_EXACT_ISA = "avx512_core_vnni"
+"""From this on; before it, sums of two products saturate at 16 bits."""
+
+_EXACT_IN_F32 = 1 << 24
+_MIDDLE_OF_U8 = 128
+_OPERANDS = ("src", "weights")
+
+
+def is_exact(node: NodeInfo) -> Refusal | None:
+    """Sums of products of bytes are what they should be on this CPU."""
+    if dnnl.has_isa(_EXACT_ISA):
+        return None
+    return node.refused(f"sums of two products saturate on {dnnl.isa()}", f"they are exact from {_EXACT_ISA} on")
+
+
+def have_one_number(node: NodeInfo) -> Refusal | None:
+    """The zero points, inputs 2 and 3, are a number each, or a known one several times."""
+    for value in filter(None, (node.input(2), node.input(3))):
+        is_one = prod(value.shape) == 1 or (value.data is not None and value.data.size and not np.ptp(value.data))
+        if not is_one:
+            what = f"{value.name} has extents {list(value.shape)}"
+            return node.refused(what, "its primitive takes one number for all")
+    return None
+
+
+def of_signed(value: Value, zero: Value | None) -> int | None:
+    """A known zero point of weights that are made signed; ``None`` of an unknown one."""
+    if zero is not None and zero.data is None:
+        return None
+    return _number(zero) - (_MIDDLE_OF_U8 if value.dtype == "u8" else 0)
+
+
+def exact_floats(n_products: int) -> Any:
+    """The type that holds every sum of so many products of bytes, each less its zero point."""
+    return np.float32 if n_products << 16 < _EXACT_IN_F32 else np.float64
+
+
+class ByteProduct(BaseOperator, frozen=True):
+    """Products of bytes in sums of 32 bits, after each operand's zero point was taken away.
+
+    Attributes:
+        product: The same of numbers without zero points.
+    """
+
+    role = Role.CHOOSER
+
+    product: BaseOperator
+
+    @classmethod
+    def with_zeros(cls, product: Lowered, node: NodeInfo) -> Lowered:
+        """The operator bound as the other is, and to its zero points; constant weights are made signed."""
+        sources, constants = dict(product.sources), dict(product.constants)
+        weights, zeros = node.required(1, "B"), dict(zip(_OPERANDS, (node.input(2), node.input(3)), strict=True))
+        for name, zero in zeros.items():
+            if zero is not None and zero.data is None:
+                sources[f"{name}_zero"] = zero
+                continue
+            known = of_signed(weights, zero) if name == "weights" else _number(zero)
+            if known:
+                constants[f"zero_point_{name}"] = np.full(1, known, np.int32)
+        if weights.dtype == "u8":
+            constants["weights"] = (constants["weights"].astype(np.int16) - _MIDDLE_OF_U8).astype(np.int8)
+        return Lowered(cls(product.operator), sources, constants)
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        recipe = None if attr.post_ops else self.product.lower(problem, wish, _with_zeros(attr, problem))
+        return None if recipe is None else _with_operands(recipe, problem)
+
+    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+        recipes = () if attr.post_ops else self.product.alternatives(problem, wish, _with_zeros(attr, problem))
+        return tuple(_with_operands(recipe, problem) for recipe in recipes)
+
+    def meant(self, wish: Wish) -> Wish:
+        return self.product.meant(wish)
+
+    def likeness(self, problem: Problem) -> object:
+        return type(self), _shifted(problem), self.product.likeness(problem)
+
+
+def _number(zero: Value | None) -> int:
+    return 0 if zero is None or zero.data is None else int(zero.data.flat[0])
+
+
+def _with_zeros(attr: dnnl.Attr, problem: Problem) -> dnnl.Attr:
+    """The attributes of a primitive that takes the zero points away."""
+    return replace(attr, zero_points=tuple((name, 0) for name in _shifted(problem)))
+
+
+def _with_operands(recipe: Recipe, problem: Problem) -> Recipe:
+    """The recipe of such a primitive, behind copies of computed zero points as 32 bits."""
+    steps, temporaries = [], []
+    for name in _OPERANDS:
+        given = problem.sources.get(f"{name}_zero")
+        if given is not None:
+            narrow, wide = plain(given), MemoryDesc(given.dims, "s32")
+            spec = dnnl.reorder(narrow, wide, n_threads=problem.n_threads)
+            steps.append(RecipeStep(spec, (("dst", f"zero_point_{name}"), ("src", f"{name}_zero"))))
+            temporaries.append((f"zero_point_{name}", wide))
+    [product] = recipe.steps
+    operands = (*product.operands, *((f"zero_point_{name}", f"zero_point_{name}") for name in _shifted(problem)))
+    return replace(
+        recipe, steps=(*steps, replace(product, operands=operands)), temporaries=(*recipe.temporaries, *temporaries)
+    )
+
+
+def _shifted(problem: Problem) -> tuple[str, ...]:
+    """Operands that have a zero point."""
+    given = {*problem.sources, *problem.constants}
+    return tuple(name for name in _OPERANDS if given & {f"{name}_zero", f"zero_point_{name}"})
+
+
+def _has_signed_weights(node: NodeInfo) -> Refusal | None:
+    """Constants are made so, and so is their zero point."""
+    weights = node.required(1, "B")
+    if weights.dtype == "s8" or (weights.data is not None and of_signed(weights, node.input(3)) is not None):
+        return None
+    what = f"B ({weights.name}) is u8, and it or its zero point computed at run time"
+    return node.refused(what, "its primitive takes s8")
+
+
+class IntegerProduct(ByteProduct, frozen=True):
+    """A product of matrices of bytes."""
+
+    op_types = ("MatMulInteger",)
+    needs = (is_exact, have_one_number, _has_signed_weights)
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        product = MatMul.from_onnx(node)
+        return product if isinstance(product, Refusal) else cls.with_zeros(product, node)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return _product
+
+    result_format = staticmethod(row_major)
+
+
+def _product(
+    a: np.ndarray,
+    b: np.ndarray,
+    a_zero: np.ndarray | None = None,
+    b_zero: np.ndarray | None = None,
+    *,
+    out: np.ndarray,
+) -> None:
+    np.copyto(out, exact_product(a, b, a_zero, b_zero), casting="unsafe")
+
+
+def exact_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
+    """By floats, which the library behind numpy multiplies fast, wide enough for every sum."""
+    wide = exact_floats(a.shape[-1])
+    first, second = a.astype(wide), b.astype(wide)
+    if a_zero is not None:
+        first -= a_zero[..., None] if a_zero.ndim == a.ndim - 1 and a_zero.size > 1 else a_zero
+    if b_zero is not None:
+        second -= b_zero
+    product: np.ndarray = np.matmul(first, second)
+    return product
+
+
+def _has_known_weights(node: NodeInfo) -> Refusal | None:
+    """Around 0, or around the middle of unsigned bytes: they are made signed, and then the zero point is 0."""
+    weights = node.required(1, "W")
+    if weights.data is not None and of_signed(weights, node.input(3)) == 0:
+        return None
+    what = f"W ({weights.name}) is computed at run time, or its zero point is none of 0 for s8 and 128 for u8"
+    return node.refused(what, "its primitive takes weights around 0")
+
+
+class IntegerConvolution(ByteProduct, frozen=True):
+    """A convolution of bytes."""
+
+    op_types = ("ConvInteger",)
+    needs = (is_exact, have_one_number, _has_known_weights)
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        return cls.with_zeros(Conv.from_onnx(replace(node, inputs=node.inputs[:2])), node)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        convolve = exact_convolution(node, node.shape(1))
+
+        def compute(x: np.ndarray, w: np.ndarray, *zeros: np.ndarray | None, out: np.ndarray) -> None:
+            np.copyto(out, convolve(x, w, *zeros), casting="unsafe")
+
+        return compute
+
+    result_format = staticmethod(dominating)
+
+
+def exact_convolution(node: NodeInfo, weights: tuple[int, ...]) -> Any:
+    """A function of arrays ``x``, ``w`` and their zero points, by floats wide enough for every sum."""
+    window = read_window(node, weights[2:], node.shape(0)[2:])
+    groups = node.int_attr("group", 1)
+
+    def convolve(
+        x: np.ndarray, w: np.ndarray, x_zero: np.ndarray | None = None, w_zero: np.ndarray | None = None
+    ) -> np.ndarray:
+        wide = exact_floats(prod(w.shape[1:]))
+        x, w = x.astype(wide), w.astype(wide)
+        if x_zero is not None:
+            x -= x_zero
+        if w_zero is not None:
+            w -= w_zero.reshape(-1, *(1,) * (w.ndim - 1))
+        return _convolved(x, w, window, groups)
+
+    return convolve
+
+
+def _convolved(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.ndarray:
+    """As one product of matrices for each group, of windows side by side."""
+    n_spatial = x.ndim - 2
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(window.pads_begin, window.pads_end, strict=True)])
+    seen = sliding_window_view(padded, window.reach, tuple(range(2, x.ndim)))
+    steps: Any = (slice(None, None, step) for step in window.strides + window.dilations)
+    seen = seen[(..., *steps)]
+    parts = zip(np.split(seen, groups, 1), np.split(w, groups), strict=True)
+    summed = (1, *range(2 + n_spatial, 2 + 2 * n_spatial))
+    found = [np.tensordot(part, weights, (summed, range(1, w.ndim))) for part, weights in parts]
+    return np.moveaxis(np.concatenate(found, -1), -1, 1)
 
 
 class Quantized(Facts, frozen=True):

@@ -32,8 +32,7 @@ from blocklayout.ir import (
 )
 from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.ops._descs import like
-from blocklayout.ops._padded import n_lanes
+from blocklayout.ops._layouts import like, n_lanes
 from blocklayout.tensor import Tensor, channels_first, channels_last, contiguous_format
 
 if TYPE_CHECKING:

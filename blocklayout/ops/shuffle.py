@@ -6,9 +6,8 @@ from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._needs import is_source
-from blocklayout.ops._rows import of_source
+from blocklayout.ops._answers import is_source, of_source
+from blocklayout.ops._layouts import argument, followed
 
 
 class ChannelShuffle(BaseOperator, frozen=True):

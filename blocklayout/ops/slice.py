@@ -29,11 +29,8 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import copy_spec, paired
-from blocklayout.ops._needs import is_known
-from blocklayout.ops._rows import beside_axis
-from blocklayout.ops._transposing import along_axis, over_axis, with_axes
+from blocklayout.ops._answers import along_axis, beside_axis, is_known, over_axis, with_axes
+from blocklayout.ops._layouts import argument, copy_spec, followed, paired
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
 

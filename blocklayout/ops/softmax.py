@@ -22,12 +22,8 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
-from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import as_rows, digits, is_padded, runs
-from blocklayout.ops._needs import is_source
-from blocklayout.ops._padded import are_eltwise, n_lanes
-from blocklayout.ops._rows import beside_axis
-from blocklayout.ops._transposing import along_axis
+from blocklayout.ops._answers import along_axis, beside_axis, is_source
+from blocklayout.ops._layouts import are_eltwise, argument, as_rows, digits, followed, is_padded, n_lanes, runs
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13

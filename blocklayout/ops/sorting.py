@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo, NumpyFunction
-from blocklayout.ops._rows import beside_axis
+from blocklayout.ops._answers import beside_axis
 
 _WORTH_PARTING = 4
 """How many times as many elements there must be as are wanted, for parting them before sorting to pay."""

@@ -23,7 +23,7 @@ from blocklayout.ir import (
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
-from blocklayout.ops._needs import has_one_output
+from blocklayout.ops._answers import has_one_output
 
 
 def same_if_same_shape(node: NodeInfo) -> int | None:

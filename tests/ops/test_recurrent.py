@@ -13,7 +13,7 @@ import blocklayout as bl
 from blocklayout import ops
 from blocklayout.errors import ModelError
 from blocklayout.ir import Refusal
-from blocklayout.ops._recurrent_cells import compute
+from blocklayout.ops.recurrent import compute
 from tests.ops.cases import Input, OpCase, Weights
 from tests.ops.harness import check_case
 

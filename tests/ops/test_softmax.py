@@ -7,7 +7,7 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
 from blocklayout.ir import Wish
-from blocklayout.ops._padded import n_lanes
+from blocklayout.ops._layouts import n_lanes
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
 

@@ -1,12 +1,16 @@
-"""Dense layouts as mixed-radix numbers: the digits of an address, in the order in which bytes lie.
+"""The layouts under which primitives see an operator's arguments.
 
-A primitive that is fast on plain tensors runs on any dense layout, padding included, if it sees the bytes under
-these extents: ``nChw8c`` of 17 channels is a plain tensor (N, 3, H, W, 8), ``nhwc`` a plain (N, H, W, C).
+Addresses of a dense layout are mixed-radix numbers: its *digits*, in the order in which bytes lie. A primitive that is
+fast on plain tensors runs on any dense layout, padding included, if it sees the bytes under these extents: a tensor
+``nChw8c`` of 17 channels is a plain (N, 3, H, W, 8), one in ``nhwc`` a plain (N, H, W, C).
+
+The library is fast on padded channels only where zeros stay zeros. Where they do not, as with exp(0) = 1, it runs on a
+tensor of the padded extents, and the padded lanes are zeroed after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from math import prod
 
@@ -14,7 +18,89 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
+from blocklayout.ir import Problem, Recipe, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
+
+
+def argument(problem: Problem, name: str) -> TensorInfo:
+    """An argument's extents and data type, whether it is computed or constant."""
+    info = problem.sources.get(name) or problem.constants.get(name)
+    if info is None:
+        raise KeyError(f"no argument {name!r}; there are {', '.join([*problem.sources, *problem.constants])}")
+    return info
+
+
+def has_argument(problem: Problem, name: str) -> bool:
+    """Whether an optional argument is there."""
+    return name in problem.sources or name in problem.constants
+
+
+def plain(info: TensorInfo) -> MemoryDesc:
+    """Row-major: what vectors are kept in."""
+    return MemoryDesc(info.dims, info.dtype)
+
+
+def plain_if_any(problem: Problem, name: str) -> MemoryDesc | None:
+    """An optional vector argument, such as a bias."""
+    return plain(argument(problem, name)) if has_argument(problem, name) else None
+
+
+def like(desc: MemoryDesc, info: TensorInfo) -> MemoryDesc:
+    """A tensor of other extents in the layout of ``desc``."""
+    if desc.dims == info.dims and desc.dtype == info.dtype:
+        return desc
+    return desc.resized(info.dims, info.dtype)
+
+
+def followed(problem: Problem, wish: Wish, info: TensorInfo) -> tuple[MemoryDesc, MemoryDesc] | None:
+    """A follower's source as wished, and its destination in the same layout.
+
+    ``None`` where the wish leaves the source's layout open, which a follower cannot decide, or
+    asks for a destination in another layout, which is a reorder's work.
+    """
+    src = wish.src_desc(info)
+    if not isinstance(src, MemoryDesc):
+        return None
+    dst = like(src, problem.dst)
+    wished = wish.dst_desc(problem.dst)
+    if isinstance(wished, MemoryDesc) and not wished.physically_equal(dst):
+        return None
+    return src, dst
+
+
+def as_one_image(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
+    """Tensors whose channels lie outermost, such as chwn, as one image each of all their images' pixels.
+
+    ``None`` where they lie otherwise, or pixels in another order in one than in another.
+
+    Example:
+        >>> as_one_image(MemoryDesc((8, 3, 5, 4), "f32", "chwn"))
+        (MemoryDesc((1, 3, 160), 'f32', 'abc'),)
+    """
+    order = descs[0].dim_order
+    if order[0] != 1 or not all(desc.dim_order == order and _is_whole(desc) for desc in descs):
+        return None
+    return tuple(MemoryDesc((1, desc.dims[1], desc.n_elements // desc.dims[1]), desc.dtype) for desc in descs)
+
+
+def with_roles_swapped(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
+    """Tensors whose images lie innermost, as channels: chwn is channels-last then. ``None`` where they lie otherwise.
+
+    For what is done to each channel of each image alike.
+
+    Example:
+        >>> with_roles_swapped(MemoryDesc((8, 3, 5, 4), "f32", "chwn"))
+        (MemoryDesc((3, 8, 5, 4), 'f32', 'acdb'),)
+    """
+    ndims = descs[0].ndims
+    order = (1, *range(2, ndims), 0)
+    if not all(desc.dim_order == order and _is_whole(desc) for desc in descs):
+        return None
+    return tuple(desc.permuted((1, 0, *range(2, ndims))) for desc in descs)
+
+
+def _is_whole(desc: MemoryDesc) -> bool:
+    return desc.is_dense and not desc.inner_blks and desc.offset0 == 0 and desc.n_elements > 0
 
 
 class Digit(Struct, frozen=True):
@@ -175,3 +261,80 @@ def seen_as(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
     if dnnl.is_expressible(made):
         return made
     return MemoryDesc(dims, desc.dtype) if desc.physically_equal(MemoryDesc(desc.dims, desc.dtype)) else None
+
+
+_KEEP_ZERO = frozenset(
+    (
+        "eltwise_abs",
+        "eltwise_elu",
+        "eltwise_gelu_erf",
+        "eltwise_gelu_tanh",
+        "eltwise_hardswish",
+        "eltwise_relu",
+        "eltwise_round",
+        "eltwise_sqrt",
+        "eltwise_square",
+        "eltwise_swish",
+        "eltwise_tanh",
+    )
+)
+
+
+def with_padding(desc: MemoryDesc) -> MemoryDesc:
+    """The same bytes with every lane an element.
+
+    Example:
+        >>> with_padding(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
+        MemoryDesc((2, 24, 5, 4), 'f32', 'nChw8c')
+    """
+    return desc.resized(desc.padded_dims)
+
+
+def keeps_zero(function: dnnl.Eltwise) -> bool:
+    """Whether f(0) = 0.
+
+    Example:
+        >>> keeps_zero(dnnl.Eltwise("relu")), keeps_zero(dnnl.Eltwise("exp")), keeps_zero(dnnl.Eltwise("clip", 1, 2))
+        (True, False, False)
+    """
+    if function.algorithm == "eltwise_clip":
+        return function.alpha <= 0 <= function.beta
+    if function.algorithm == "eltwise_linear":
+        return function.beta == 0
+    if function.algorithm == "eltwise_pow":
+        return function.beta > 0
+    return function.algorithm in _KEEP_ZERO
+
+
+def are_eltwise(post_ops: Iterable[dnnl.PostOp]) -> bool:
+    """Whether post-ops read no tensor: then they run under any extents."""
+    return all(isinstance(post_op, dnnl.Eltwise) for post_op in post_ops)
+
+
+def keep_zero(post_ops: Iterable[dnnl.PostOp]) -> bool:
+    """Whether a chain of functions keeps zero; what reads a tensor may not."""
+    return all(isinstance(post_op, dnnl.Eltwise) and keeps_zero(post_op) for post_op in post_ops)
+
+
+def over_padding(spec: dnnl.Spec, whole: Mapping[str, MemoryDesc]) -> Recipe:
+    """A primitive that sees padding as elements, and the zeros that it overwrote.
+
+    Args:
+        spec: The primitive.
+        whole: The layout of each of its arguments as everybody else sees it.
+    """
+    after = (zero_padding_step(whole["dst"]),) if whole["dst"].n_padding else ()
+    return Recipe((*Recipe.single(spec).steps, *after), (), tuple(whole.items()))
+
+
+def n_lanes() -> int:
+    """Elements of f32 in a vector register: the block of channels that the library is fast on.
+
+    Example:
+        >>> n_lanes() in (4, 8, 16)
+        True
+    """
+    isa = dnnl.isa()
+    if isa.startswith("avx512"):
+        return 16
+    return 8 if isa.startswith("avx2") else 4
