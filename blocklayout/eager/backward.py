@@ -22,10 +22,9 @@ from typing import Any
 from blocklayout import ops
 from blocklayout.eager import backward_convolution, backward_inner_product, backward_normalization, backward_pooling
 from blocklayout.eager.functions import Function, Shown, ordered, public_names, shown_as
-from blocklayout.eager.gradients import Call, TensorLike
+from blocklayout.eager.gradients import Call, square_backward
 from blocklayout.eager.operands import boolean
 from blocklayout.operators import Operators
-from blocklayout.tensor import Tensor
 
 
 class _Shown(Shown):
@@ -74,20 +73,6 @@ def _function_of(definition: Any, op_type: str) -> Function:
         return facts.gradient(op_type, call, grad, x, given)
 
     return shown_as(shown, function, __name__)
-
-
-def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
-    """The gradient of the square.
-
-    Args:
-        grad: Gradient of the result, in any layout.
-        x: The source, of the same shape; the result has its format.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and what would be right.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
-    """
-    return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))
 
 
 _operators = ((definition, ops.op_type_named(name)) for name, definition in vars(Operators).items())

@@ -10,7 +10,6 @@ from blocklayout.tensor import Tensor
 _Operand: TypeAlias = Tensor | ArrayLike
 _Extents: TypeAlias = int | Sequence[int]
 
-from blocklayout.eager.backward import square_backward as square_backward
 from blocklayout.eager.backward_convolution import ConvGradients as ConvGradients
 from blocklayout.eager.backward_convolution import conv_backward as conv_backward
 from blocklayout.eager.backward_convolution import conv_backward_data as conv_backward_data
@@ -25,6 +24,7 @@ from blocklayout.eager.backward_normalization import batch_norm_training as batc
 from blocklayout.eager.backward_pooling import average_pool_backward as average_pool_backward
 from blocklayout.eager.backward_pooling import global_average_pool_backward as global_average_pool_backward
 from blocklayout.eager.backward_pooling import max_pool_backward as max_pool_backward
+from blocklayout.eager.gradients import square_backward as square_backward
 
 __all__: list[str]
 

@@ -377,3 +377,17 @@ def formats(desc: MemoryDesc) -> tuple[MemoryDesc, ...]:
     names = ("channels_last", "contiguous_format") if 3 <= desc.ndims <= 5 else ("contiguous_format",)
     others = (MemoryDesc(desc.dims, desc.dtype, name) for name in names)
     return (desc, *(each for each in others if each != desc))
+
+
+def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
+    """The gradient of the square.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source, of the same shape; the result has its format.
+
+    Raises:
+        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
+    """
+    return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))

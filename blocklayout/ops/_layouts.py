@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import Problem, Recipe, TensorInfo, Wish, zero_padding_step
+from blocklayout.ir import BaseOperator, Problem, Recipe, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 
 
@@ -66,6 +66,18 @@ def followed(problem: Problem, wish: Wish, info: TensorInfo) -> tuple[MemoryDesc
     if isinstance(wished, MemoryDesc) and not wished.physically_equal(dst):
         return None
     return src, dst
+
+
+class Follower(BaseOperator, frozen=True):
+    """An operator whose result lies as its source ``src`` does."""
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        return None if descs is None else self.lower_between(*descs, problem, attr)
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        """The primitives that compute ``dst`` of ``src``; ``None`` if there are none."""
+        raise NotImplementedError
 
 
 def as_one_image(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:

@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.ir import Affine, Lowered, NodeInfo, Problem, Recipe, Refusal, Role
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import has_one_output, is_source, of_source, per_channel
-from blocklayout.ops._layouts import argument, as_one_image, followed
+from blocklayout.ops._layouts import Follower, as_one_image
 
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}
@@ -23,7 +24,7 @@ def _is_inference(node: NodeInfo) -> Refusal | None:
     return None
 
 
-class BatchNormalization(BaseOperator, frozen=True):
+class BatchNormalization(Follower, frozen=True):
     """Scales and shifts every channel by its statistics.
 
     Attributes:
@@ -72,14 +73,10 @@ class BatchNormalization(BaseOperator, frozen=True):
     def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         return None if cls.affine(node) is None else scale
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None:
-            return None
-        src, dst = as_one_image(*descs) or descs
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        images = as_one_image(src, dst) or (src, dst)
         spec = dnnl.batch_normalization(
-            src, dst, epsilon=self.epsilon, flags=_FLAGS, attr=attr, n_threads=problem.n_threads
+            images[0], images[1], self.epsilon, _FLAGS, attr=attr, n_threads=problem.n_threads
         )
         # The library lists the vectors among its arguments only once the primitive exists.
-        whole = zip(("src", "dst"), descs, strict=True)
-        return Recipe.single(spec, {name: name for name in _VECTORS}, whole)
+        return Recipe.single(spec, {name: name for name in _VECTORS}, (("src", src), ("dst", dst)))

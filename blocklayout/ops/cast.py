@@ -6,15 +6,21 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, NumpyFunction, Problem, Recipe, Refusal, Wish
-from blocklayout.ops._layouts import argument, followed
+from blocklayout.ir import Facts, Lowered, NodeInfo, Problem, Recipe, Refusal
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._answers import always
+from blocklayout.ops._layouts import Follower
 from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
 """Data types that reorders take; a bool is a byte that is 0 or 1."""
 
 
-class Cast(BaseOperator, frozen=True):
+def _converted(x: np.ndarray, *_: np.ndarray | None, out: np.ndarray) -> None:
+    np.copyto(out, x, casting="unsafe")
+
+
+class Cast(Follower, frozen=True):
     """The same numbers as floats: a reorder that keeps the layout.
 
     Between floats it is nothing at all, for a plan computes them in one type. What gives integers is left to
@@ -37,28 +43,15 @@ class Cast(BaseOperator, frozen=True):
             return Identity().bind({"src": src})
         return cls().bind({"src": src})
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return _converted
-
+    in_numpy = staticmethod(always(_converted))
     same_as = staticmethod(same_if_same_shape)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
-            return None
-        src, dst = descs
-        if src.dtype == "bool" and src.inner_blks:
-            # Nothing brings bools into blocks.
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if attr.post_ops or (src.dtype == "bool" and src.inner_blks):  # nothing brings bools into blocks
             return None
         bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
         step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
         return Recipe.single(step, whole=(("src", src), ("dst", dst)))
-
-
-def _converted(x: np.ndarray, *_: np.ndarray | None, out: np.ndarray) -> None:
-    np.copyto(out, x, casting="unsafe")
 
 
 class BitCast(Facts, frozen=True):
@@ -67,7 +60,4 @@ class BitCast(Facts, frozen=True):
     op_types = ("BitCast",)
     is_elementwise = True
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return lambda x, out: np.copyto(out.view(x.dtype), x)
+    in_numpy = staticmethod(always(lambda x, out: np.copyto(out.view(x.dtype), x)))

@@ -76,7 +76,6 @@ class Conv(BaseOperator, frozen=True):
         return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
 
     result_format = staticmethod(dominating)
-
     keeps_rows = staticmethod(of_source)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout.ops._answers import always
 from blocklayout.resource_limits import check_affordable
 
 
@@ -16,10 +17,9 @@ class NonZero(Facts, frozen=True):
     op_types = ("NonZero",)
     counts_elements = True
 
-    @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
-        del node
-        return lambda x: np.array(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64)
+    on_arrays = staticmethod(
+        always(lambda x: np.array(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64))
+    )
 
 
 class Compress(Facts, frozen=True):

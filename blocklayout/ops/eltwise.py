@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.ir import (
-    BaseOperator,
     Facts,
     Lowered,
     Need,
@@ -27,17 +26,16 @@ from blocklayout.ir import (
     Refusal,
     Role,
     TensorInfo,
-    Wish,
     zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, are_floats, broadcast_dims, is_known, is_source
+from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
 from blocklayout.ops._layouts import (
+    Follower,
     are_eltwise,
     argument,
     broadcast_views,
     digits,
-    followed,
     keeps_zero,
     like,
     n_elements,
@@ -78,7 +76,7 @@ Slope = tuple[str, float, float]
 """An algorithm of the primitive of gradients, its alpha and its beta."""
 
 
-class Eltwise(BaseOperator, frozen=True):
+class Eltwise(Follower, frozen=True):
     """One function of every element, where oneDNN's and ONNX's agree.
 
     Attributes:
@@ -128,11 +126,9 @@ class Eltwise(BaseOperator, frozen=True):
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
         return () if node.op_type in _NEVER_NEGATIVE else None
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or (self.algorithm in _F32_ONLY and descs[0].dtype != "f32"):
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if self.algorithm in _F32_ONLY and src.dtype != "f32":
             return None
-        src, dst = descs
         if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):
             return Recipe.single(self._spec(src, dst, attr, problem.n_threads))
         spec = self._spec(with_padding(src), with_padding(dst), attr, problem.n_threads)
@@ -167,6 +163,12 @@ class Gelu(Eltwise, frozen=True):
         return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
 
 
+def _power(base: np.ndarray, exponent: np.ndarray, out: np.ndarray) -> None:
+    if out.dtype.kind in "iu" and exponent.dtype.kind == "i" and (exponent < 0).any():
+        base = base.astype(np.float64)  # numpy refuses such powers of integers
+    np.power(base, exponent, out=out, casting="unsafe")
+
+
 class Power(Eltwise, frozen=True):
     """Powers of one known exponent."""
 
@@ -187,10 +189,7 @@ class Power(Eltwise, frozen=True):
         function = Eltwise("eltwise_square") if number == 2 else Eltwise("eltwise_pow", 1.0, number)
         return function.bind({"src": base})
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return _power
+    in_numpy = staticmethod(always(_power))
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -217,12 +216,6 @@ class NumpyFunctions(Facts, frozen=True):
         if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
             return None  # the polynomials are of single precision
         return _IN_NUMPY.get(node.op_type)
-
-
-def _power(base: np.ndarray, exponent: np.ndarray, out: np.ndarray) -> None:
-    if out.dtype.kind in "iu" and exponent.dtype.kind == "i" and (exponent < 0).any():
-        base = base.astype(np.float64)  # numpy refuses such powers of integers
-    np.power(base, exponent, out=out, casting="unsafe")
 
 
 def _relu(x: np.ndarray, out: np.ndarray) -> None:
@@ -407,7 +400,7 @@ _FORMULAS: Mapping[str, Formula] = {
 }
 
 
-class Comparison(BaseOperator, frozen=True):
+class Comparison(Follower, frozen=True):
     """Ceil, Floor, Sign and ThresholdedRelu, over all lanes of any dense layout.
 
     Attributes:
@@ -439,12 +432,11 @@ class Comparison(BaseOperator, frozen=True):
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        parts = digits(descs[0]) if descs else None
-        if descs is None or parts is None or attr.post_ops:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        parts = digits(src)
+        if parts is None or attr.post_ops:
             return None
-        row = MemoryDesc((1, n_elements(parts)), descs[0].dtype)
+        row = MemoryDesc((1, n_elements(parts)), src.dtype)
         limit = MemoryDesc((1, 1), row.dtype)
         threads = problem.n_threads
 
@@ -459,15 +451,14 @@ class Comparison(BaseOperator, frozen=True):
             binary(self.compared, *(("src", "limit") if self.has_limit else ("dst", "src")), "flags"),
             binary(self.last, "dst", "flags", "dst"),
         )
-        whole = tuple(zip(("src", "dst"), descs, strict=True))
-        return Recipe(steps, (("flags", row),), whole)
+        return Recipe(steps, (("flags", row),), (("src", src), ("dst", dst)))
 
 
 # cosh(x) = 2 * cosh(x / 2) ** 2 - 1, of exp(x / 2) + exp(-x / 2): where cosh(x) is finite, so is all between.
 _OF_HALF = (dnnl.Eltwise("linear", math.sqrt(0.5)), dnnl.Eltwise("square"), dnnl.Eltwise("linear", 1.0, -1.0))
 
 
-class Cosh(BaseOperator, frozen=True):
+class Cosh(Follower, frozen=True):
     """(exp(x) + exp(-x)) / 2, over all lanes of any dense layout.
 
     The source is multiplied by the constant ``half``. Of NaN it makes infinity, as the library's exp does.
@@ -481,17 +472,12 @@ class Cosh(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         return cls().bind({"src": node.required(0, "input")}, {"half": np.full((1, 1), 0.5, np.float32)})
 
-    @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
-        del node
-        return ()
+    not_negative_if = staticmethod(always(()))
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        parts = digits(descs[0]) if descs else None
-        if descs is None or parts is None or not are_eltwise(attr.post_ops):
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        parts = digits(src)
+        if parts is None or not are_eltwise(attr.post_ops):
             return None
-        src, dst = descs
         row, threads = MemoryDesc((1, n_elements(parts)), src.dtype), problem.n_threads
         half, after = MemoryDesc((1, 1), src.dtype), replace(attr, post_ops=(*_OF_HALF, *attr.post_ops))
         power = dnnl.binary(row, half, row, "mul", attr=dnnl.Attr((dnnl.Eltwise("exp"),)), n_threads=threads)
@@ -506,10 +492,7 @@ class Cosh(BaseOperator, frozen=True):
             steps.append(zero_padding_step(dst))
         return Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
 
-    @classmethod
-    def has_gradient(cls, op_type: str) -> bool:
-        del op_type
-        return True
+    has_gradient = staticmethod(always(True))
 
     @classmethod
     def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
@@ -523,7 +506,7 @@ _LARGEST_NDIMS = 5
 _PER_CHANNEL = 1 << 1
 
 
-class PRelu(BaseOperator, frozen=True):
+class PRelu(Follower, frozen=True):
     """The source where it is positive, elsewhere the source times a slope that is broadcast to it.
 
     Attributes:
@@ -550,18 +533,14 @@ class PRelu(BaseOperator, frozen=True):
             return Eltwise("eltwise_relu", number).bind({"src": src})
         return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
-            return None
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
         given = argument(problem, "weights")
-        weights = like(descs[0], TensorInfo(self.slope_dims, given.dtype))
-        views, seen = self._views(descs[0], weights), seen_as(weights, given.dims)
-        if views is None or seen is None:
+        weights = like(src, TensorInfo(self.slope_dims, given.dtype))
+        views, seen = self._views(src, weights), seen_as(weights, given.dims)
+        if views is None or seen is None or attr.post_ops:
             return None
-        whole = {"src": descs[0], "weights": seen, "dst": descs[1]}
         spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
-        return Recipe.single(spec, whole=whole.items())
+        return Recipe.single(spec, whole=(("src", src), ("weights", seen), ("dst", dst)))
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         # Slopes of other broadcasts, and computed ones in another data type than f32, are slow or refused.

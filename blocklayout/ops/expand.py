@@ -23,7 +23,7 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._answers import broadcast_dims, in_order, repeated
+from blocklayout.ops._answers import always, broadcast_dims, in_order, repeated
 from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
@@ -72,13 +72,8 @@ class Expand(BaseOperator, frozen=True):
             return Reshape(dst.dims).bind({"src": src})
         return cls().bind({"src": src})
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return lambda x, _, out: np.copyto(out, x)
-
+    in_numpy = staticmethod(always(lambda x, _, out: np.copyto(out, x)))
     keeps_rows = staticmethod(repeated)
-
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 
@@ -131,7 +126,6 @@ class Tile(Facts, frozen=True):
         return tile
 
     keeps_rows = staticmethod(repeated)
-
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 

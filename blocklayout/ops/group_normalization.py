@@ -15,11 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
+from blocklayout.ir import Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import are_floats, has_f32_statistics, is_known, is_source, of_source, per_channel
 from blocklayout.ops._layouts import (
     Digit,
+    Follower,
     Run,
     are_eltwise,
     argument,
@@ -142,7 +143,7 @@ def _slices(lead: int, window: int, inner: int, dtype: str) -> Iterator[MemoryDe
         yield MemoryDesc((1, inner, window), dtype, "acb", offset=index * window * inner)
 
 
-class InstanceNormalization(BaseOperator, frozen=True):
+class InstanceNormalization(Follower, frozen=True):
     """Brings the pixels of each channel of each image to mean 0 and variance 1, and scales and shifts them.
 
     Attributes:
@@ -172,17 +173,11 @@ class InstanceNormalization(BaseOperator, frozen=True):
         return cls(node.float_attr("epsilon", 1e-5)).bind(sources, constants)
 
     keeps_rows = staticmethod(of_source)
-
     transposed = staticmethod(per_channel)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        parts = digits(descs[0]) if descs else None
-        if descs is None or parts is None:
-            return None
-        src, dst = descs
-        pixels = range(2, src.ndims)
-        if is_padded(src, pixels):  # statistics would count it
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        parts, pixels = digits(src), range(2, src.ndims)
+        if parts is None or is_padded(src, pixels):  # statistics would count it
             return None
         channels_follow = any(part.dim in pixels for part in takewhile(lambda part: part.dim != 1, parts))
         what = Standardization(runs(parts, pixels), src.dtype, self.epsilon, has_images=channels_follow)
@@ -221,7 +216,7 @@ _WITHIN = -1
 """Stands for the channels of a group as a dimension."""
 
 
-class GroupNormalization(BaseOperator, frozen=True):
+class GroupNormalization(Follower, frozen=True):
     """Brings each group of channels of each image to mean 0 and variance 1, and scales and shifts channels.
 
     Runs in layouts in which the elements of a group lie together: plain ones, and blocks that hold one group only.
@@ -260,15 +255,12 @@ class GroupNormalization(BaseOperator, frozen=True):
         return InstanceNormalization(epsilon).bind({"src": src}, instances)
 
     keeps_rows = staticmethod(of_source)
-
     transposed = staticmethod(per_channel)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        parts = self._parts(descs[0]) if descs else None
-        if descs is None or parts is None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        parts = self._parts(src)
+        if parts is None:
             return None
-        src, dst = descs
         found = runs(parts, {_WITHIN, *range(2, src.ndims)})
         what = Standardization(found, src.dtype, self.epsilon, self.is_per_group, has_images=False)
         first = what.steps(attr if self.is_per_group else dnnl.Attr(), problem.n_threads)

@@ -58,7 +58,6 @@ class LayerNormalization(BaseOperator, frozen=True):
         return cls(axis, node.float_attr("epsilon", 1e-5)).bind(arguments, arrays)
 
     keeps_rows = staticmethod(beside_axis)
-
     transposed = staticmethod(trailing)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -130,5 +129,4 @@ class RMSNormalization(Facts, frozen=True):
     op_types = ("RMSNormalization",)
 
     keeps_rows = staticmethod(beside_axis)
-
     transposed = staticmethod(trailing)

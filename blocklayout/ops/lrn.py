@@ -5,14 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
+from blocklayout.ir import Lowered, NodeInfo, Problem, Recipe, RecipeStep
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source, per_channel
 from blocklayout.ops._layouts import (
+    Follower,
     Run,
-    argument,
     digits,
-    followed,
     is_padded,
     n_lanes,
     over_padding,
@@ -23,7 +22,7 @@ from blocklayout.ops._layouts import (
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
 
-class LRN(BaseOperator, frozen=True):
+class LRN(Follower, frozen=True):
     """Divides every element by the energy of its neighbours in the channels.
 
     Attributes:
@@ -55,14 +54,11 @@ class LRN(BaseOperator, frozen=True):
         return operator.bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
-
     transposed = staticmethod(per_channel)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if attr.post_ops:
             return None
-        src, dst = descs
         found = runs(digits(src) or (), {1})
         if is_padded(src, {1}) or len([run for run in found if run.is_marked]) > 1:
             # The extra neighbour of an even size is the one before for oneDNN and the one behind for ONNX.

@@ -16,7 +16,6 @@ from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
-    NumpyFunction,
     Problem,
     Recipe,
     RecipeStep,
@@ -30,7 +29,7 @@ from blocklayout.ir import (
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import are_floats
+from blocklayout.ops._answers import always, are_floats
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -65,10 +64,7 @@ class MatMul(BaseOperator, frozen=True):
         }
         return cls().bind({"src": src, "weights": weights}, arrays)
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return np.matmul
+    in_numpy = staticmethod(always(np.matmul))
 
     @classmethod
     def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.ir import (
-    BaseOperator,
     Lowered,
     NodeInfo,
     NumpyFunction,
@@ -23,19 +22,18 @@ from blocklayout.ir import (
     Refusal,
     Transposed,
     Value,
-    Wish,
     zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import in_order, is_known, is_source
-from blocklayout.ops._layouts import Digit, argument, copy_spec, digits, followed
+from blocklayout.ops._layouts import Digit, Follower, copy_spec, digits
 from blocklayout.ops.views import Identity
 
 Pads = tuple[tuple[int, int], ...]
 
 
-class Pad(BaseOperator, frozen=True):
+class Pad(Follower, frozen=True):
     """Copies of the source's elements, or one number, around the source.
 
     Attributes:
@@ -112,13 +110,9 @@ class Pad(BaseOperator, frozen=True):
         pads = node.constant(1) if len(node.inputs) > 1 else np.asarray(node.attrs.get("pads", (1,)))
         return 0 if pads is not None and not np.any(pads) else None
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
-            return None
-        src, dst = descs
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
         found = self._lines(src, dst)
-        if found is None:
+        if found is None or attr.post_ops:
             return None
         steps = [self._step(*_interior(found, src.dtype), "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.ir import (
-    BaseOperator,
     Lowered,
     NodeInfo,
     NumpyFunction,
@@ -24,12 +23,11 @@ from blocklayout.ir import (
     Transposed,
     Value,
     Window,
-    Wish,
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import is_known, is_source, of_source, per_channel
-from blocklayout.ops._layouts import are_eltwise, argument, followed, with_roles_swapped
+from blocklayout.ops._answers import always, is_known, is_source, of_source, per_channel
+from blocklayout.ops._layouts import Follower, are_eltwise, argument, with_roles_swapped
 from blocklayout.ops._window import check_extents, combined, n_seen, padded_window, read_kernel_shape, read_window
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
@@ -37,7 +35,7 @@ _FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
 
-class Pooling(BaseOperator, frozen=True):
+class Pooling(Follower, frozen=True):
     """The maximum or the mean of every window.
 
     Maxima are computed by code of our own, which keeps NaN; by the library's, which does not, where there is none.
@@ -108,10 +106,7 @@ class Pooling(BaseOperator, frozen=True):
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         return per_channel(node, perm) if node.op_type in _GLOBAL else None
 
-    @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
-        del node
-        return (0,)
+    not_negative_if = staticmethod(always((0,)))
 
     @classmethod
     def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
@@ -130,10 +125,10 @@ class Pooling(BaseOperator, frozen=True):
             return None
         return {**attrs, "count_include_pad": 1}
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or (self.is_shared and not are_eltwise(attr.post_ops)):
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if self.is_shared and not are_eltwise(attr.post_ops):
             return None
+        descs = src, dst
         if self.algorithm == "pooling_max":
             largest = self._largest(descs, problem.n_threads)
             if dnnl.has_optimised(largest):
@@ -292,7 +287,7 @@ def _exponent(node: NodeInfo) -> float:
     return p
 
 
-class LpPooling(BaseOperator, frozen=True):
+class LpPooling(Follower, frozen=True):
     """The norm of every window: the root of the sum of its elements' powers.
 
     Attributes:
@@ -328,11 +323,7 @@ class LpPooling(BaseOperator, frozen=True):
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None:
-            return None
-        src, dst = descs
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
         source, steps = "src", []
         for function in self._powers():
             power = dnnl.eltwise(
@@ -371,7 +362,7 @@ class LpPooling(BaseOperator, frozen=True):
             yield dnnl.Eltwise("pow", 1.0, 1 / self.p)
 
 
-class MaxUnpooling(BaseOperator, frozen=True):
+class MaxUnpooling(Follower, frozen=True):
     """Zeros, and each element where its index says.
 
     Attributes:
@@ -405,10 +396,8 @@ class MaxUnpooling(BaseOperator, frozen=True):
             raise node.wrong(f"the result has extents {list(dims)}", f"the window makes them {list(numbered)} or more")
         return cls(numbered).bind({"src": src, "indices": indices})
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if attr.post_ops:
             return None
-        src, dst = descs
         spec = dnnl.max_unpooling(src, src.with_dtype("s64"), dst, self.numbered, n_threads=problem.n_threads)
         return Recipe.single(spec)

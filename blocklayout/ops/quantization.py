@@ -32,7 +32,7 @@ from blocklayout.ir import (
 )
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import beside_axis
+from blocklayout.ops._answers import always, beside_axis
 from blocklayout.ops._layouts import plain
 from blocklayout.ops._window import read_window
 from blocklayout.ops.conv import Conv
@@ -158,6 +158,17 @@ def _has_signed_weights(node: NodeInfo) -> Refusal | None:
     return node.refused(what, "its primitive takes s8")
 
 
+def _product(
+    a: np.ndarray,
+    b: np.ndarray,
+    a_zero: np.ndarray | None = None,
+    b_zero: np.ndarray | None = None,
+    *,
+    out: np.ndarray,
+) -> None:
+    np.copyto(out, exact_product(a, b, a_zero, b_zero), casting="unsafe")
+
+
 class IntegerProduct(ByteProduct, frozen=True):
     """A product of matrices of bytes."""
 
@@ -169,23 +180,8 @@ class IntegerProduct(ByteProduct, frozen=True):
         product = MatMul.from_onnx(node)
         return product if isinstance(product, Refusal) else cls.with_zeros(product, node)
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return _product
-
+    in_numpy = staticmethod(always(_product))
     result_format = staticmethod(row_major)
-
-
-def _product(
-    a: np.ndarray,
-    b: np.ndarray,
-    a_zero: np.ndarray | None = None,
-    b_zero: np.ndarray | None = None,
-    *,
-    out: np.ndarray,
-) -> None:
-    np.copyto(out, exact_product(a, b, a_zero, b_zero), casting="unsafe")
 
 
 def exact_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
@@ -316,21 +312,18 @@ def _spread(given: np.ndarray | None, x: np.ndarray, axis: int, block: int) -> n
     return np.take(whole, range(x.shape[axis]), axis)
 
 
+def _quantized_product(*operands: np.ndarray, out: np.ndarray) -> None:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
+    factor = a_scale.astype(np.float32) * b_scale.astype(np.float32) / y_scale.astype(np.float32)
+    write_rounded(exact_product(a, b, a_zero, b_zero) * factor, y_zero, out)
+
+
 class QuantizedProduct(Facts, frozen=True):
     """Products of matrices of integers, brought to another scale."""
 
     op_types = ("QLinearMatMul",)
 
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        del node
-        return _quantized_product
-
-
-def _quantized_product(*operands: np.ndarray, out: np.ndarray) -> None:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
-    factor = a_scale.astype(np.float32) * b_scale.astype(np.float32) / y_scale.astype(np.float32)
-    write_rounded(exact_product(a, b, a_zero, b_zero) * factor, y_zero, out)
+    in_numpy = staticmethod(always(_quantized_product))
 
 
 class QuantizedConvolution(Facts, frozen=True):

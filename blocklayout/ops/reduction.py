@@ -204,7 +204,6 @@ class Reduce(BaseOperator, frozen=True):
 
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
-
     transposed = staticmethod(_transposed)
 
     @classmethod
@@ -347,7 +346,6 @@ class ReduceLogSumExp(Facts, frozen=True):
 
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
-
     transposed = staticmethod(_transposed)
 
     @classmethod
@@ -361,9 +359,7 @@ class ArgReduce(Facts, frozen=True):
     op_types = ("ArgMax", "ArgMin")
     is_quick_on_arrays = True
 
-    @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
-        return beside_axis(node, rows, 0)
+    keeps_rows = staticmethod(partial(beside_axis, default=0))
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

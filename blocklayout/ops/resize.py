@@ -13,11 +13,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, TapSums, Transposed, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, TapSums, Transposed, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import has_one_output, in_order, is_known, is_source
-from blocklayout.ops._layouts import Digit, argument, followed, n_elements, paired
+from blocklayout.ops._layouts import Digit, Follower, argument, n_elements, paired
 from blocklayout.ops.conv import Conv, over_repeated
 from blocklayout.ops.reduction import Steps
 from blocklayout.ops.slice import SteppedSlice
@@ -194,7 +194,7 @@ def _dnnl_coordinates(axis: Axis) -> Coordinates:
     return (np.arange(axis.dst).astype(np.float32) + half) * np.float32(axis.src) / np.float32(axis.dst) - half
 
 
-class Interpolate(BaseOperator, frozen=True):
+class Interpolate(Follower, frozen=True):
     """Along some dimensions a product with a matrix each, ``matrix_2`` and so on: (new extent, old extent).
 
     Runs in every dense layout: the digits before a dimension are a batch, those behind it are columns.
@@ -205,13 +205,9 @@ class Interpolate(BaseOperator, frozen=True):
 
     axes: tuple[int, ...]
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
-            return None
-        src, dst = descs
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
         pairs = paired(src, dst, self.axes)
-        if pairs is None:
+        if pairs is None or attr.post_ops:
             return None
         order = [given.dim for given, _ in pairs]
         extents, steps = [given.extent for given, _ in pairs], Steps(src.dtype, problem.n_threads)
@@ -275,7 +271,7 @@ def _index(node: NodeInfo, name: str) -> int:
     return {"scales": 2 if has_regions else 1, "sizes": 3}[name]
 
 
-class Resize(BaseOperator, frozen=True):
+class Resize(Follower, frozen=True):
     """Images of other extents, along up to three dimensions.
 
     Attributes:
@@ -324,18 +320,15 @@ class Resize(BaseOperator, frozen=True):
         constants = {index: array for index in rest if (array := node.constant(index)) is not None}
         return Transposed(perm, attrs, {index: in_order(array, back) for index, array in constants.items()})
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None:
-            return None
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
         if 3 <= len(problem.dst.dims) <= 5 and min(self.axes) >= 2:
-            spec = dnnl.resampling(*descs, self.algorithm, attr=attr, n_threads=problem.n_threads)
+            spec = dnnl.resampling(src, dst, self.algorithm, attr=attr, n_threads=problem.n_threads)
             return Recipe.single(spec)
-        views = None if attr.post_ops else self._views(*descs)
+        views = None if attr.post_ops else self._views(src, dst)
         if views is None:
             return None
         spec = dnnl.resampling(*views, self.algorithm, n_threads=problem.n_threads)
-        return Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
+        return Recipe.single(spec, whole=(("src", src), ("dst", dst)))
 
     def merged(
         self, problem: Problem, reader: BaseOperator, reading: Problem

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
+from blocklayout.ir import Lowered, NodeInfo, Problem, Recipe
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source
-from blocklayout.ops._layouts import argument, followed
+from blocklayout.ops._layouts import Follower
 
 
-class ChannelShuffle(BaseOperator, frozen=True):
+class ChannelShuffle(Follower, frozen=True):
     """Takes the channels as rows, one for each group, and writes them column by column.
 
     No ONNX operator: what ShuffleNet writes as Reshape, Transpose and Reshape.
@@ -35,15 +35,14 @@ class ChannelShuffle(BaseOperator, frozen=True):
 
     keeps_rows = staticmethod(of_source)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if attr.post_ops:
             return None
         try:
-            return self._as_reorder(*descs, problem.n_threads)
+            return self._as_reorder(src, dst, problem.n_threads)
         except LayoutError:  # channels in blocks, which is where the primitive is no reference kernel
-            group_size = descs[0].dims[1] // self.groups
-            return Recipe.single(dnnl.shuffle(*descs, axis=1, group_size=group_size, n_threads=problem.n_threads))
+            group_size = src.dims[1] // self.groups
+            return Recipe.single(dnnl.shuffle(src, dst, axis=1, group_size=group_size, n_threads=problem.n_threads))
 
     def _as_reorder(self, src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Recipe:
         """Rows and columns of channels as dimensions of their own, which change places.

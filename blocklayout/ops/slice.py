@@ -25,12 +25,11 @@ from blocklayout.ir import (
     Refusal,
     Role,
     Transposed,
-    Wish,
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import along_axis, beside_axis, is_known, over_axis, with_axes
-from blocklayout.ops._layouts import argument, copy_spec, followed, paired
+from blocklayout.ops._layouts import Follower, copy_spec, paired
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
 
@@ -140,7 +139,7 @@ class Slice(BaseOperator, frozen=True):
             return None
 
 
-class SteppedSlice(BaseOperator, frozen=True):
+class SteppedSlice(Follower, frozen=True):
     """Elements at equal distances: copies out of a source with longer strides, in any layout.
 
     Dimensions that are cut must have no blocks.
@@ -153,16 +152,13 @@ class SteppedSlice(BaseOperator, frozen=True):
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
-            return None
-        parts = self._parts(*descs)
-        if parts is None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        parts = self._parts(src, dst)
+        if parts is None or attr.post_ops:
             return None
         specs = (copy_spec(*part, problem.n_threads) for part in parts)
         steps = tuple(RecipeStep(spec, (("dst", "dst"), ("src", "src"))) for spec in specs)
-        return Recipe(steps, (), tuple(zip(("src", "dst"), descs, strict=True)))
+        return Recipe(steps, (), (("src", src), ("dst", dst)))
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Part] | None:
         """Parts to copy; ``None`` where blocks are cut."""
@@ -252,13 +248,8 @@ class Split(Facts, frozen=True):
     op_types = ("Split",)
     is_quick_on_arrays = True
 
-    @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
-        return beside_axis(node, rows, 0)
-
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return along_axis(node, perm, 0)
+    keeps_rows = staticmethod(partial(beside_axis, default=0))
+    transposed = staticmethod(partial(along_axis, default=0))
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

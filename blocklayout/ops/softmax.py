@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.ir import (
-    BaseOperator,
     Facts,
     Lowered,
     NodeInfo,
@@ -17,19 +17,26 @@ from blocklayout.ir import (
     Recipe,
     RecipeStep,
     Transposed,
-    Wish,
     zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._answers import along_axis, beside_axis, is_source
-from blocklayout.ops._layouts import are_eltwise, argument, as_rows, digits, followed, is_padded, n_lanes, runs
+from blocklayout.ops._layouts import (
+    Follower,
+    are_eltwise,
+    as_rows,
+    digits,
+    is_padded,
+    n_lanes,
+    runs,
+)
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13
 
 
-class Softmax(BaseOperator, frozen=True):
+class Softmax(Follower, frozen=True):
     """Normalised exponentials along some dimensions together, one in newer models, in any layout.
 
     Attributes:
@@ -80,11 +87,9 @@ class Softmax(BaseOperator, frozen=True):
 
         return normalise
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or not are_eltwise(attr.post_ops):
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        if not are_eltwise(attr.post_ops):
             return None
-        src, dst = descs
         if self._is_block_of_lanes(src):
             return Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
         steps: list[RecipeStep] = []
@@ -154,7 +159,6 @@ class Hardmax(Facts, frozen=True):
     op_types = ("Hardmax",)
 
     keeps_rows = staticmethod(Softmax.keeps_rows)
-
     transposed = staticmethod(Softmax.transposed)
 
     @classmethod
@@ -178,10 +182,7 @@ class LpNormalization(Facts, frozen=True):
     op_types = ("LpNormalization",)
 
     keeps_rows = staticmethod(beside_axis)
-
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return along_axis(node, perm, -1)
+    transposed = staticmethod(partial(along_axis, default=-1))
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

@@ -23,7 +23,7 @@ from blocklayout.ir import (
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
-from blocklayout.ops._answers import has_one_output
+from blocklayout.ops._answers import always, has_one_output
 
 
 def same_if_same_shape(node: NodeInfo) -> int | None:
@@ -94,11 +94,7 @@ class Reshape(BaseOperator, frozen=True):
             return None
         return _regrouped(before, after, perm) or _flattened(before, after, perm)
 
-    @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
-        del node
-        return (0,)
-
+    not_negative_if = staticmethod(always((0,)))
     result_format = staticmethod(row_major)
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
@@ -259,10 +255,7 @@ class Identity(BaseOperator, frozen=True):
     def same_as(cls, node: NodeInfo) -> int | None:
         return None if _is_training(node) else 0
 
-    @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
-        del node
-        return (0,)
+    not_negative_if = staticmethod(always((0,)))
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
