@@ -7,10 +7,10 @@ The names stand where each function is defined, and in the stub beside this file
 """
 
 # Before the others are made: some are computed so.
-from blocklayout.eager import comparing, convolution, feature_dropout, free_functions, shaping
+from blocklayout.eager import convolution, free_functions, unplanned
 from blocklayout.eager.functions import install, public_names
 
-_public = install() | public_names(comparing, convolution, feature_dropout, free_functions, shaping)
+_public = install() | public_names(convolution, free_functions, unplanned)
 globals().update(_public)
 
 __all__ = sorted(_public)  # noqa: PLE0605 - names, all of them strings

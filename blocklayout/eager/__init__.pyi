@@ -12,11 +12,11 @@ _Extents: TypeAlias = int | Sequence[int]
 
 from blocklayout.eager.convolution import conv_transpose_weights as conv_transpose_weights
 from blocklayout.eager.convolution import conv_weights as conv_weights
-from blocklayout.eager.feature_dropout import dropout2d as dropout2d
-from blocklayout.eager.feature_dropout import dropout3d as dropout3d
 from blocklayout.eager.free_functions import cast as cast
 from blocklayout.eager.free_functions import cast_like as cast_like
 from blocklayout.eager.free_functions import concat as concat
+from blocklayout.eager.free_functions import dropout2d as dropout2d
+from blocklayout.eager.free_functions import dropout3d as dropout3d
 from blocklayout.eager.free_functions import max as max
 from blocklayout.eager.free_functions import min as min
 from blocklayout.eager.free_functions import op as op

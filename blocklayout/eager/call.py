@@ -20,8 +20,7 @@ from blocklayout.tensor.formats import placed
 from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    from blocklayout.eager.layout_losses import Reports
-    from blocklayout.eager.planning import Problem
+    from blocklayout.eager.planning import Problem, Reports
     from blocklayout.ir.result_format import Rule
 
 MAX_CALLS = 1024
@@ -206,8 +205,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: Form
 
 
 def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> _Call:
-    from blocklayout.eager.layout_losses import reports_of
-    from blocklayout.eager.planning import plan_for
+    from blocklayout.eager.planning import plan_for, reports_of
     from blocklayout.runtime import Workspace
 
     problem = problem_of(op, operands, attrs, memory_format)

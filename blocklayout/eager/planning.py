@@ -1,11 +1,11 @@
-"""The plan of one operator, for operands of given layouts."""
+"""The plan of one operator for operands of given layouts: it checks arguments, chooses, and reports what runs move."""
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.eager.checking import check, shown
-from blocklayout.errors import BlockLayoutError, PlanError
+from blocklayout.eager.operands import refused
+from blocklayout.errors import BlockLayoutError, InputError, PlanError
 from blocklayout.ir import Demand, Demanded, Value
-from blocklayout.ir.result_format import Followed, Rule
+from blocklayout.ir.result_format import Followed, Rule, agree, is_plain
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout_events import carry, report
 from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_plan import computes_of
 from blocklayout.model.builder import DEFAULT_OPSET
@@ -27,14 +28,17 @@ from blocklayout.plan.plan import FREE
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.request import DTYPES
 from blocklayout.runtime import ReadyPlan
+from blocklayout.runtime.run_report import report_step_of
 from blocklayout.tensor.formats import placed
 
 if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.ir import Program
+    from blocklayout.layout_events import EventKind
     from blocklayout.model import BuildValue
-    from blocklayout.plan import Plan
+    from blocklayout.plan import Plan, Step
+
 
 BF16_OPSET = 22
 """The first version of ONNX's operators in which convolutions and poolings take bf16."""
@@ -240,3 +244,212 @@ def _pricing(n_threads: int) -> Pricing:
 
 
 atexit.register(_pricing.cache_clear)  # the store of costs closes its file, for which it needs modules that go later
+
+
+_IMAGES = range(3, 6)
+"""Ranks of tensors with spatial dimensions."""
+
+_TOO_LARGE = 1 << 63
+
+
+def check(problem: Problem) -> None:
+    """Refuse arguments that are out of range, each by what its annotation in :class:`Operators` says.
+
+    Raises:
+        InputError: One is; the message names it, the rule and what would be right.
+    """
+    x = next(iter(problem.operands.values()), None)
+    if not isinstance(x, MemoryDesc):
+        return
+    given = {**problem.operands, **problem.attrs}
+    for name, value in problem.attrs.items():
+        if any(isinstance(number, int) and abs(number) >= _TOO_LARGE for number in _each(value)):
+            raise refused(value, f"{problem.name}: {name}", "numbers that 64 bits can hold")
+    for name, kind in problem.kinds.items():
+        value = given.get(name)
+        if value is None or kind not in _RULES:
+            continue
+        if kind in ("Extents", "Pads") and x.ndims not in _IMAGES:
+            raise InputError(f"{problem.name}: x has shape {x.dims}; give one of rank 3 to 5, for {name} to go over")
+        right = _RULES[kind](value, x)
+        if right:
+            raise refused(value.dims if isinstance(value, MemoryDesc) else value, f"{problem.name}: {name}", right)
+
+
+def shown(problem: Problem) -> str:
+    """The arguments of a call as they were given."""
+    given = {**problem.operands, **problem.attrs, "memory_format": problem.memory_format}
+    texts = {name: str(each) if isinstance(each, MemoryDesc) else f"{each!r:.60}" for name, each in given.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items() if given[name] is not None)
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _extents(value: Any, x: MemoryDesc) -> str:
+    return _window(value, x, 1, (x.ndims - 2,))
+
+
+def _pads(value: Any, x: MemoryDesc) -> str:
+    return _window(value, x, 0, (x.ndims - 2, 2 * (x.ndims - 2)))
+
+
+def _window(value: Any, x: MemoryDesc, least: int, lengths: tuple[int, ...]) -> str:
+    each = value if isinstance(value, tuple) else (value,) * lengths[0]
+    if len(each) in lengths and min(each) >= least:
+        return ""
+    return f"one number, or {' or '.join(map(str, lengths))} of them for x of shape {x.dims}, each at least {least}"
+
+
+def _axes(value: Any, x: MemoryDesc) -> str:
+    each = _each(value)
+    if len({axis % x.ndims for axis in each}) == len(each) and all(-x.ndims <= axis < x.ndims for axis in each):
+        return ""
+    which = "a dimension" if isinstance(value, int) else "each dimension at most once"
+    return f"{which} of x of shape {x.dims}: {-x.ndims} to {x.ndims - 1}"
+
+
+def _count(value: Any, x: MemoryDesc) -> str:
+    del x
+    return "" if value >= 1 else "1 or more"
+
+
+def _not_negative(value: Any, x: MemoryDesc) -> str:
+    del x
+    return "" if value >= 0 else "a number of at least 0"
+
+
+def _vector(value: Any, x: MemoryDesc) -> str:
+    n_channels = x.dims[1] if x.ndims > 1 else 0
+    return "" if value.dims == (n_channels,) else f"one number for each channel of x of shape {x.dims}: ({n_channels},)"
+
+
+_RULES: dict[str, Callable[[Any, MemoryDesc], str]] = {
+    "Extents": _extents,
+    "Pads": _pads,
+    "Axes": _axes,
+    "Axis": _axes,
+    "Count": _count,
+    "NotNegative": _not_negative,
+    "Vector": _vector,
+}
+
+
+class _Report(Struct, frozen=True):
+    """An event of each run; ``place`` is that of its time among a run's, if bytes move for it."""
+
+    kind: EventKind
+    result: MemoryDesc | None
+    nbytes: int
+    reason: str
+    place: int | None = None
+
+
+class Reports(Struct, frozen=True):
+    """The events of each run of a plan.
+
+    Attributes:
+        operator: Its name.
+        inputs: Its operands.
+        events: In order.
+        steps: The plan's.
+        always_warns: Whether the caller is warned although nobody watches: a layout is lost.
+    """
+
+    operator: str
+    inputs: tuple[MemoryDesc, ...]
+    events: tuple[_Report, ...]
+    steps: tuple[Step, ...]
+    always_warns: bool
+
+    def report(self, times: Sequence[int]) -> None:
+        """Report a run to the watches around it.
+
+        Args:
+            times: Nanoseconds of each input's reorder, then of each step.
+
+        Raises:
+            WatchError: A watch raises.
+        """
+        carry(partial(self._report, times))()
+
+    def _report(self, times: Sequence[int]) -> None:
+        for event in self.events:
+            report(
+                event.kind,
+                self.operator,
+                self.inputs,
+                event.result,
+                nbytes=event.nbytes,
+                ns=None if event.place is None else times[event.place],
+                reason=event.reason,
+                always_warns=event.kind == "loss",
+            )
+        for step, ns in zip(self.steps, times[len(times) - len(self.steps) :], strict=True):
+            report_step_of(step, self.operator, ns)
+
+
+def reports_of(problem: Problem, planned: Planned) -> Reports:
+    """The events that a watch gets of each run of a plan."""
+    descs = tuple(problem.descs.values())
+    moves = [*_entries(problem, planned), *_steps(planned)]
+    losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
+    events = (*(move.report for move in moves), *losses)
+    return Reports(problem.name, descs, events, planned.ready.plan.steps, always_warns=bool(losses))
+
+
+class _Move(Struct, frozen=True):
+    """Bytes that are brought from one layout to another."""
+
+    src: MemoryDesc
+    dst: MemoryDesc
+    report: _Report
+    is_of_first: bool
+    """Whether they are the first operand's, or what is computed of it; not those of weights, say."""
+
+
+def _entries(problem: Problem, planned: Planned) -> Iterator[_Move]:
+    for place, entry in enumerate(planned.ready.plan.entries):
+        src, dst = problem.descs[entry.input], entry.desc
+        if not src.readable_as(dst):
+            role = _role(entry.input, problem)
+            reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
+            kind: EventKind = "reorder" if src.is_dense else "copy"
+            event = _Report(kind, dst, src.nbytes + dst.nbytes, reason, place)
+            yield _Move(src, dst, event, entry.input == next(iter(problem.descs)))
+
+
+def _role(name: str, problem: Problem) -> str:
+    """In whose letters an operand's layout is named."""
+    if name != "weights":
+        return "src"
+    return "grouped_weights" if problem.descs[name].ndims > problem.descs["x"].ndims else "weights"
+
+
+def _steps(planned: Planned) -> Iterator[_Move]:
+    """Those within the plan; what only gathers a part of a tensor is the operator's own work."""
+    plan = planned.ready.plan
+    for number, step in enumerate(plan.steps):
+        operands = dict(step.operands)
+        if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
+            place = len(plan.entries) + number
+            event = _Report("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
+            yield _Move(operands["src"].desc, operands["dst"].desc, event, is_of_first=True)
+
+
+def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Report]:
+    """A layout that gives way to another, and one that nothing computes in."""
+    found = [_Report("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
+    result = planned.followed[0].desc
+    if found or is_plain(given):
+        return found
+    sizes = {given.n_elements, result.n_elements}
+    passed = [desc for move in moves for desc in (move.src, move.dst) if desc.n_elements in sizes]
+    others = [desc.named("src") for desc in passed if not (agree(given, desc) or agree(result, desc))]
+    if not others and not any(step.is_plain for step in planned.ready.plan.steps):
+        return found
+    reason = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'row-major'}"
+    if is_plain(result):
+        reason = f"its result is row-major, and {given.tag} is given up"
+    return [_Report("loss", result, 0, reason)]
