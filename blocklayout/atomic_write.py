@@ -15,15 +15,11 @@ _ABANDONED_S = 86_400.0
 
 @contextlib.contextmanager
 def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
-    """Gives the path of a new file beside ``target``, which takes its place when it is written.
+    """Path of a new file beside ``target``, which takes its place when it is written.
 
     Only within a file system one file takes another's place at once, so it lies in the same folder. Where writing
-    fails, it goes, and ``target`` is as it was.
-
-    Args:
-        target: The file that is written.
-        outlasts_power: Whether to wait until the disk has it: some milliseconds, which what can be made anew is not
-            worth.
+    fails, it goes, and ``target`` is as it was. With ``outlasts_power`` it waits some milliseconds until the disk has
+    it.
 
     Raises:
         OSError: It cannot be written.
@@ -46,7 +42,7 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
 
 
 def beside_of(target: Path) -> Path:
-    """A new name in the folder of a file that is to be written; what a killed process leaves there goes after a day.
+    """A new name in the folder of a file that is to be written; files that killed processes left there go after a day.
 
     Raises:
         IsADirectoryError: There is a folder of the file's name.

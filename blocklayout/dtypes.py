@@ -103,7 +103,7 @@ def named(dtype: DTypeLike | None) -> str:
         return "bf16"  # which numpy knows where ml_dtypes was imported
     try:
         given = np.dtype(dtype) if isinstance(dtype, str | type | np.dtype) else None  # numpy also takes records
-    except (TypeError, ValueError, SyntaxError):  # numpy has Python parse what begins with a digit
+    except (TypeError, ValueError, SyntaxError):  # numpy has Python parse texts that begin with a digit
         given = None
     if given is not None:
         return _name_of(given)

@@ -15,7 +15,7 @@ def nothing_collected() -> Iterator[None]:
     """Look for no garbage: modules, models and candidates are many objects, and looking takes a tenth of the time.
 
     Afterwards they count as old. As young ones, all of them would be looked through at once, which is worth preventing
-    where they are many: to count what the caller has frozen takes as long as that is large.
+    where they are many: to count the objects that the caller has frozen takes time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

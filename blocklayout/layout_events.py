@@ -114,10 +114,10 @@ def _desc_dict(desc: MemoryDesc) -> dict[str, Any]:
 class Watch:
     """A block that is watched; see :func:`watch`.
 
-    It may be entered again, then or later: what is seen is added.
+    It may be entered again, then or later: events are added.
 
     Attributes:
-        mode: What is done with what is seen.
+        mode: How events are treated.
         kinds: The kinds of events that it sees.
         events: What was seen, in order.
     """
@@ -128,7 +128,7 @@ class Watch:
         self.events: list[Event] = []
 
     def table(self) -> str:
-        """The events as a table of plain text, a row each, and a last line with what there was of each kind."""
+        """The events as a table of plain text, a row each, and a last line with the totals of each kind."""
         return "\n".join(line.rstrip() for line in _event_lines(self.events))
 
     def to_dict(self) -> dict[str, Any]:
@@ -230,9 +230,9 @@ def is_watched(kind: EventKind | None = None) -> bool:
 
 
 def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:
-    """``fn`` in the context of the calling code, for whichever thread calls it, and whenever.
+    """``fn`` in the context of the calling code, for any thread to call, at any time.
 
-    What it reports goes to the watches that are around now, with the place of who calls now. They warn or raise when it
+    Its reports go to the watches that are around now, with the place of the present caller. They warn or raise when it
     is over, so that it leaves nothing half done; where it fails by itself, that is all that is raised.
     """
     return partial(copy_context().run, _carried, fn, _caller())
@@ -260,17 +260,9 @@ def report(
     reason: str = "",
     always_warns: bool = False,
 ) -> None:
-    """Tell the watches around the calling code; nothing happens where there are none.
+    """Tell the watches around the calling code of an :class:`Event`; nothing happens where there are none.
 
-    Args:
-        kind: As :class:`Event` has it, like all of the following.
-        operator: What needed it.
-        inputs: What was read.
-        result: What came of it.
-        nbytes: Bytes read and written for it.
-        ns: Nanoseconds it took.
-        reason: Why.
-        always_warns: Whether its caller is warned (:class:`LayoutLossWarning`) where nobody watches, too.
+    With ``always_warns`` its caller is warned (:class:`LayoutLossWarning`) where nobody watches, too.
 
     Raises:
         WatchError: A watch raises.
@@ -282,16 +274,7 @@ def report(
 def report_step(
     operator: str, inputs: Sequence[MemoryDesc], result: MemoryDesc | None, ns: int, primitive: str, implementation: str
 ) -> None:
-    """Tell the watches that ask for steps of a primitive that ran, or of what was done in its place.
-
-    Args:
-        operator: What it was run for.
-        inputs: What it read.
-        result: The first that it wrote.
-        ns: Nanoseconds it took.
-        primitive: Its kind.
-        implementation: Its implementation's name.
-    """
+    """Tell the watches that ask for steps of a primitive that ran; ``result`` is the first tensor that it wrote."""
     if is_watched("step"):
         reason = f"{primitive} by {implementation}"
         _tell(Event("step", operator, tuple(inputs), result, 0, ns, reason, *_caller(), primitive, implementation))
@@ -350,7 +333,7 @@ def _caller() -> tuple[str, int]:
 
 
 def _event_lines(events: Sequence[Event]) -> Iterator[str]:
-    """A row for each event, and a line with what there was of each kind."""
+    """A row for each event, and a line with the totals of each kind."""
     if events:
         yield from table(_HEADER, [row for event in events for row in zip_longest(*_cells(event), fillvalue="")])
     yield ", ".join(_total_text(kind, total) for kind, total in _totals(events).items()) or "nothing was moved or lost"

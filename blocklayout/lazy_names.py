@@ -21,12 +21,7 @@ def homes_of(package: str, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def fetching(package: dict[str, Any], homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's ``__getattr__`` and ``__dir__``.
-
-    Args:
-        package: Its ``globals()``, which keep the names that were fetched.
-        homes: The module of each name.
-    """
+    """A package's ``__getattr__`` and ``__dir__``: its ``globals()`` keep the names once they are fetched."""
 
     def fetch(name: str) -> Any:
         if name not in homes:

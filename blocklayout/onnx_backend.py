@@ -1,4 +1,4 @@
-"""ONNX's backend interface over :func:`blocklayout.load`: what the ``onnx`` package's own test suite drives.
+"""ONNX's backend interface over :func:`blocklayout.load`: it is driven by the ``onnx`` package's own test suite.
 
 Example:
     >>> import numpy as np

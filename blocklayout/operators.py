@@ -58,7 +58,7 @@ _NOT_LOADED = "operators on Tensors are computed by blocklayout.eager, which is 
 
 
 def _reflected(operator: str) -> Callable[[V, Any], V]:
-    """A method for an operator of what stands to the left of a value, which is none, and of that value."""
+    """A method for an operator of a value and an object to its left that is none."""
 
     def _method(self: V, other: Any) -> V:
         result: V = getattr(type(self), operator)(other, self)

@@ -8,7 +8,7 @@ from io import BufferedReader
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """A regular file, opened for reading; a link counts as what it leads to.
+    """A regular file, opened for reading; links are followed.
 
     Raises:
         OSError: It cannot be opened, or is a directory, a pipe, a socket or a device.

@@ -1,4 +1,4 @@
-"""Limits of memory and time: those of the machine, and those that a caller sets for what strangers wrote."""
+"""Limits of memory and time: those of the machine, and those that a caller sets for the work of strangers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Limits(Struct, frozen=True):
 
     Attributes:
         nbytes: Bytes of a tensor, file or plan; ``None`` where only the machine limits them.
-        end: When its time is over, by ``time.monotonic``; infinite where it never is.
-        seconds: How long that was.
+        end: End of its time, by ``time.monotonic``; infinite where there is none.
+        seconds: Length of its time.
     """
 
     nbytes: int | None = None
@@ -105,14 +105,7 @@ def is_timeless() -> bool:
 
 
 def check_time(what: str) -> None:
-    """Refuse to go on once the time of a block is over.
-
-    Args:
-        what: What would be done next, for the message.
-
-    Raises:
-        LimitError: It is over.
-    """
+    """Refuse to go on to ``what``, by a LimitError, once the time of a block is over."""
     limit = in_force.get()
     if limit is not None and time.monotonic() > limit.end:
         raise LimitError(f"{what}: the {limit.seconds:g} seconds that bl.limits allows here are over")
@@ -123,7 +116,7 @@ class _OverError(BaseException):
 
 
 class _Interruption(Struct):
-    """A block in which ``look`` traces what is called."""
+    """A block in which ``look`` traces calls."""
 
     what: str
     look: Callable[..., Any]
@@ -143,14 +136,8 @@ def interrupted(what: str) -> AbstractContextManager[None]:
     """Ends Python code that is called in the block between two of its lines, once the block's time is over.
 
     For loops of other libraries, which may be as long as a file has them. Where time is limited, Python's tracing of
-    this thread looks at every line, which makes such loops several times slower. What traces already, as a debugger or
-    a measurement of coverage, goes on, and is put back at the end.
-
-    Args:
-        what: What the code does, for the message.
-
-    Raises:
-        LimitError: It is over.
+    this thread looks at every line, which makes such loops several times slower. A debugger or a measurement of
+    coverage that traces already goes on, and is put back at the end. ``what`` names the code in the LimitError.
     """
     limit = in_force.get()
     if limit is None or limit.end == math.inf:
@@ -172,26 +159,13 @@ def interrupted(what: str) -> AbstractContextManager[None]:
 
 
 def check_nbytes(nbytes: int, what: object) -> None:
-    """Refuse what takes more memory than is allowed, or left.
-
-    Args:
-        nbytes: Its size.
-        what: Which it is; its text is part of the message.
-
-    Raises:
-        LimitError: The message has its size, and the limit.
-    """
+    """Refuse, by a LimitError that names ``what``, more memory than is allowed, or left."""
     if excess := _excess(nbytes):
         raise LimitError(f"{what} would have {excess}")
 
 
 def check_affordable(shape: Sequence[int], itemsize: int, what: object) -> None:
-    """Refuse a tensor that takes more memory than is allowed, or left.
-
-    Args:
-        shape: Its extents.
-        itemsize: Bytes of an element.
-        what: Which tensor it is; its text is part of the message.
+    """Refuse a tensor that takes more memory than is allowed, or left; ``what`` names it in the message.
 
     Raises:
         LimitError: The message has its size, and the limit.

@@ -27,13 +27,8 @@ def side_by_side(
 ) -> Iterator[None]:
     """Call ``do`` for each item: in threads while the block runs, in the calling one as well when that has ended.
 
-    An error ends it, that of the block or the first of a call, and is raised.
-
-    Args:
-        do: Called by several threads at once.
-        items: Taken in their order.
-        n_threads: The calling one included; fewer where the system gives no more.
-        within: Calls what each thread does.
+    An error ends it, that of the block or the first of a call, and is raised. ``n_threads`` includes the calling one;
+    they are fewer where the system gives no more. ``within`` calls the work of each thread.
     """
     waiting, errors = deque(items), list[BaseException]()
 

@@ -33,7 +33,7 @@ _MAX_REASON = 300
 
 
 class Spread(Struct, frozen=True, omit_defaults=True):
-    """The middle of some measurements, and how far they lie apart.
+    """The median of some measurements, and their range.
 
     Attributes:
         median: The middle one, or the mean of the middle two.
@@ -70,7 +70,7 @@ class Spread(Struct, frozen=True, omit_defaults=True):
 
     @property
     def third_quartile(self) -> float:
-        """What three quarters of the values do not exceed.
+        """The value that three quarters of them do not exceed.
 
         Example:
             >>> Spread.of([1.0, 2.0, 3.0, 9.0]).third_quartile
@@ -109,13 +109,10 @@ def time_in_turn(
     take_turn: Callable[[Call], _Time] = fastest_ns,  # type: ignore[assignment]  # _Time is float then
     go_on: Callable[[], bool] = lambda: True,
 ) -> list[list[_Time]]:
-    """The times of each call, one for each round.
-
-    In a round every call has its turn, so that whatever slows the machine for a while slows them all:
-    compare values of the same round.
+    """The times of each call, one for each round: compare those of a round, which share the machine's disturbances.
 
     Args:
-        calls: What to time; each is called once before the first round.
+        calls: To be timed; each is called once before the first round.
         n_rounds: How many rounds at most.
         take_turn: Times a call; by default the fastest of those that fit into a turn, in nanoseconds.
         go_on: Asked before each round.
@@ -145,7 +142,7 @@ class TurnProcess:
     def __init__(
         self, name: str, arguments: Sequence[object], environ: Mapping[str, str] | None = None, *, sleeps: bool = True
     ) -> None:
-        """Say what to start; nothing runs yet.
+        """Describe the process; nothing runs yet.
 
         Args:
             name: For messages.
@@ -184,11 +181,7 @@ class TurnProcess:
         self._errors.close()
 
     def turn(self, line: object = "") -> Any:
-        """Its answer to a line.
-
-        Raises:
-            UnsupportedError: It ended, or cannot go on; the message has its reason.
-        """
+        """Its answer to a line; an UnsupportedError with the reason where it ended, or cannot go on."""
         self.ask(line)
         return self.answer()
 
@@ -202,11 +195,7 @@ class TurnProcess:
                 self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Wait for the end of its turn.
-
-        Raises:
-            UnsupportedError: As :meth:`turn`.
-        """
+        """Wait for the end of its turn; the error is that of :meth:`turn`."""
         line = self._process.stdout.readline() if self._process.stdout is not None else ""
         if not line:
             self._process.wait()

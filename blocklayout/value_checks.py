@@ -64,11 +64,7 @@ def _block(mode: CheckMode) -> Iterator[None]:
 
 
 def checked_mode(mode: Any) -> CheckMode:
-    """A mode, if it is one.
-
-    Raises:
-        InputError: It is none.
-    """
+    """A mode, if it is one; else an InputError."""
     if mode in ("padding", "padding-only"):
         known: CheckMode = mode
         return known
@@ -83,7 +79,7 @@ def prove(
     """Refuse dirty padding and, where the mode says so, values that are not finite.
 
     Args:
-        what: How the message begins: what the tensor is, or what wrote it.
+        what: Beginning of the message: the kind of tensor, or the step's name.
         tensor: The tensor's name.
         desc: Its layout.
         buffer: Its bytes, or an array that begins with its first element.

@@ -1,4 +1,4 @@
-"""Operators on Tensors: functions that keep the layout of what they are given, each a plan that is made once.
+"""Operators on Tensors: functions that keep the layout of their operands, each a plan that is made once.
 
 Most are made of the definitions of :class:`blocklayout.operators.Operators`, and are Tensor's methods too. See
 docs/eager.md for the rules.

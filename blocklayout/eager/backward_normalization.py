@@ -85,8 +85,8 @@ def batch_norm_backward(
         grad: Gradient of the result, in any layout.
         x: The source, of rank 2 to 5.
         scale: One factor for each channel.
-        mean: As :func:`batch_norm_training` gave it.
-        variance: As :func:`batch_norm_training` gave it.
+        mean: That of :func:`batch_norm_training`.
+        variance: Likewise.
         epsilon: As it was there.
 
     Raises:

@@ -64,7 +64,7 @@ class _Call(Struct, frozen=True, eq=False):
 
     Attributes:
         descs: The operands' descriptors, held so that no other object gets their identity.
-        run: Computes what is computed, of the buffers of all Tensors among the operands; ``None`` where nothing is.
+        run: Computes results of the buffers of all Tensors among the operands; ``None`` where nothing is computed.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
         reports: The events of each run; ``None`` where nothing runs.
@@ -184,10 +184,7 @@ def _row_major(desc: MemoryDesc) -> MemoryDesc:
 
 
 def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> list[Tensor]:
-    """As :func:`call`, with what cannot be moved by the library brought to row-major and back by numpy.
-
-    Where only strides are in the way, without holes is enough.
-    """
+    """As :func:`call`, with tensors that the library cannot move made dense or row-major by numpy, and brought back."""
     plain = tuple(reorder(each, _movable(each.desc)) if _is_stuck(each) else each for each in operands)
     return [_back(op, operands, each, memory_format) for each in call(op, plain, attrs)]
 

@@ -1,4 +1,4 @@
-"""Convolutions: the result has the source's format; what goes with that of the weights where the source is row-major.
+"""Convolutions: the result has the source's format, or that which goes with the weights' where the source is row-major.
 
 Weights may come in any format. Those in the one that is read (:func:`conv_weights`) are read where they are; others
 are reordered at each call, which a watch tells.

@@ -2,7 +2,7 @@
 
 A function reads its arguments as the definition's annotations say: operands are Tensors, or become Tensors; all others
 are parts of the plan. The plan is found by both; where there is none, the definition is run on the values of a Builder,
-and what it builds is planned (see :mod:`blocklayout.eager.call`).
+and the network that it builds is planned (see :mod:`blocklayout.eager.call`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _preparations: dict[Function, tuple[Function, Function]] = {}
 
 
 def special(definition: Function) -> Callable[[F], F]:
-    """Registers what computes an operator on Tensors instead of its definition: a function of ``x`` as a Tensor."""
+    """Registers the function that computes an operator on Tensors, ``x`` first, in place of its definition."""
 
     def register(function: F) -> F:
         _special[definition] = function
@@ -36,12 +36,7 @@ def special(definition: Function) -> Callable[[F], F]:
 
 
 def prepared(definition: Function, onnx_dims: Function) -> Callable[[F], F]:
-    """Registers what changes an operator's operands before they are computed with, knowing ``group`` and its name.
-
-    Args:
-        definition: The operator's.
-        onnx_dims: See :class:`blocklayout.eager.call.Op`.
-    """
+    """Registers a function that changes an operator's operands before it is computed; ``onnx_dims`` is its Op's."""
 
     def register(prepare: F) -> F:
         _preparations[definition] = prepare, onnx_dims
@@ -56,11 +51,7 @@ def preparation_of(definition: Function) -> tuple[Function | None, Function | No
 
 
 def install() -> dict[str, Function]:
-    """Put each operator's function in the place of the definition that Tensor inherits.
-
-    Returns:
-        The functions by name.
-    """
+    """Put each operator's function in the place of the definition that Tensor inherits: the functions by name."""
     functions: dict[Function, Function] = {}
     for name, definition in vars(Operators).items():
         if getattr(definition, "__name__", "_").startswith("_") or hasattr(definition, "is_shorthand"):
@@ -88,11 +79,7 @@ def _function_of(definition: Function) -> Function:
 
 
 class Shown:
-    """A definition as its function shows it to ``help`` and editors; worked out when somebody looks.
-
-    Attributes:
-        definition: The operator's.
-    """
+    """A definition as its function shows it to ``help`` and editors; worked out when somebody looks."""
 
     def __init__(self, definition: Any) -> None:
         self.definition = definition
@@ -117,14 +104,7 @@ def shown_as(shown: Any, function: Any, module: str = "blocklayout.eager") -> Fu
 
 
 def ordered(name: str, signature: inspect.Signature) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
-    """A function that puts the arguments of a call in the order of the parameters, with defaults.
-
-    It does as :meth:`inspect.Signature.bind`, which takes as long as a small operator.
-
-    Args:
-        name: The called function's, for errors.
-        signature: Its own.
-    """
+    """A function that orders a call's arguments as the parameters, defaults included: a fast ``Signature.bind``."""
     parameters = signature.parameters.values()
     named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
     places = {each.name: place for place, each in enumerate(named)}
@@ -153,12 +133,7 @@ def ordered(name: str, signature: inspect.Signature) -> Callable[[tuple[Any, ...
 
 
 def computed(definition: Function, instead: Function | None = None) -> Function:
-    """A function that is planned and computed; all that this takes is loaded and made at the first call.
-
-    Args:
-        definition: The operator's.
-        instead: Computes it without a plan: takes the same arguments, read.
-    """
+    """A function that is planned and computed, or calls ``instead``; all that this takes is made at the first call."""
     names: dict[str, Any] = {"instead": instead}
     function = FunctionType(_waiting.__code__, names, definition.__name__)
     names["become"] = partial(_become, function, definition)
@@ -211,7 +186,7 @@ def op_of(definition: Any) -> Any:
 
 
 def _source(definition: Any, signature: inspect.Signature, *, is_special: bool) -> str:
-    """The text of a function that reads each argument as it is annotated, and calls what computes with them."""
+    """The text of a function that reads each argument as it is annotated, and computes with them."""
     parameters = signature.parameters.values()
     shown = [
         each.replace(
@@ -228,7 +203,7 @@ def _source(definition: Any, signature: inspect.Signature, *, is_special: bool) 
 
 
 class _Source(str):
-    """Text that stands for itself in what is compiled."""
+    """Text that stands for itself in compiled code."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -241,7 +216,7 @@ _NAMES = {"read_format": memory_format, **{each.__name__: each for each in _USED
 
 
 def _reading(function: str, parameters: list[inspect.Parameter]) -> Iterator[str]:
-    """Statements that read arguments, none of which does anything to what is of its type already, as most are."""
+    """Statements that read arguments, none of which does anything to one that is of its type already, as most are."""
     first = f"{function}: x"
     for each in parameters:
         name, title = each.name, f"{function}: {each.name}"

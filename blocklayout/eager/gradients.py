@@ -41,13 +41,7 @@ _SPOILS_PADDING = frozenset({"linear", "log", "pow", "sqrt"})
 
 
 class Given(Struct, frozen=True):
-    """A tensor that a function was given.
-
-    Attributes:
-        name: Of the argument.
-        desc: Extents, data type and layout.
-        buffer: Its bytes; ``None`` for a mere descriptor.
-    """
+    """A tensor that a function was given as the argument ``name``; its buffer is ``None`` for a mere descriptor."""
 
     name: str
     desc: MemoryDesc
@@ -74,12 +68,7 @@ class Call:
     def read(
         self, name: str, value: TensorLike | MemoryDesc, ranks: Sequence[int], *, needs_values: bool = True
     ) -> Given:
-        """A tensor to compute with; a descriptor will do where its values are not needed.
-
-        Raises:
-            InputError: No tensor, or of another rank or data type.
-            UnsupportedError: bf16, on a CPU that does not compute in it.
-        """
+        """A tensor to compute with, of these ranks; a descriptor will do where its values are not needed."""
         if isinstance(value, MemoryDesc) and not needs_values:
             return self._checked(Given(name, value), ranks)
         try:
@@ -89,11 +78,7 @@ class Call:
         return self._checked(Given(name, desc, buffer), ranks)
 
     def read_vector(self, name: str, value: TensorLike, length: int) -> Given:
-        """A vector of f32, one number for each channel.
-
-        Raises:
-            InputError: As :meth:`read`, or of another length.
-        """
+        """A vector of f32, one number for each channel."""
         operand = self.read(name, value, (1,))
         if operand.desc.dtype != "f32":
             raise self.error(name, f"is {operand.desc.dtype}; vectors of channels are f32")
@@ -110,11 +95,7 @@ class Call:
     def window(
         self, spatial: Sequence[int], kernel: Extents, strides: Extents, pads: Extents, dilations: Extents = 1
     ) -> Window:
-        """The window of a convolution or a pooling over an image of these extents.
-
-        Raises:
-            InputError: An argument has another length, means nothing, or no window fits into the padded image.
-        """
+        """The window of a convolution or a pooling that fits into a padded image of these extents."""
         n = len(spatial)
         extents, steps = self.integers("kernel", kernel, n), self.integers("strides", strides, n)
         if isinstance(pads, Sequence) and len(pads) == n:
@@ -129,20 +110,12 @@ class Call:
         return window
 
     def check_dims(self, operand: Given, dims: Sequence[int], why: str = "the forward's result") -> None:
-        """Refuse other extents.
-
-        Raises:
-            InputError: They differ.
-        """
+        """Refuse other extents."""
         if operand.dims != tuple(dims):
             raise self.error(operand.name, f"has shape {operand.dims}; {why} makes it {tuple(dims)}")
 
     def check_same_dtype(self, *operands: Given) -> None:
-        """Refuse operands of several data types.
-
-        Raises:
-            InputError: They differ.
-        """
+        """Refuse operands of several data types."""
         first = operands[-1]
         for operand in operands:
             if operand.desc.dtype != first.desc.dtype:
@@ -155,12 +128,8 @@ class Call:
         Args:
             ways: Takes the problem and a number of threads, and returns the ways, the best first.
             problem: Hashable.
-            kept: The last primitive's argument by which it shows whether the forward's format is kept: the caller is
-                warned where it is not.
+            kept: Argument of the last primitive; the caller is warned where it does not have the forward's format.
             wanted: That argument in the forward's format.
-
-        Raises:
-            UnsupportedError: oneDNN implements none of them here.
         """
         tags = tuple(desc.tag for desc in self._descs())
         way = _first_optimised(tags, ways, *problem, dnnl.default_threads())
@@ -210,22 +179,14 @@ class Call:
         return results
 
     def proven(self, name: str, result: Tensor) -> Tensor:
-        """A result, proven where its caller checks; the workspace is bytes that only the library understands.
-
-        Raises:
-            CheckError: Its padding is not zero, or a value not finite.
-        """
+        """A result, proven where its caller checks; the workspace is bytes that only the library understands."""
         mode = check_mode.get()
         if mode is not None and name != "workspace":
             prove(f"{self.function}: the result", name, result.desc, result.buffer, mode)
         return result
 
     def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
-        """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.
-
-        Raises:
-            InputError: It is a mere descriptor.
-        """
+        """The operand's bytes in a layout, by one reorder at most, however often they are asked for."""
         if operand.buffer is None:
             raise self.error(operand.name, "is a descriptor, and its values are needed; give the tensor")
         if operand.desc.readable_as(desc):
@@ -237,13 +198,7 @@ class Call:
         return self._placed[operand.name, desc]
 
     def returned(self, result: Tensor, desc: MemoryDesc, gradient_of: str = "x") -> Tensor:
-        """A result in the format it is to have.
-
-        Args:
-            result: The primitive's.
-            desc: The format.
-            gradient_of: The argument that it is the gradient of; empty for the forward's result.
-        """
+        """A result in the format it is to have: the forward's, or the gradient of an argument."""
         if result.desc.readable_as(desc):
             return Tensor(desc, result.buffer[: desc.nbytes])
         role = "weights" if gradient_of == "weights" else "src"
@@ -269,18 +224,7 @@ class Call:
         return operand
 
     def integers(self, name: str, value: Extents, n: int, least: int = 1, right: str = "") -> tuple[int, ...]:
-        """A parameter that is integers.
-
-        Args:
-            name: Its own.
-            value: One for all, or a row of them.
-            n: How many there are to be.
-            least: The smallest that means anything.
-            right: What would be right, for the error.
-
-        Raises:
-            InputError: They are none, too many, or too small.
-        """
+        """One integer for all, or a row of ``n``, each at least ``least``; ``right`` says so in the error."""
         right = right or f"one integer, or {n} of them"
         try:
             each = tuple(map(operator.index, value)) if isinstance(value, Sequence) else (operator.index(value),) * n
@@ -327,15 +271,7 @@ def _first_optimised(tags: tuple[str, ...], ways: Callable[..., Iterable[Way]], 
 
 
 def execute(spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """The results of a primitive, each a fresh Tensor in the layout that the Spec says.
-
-    Args:
-        spec: Resolved.
-        inputs: By argument, bytes in the Spec's layout: an array that reaches as far as that does.
-
-    Raises:
-        DnnlError: The library refused.
-    """
+    """The results of a resolved primitive on bytes by argument, in its layout: each a fresh Tensor."""
     made = _primitive(spec).run(inputs)
     return {name: Tensor.over(spec.memory_desc(name), buffer) for name, buffer in made.items()}
 

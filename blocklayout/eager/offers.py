@@ -69,13 +69,7 @@ class Offer(Struct, frozen=True, kw_only=True):
 
 
 class Sample(Struct, frozen=True):
-    """A problem of an operator.
-
-    Attributes:
-        inputs: In ONNX order: extents of a tensor of floats, extents with a data type, or a constant.
-        attrs: The node's.
-        build: Applies the operator, if it is none of ONNX's.
-    """
+    """A problem of an operator: inputs in ONNX order, attributes, and its application if it is none of ONNX's."""
 
     inputs: tuple[Input, ...]
     attrs: Mapping[str, Any] = {}
@@ -189,11 +183,7 @@ def _operand(given: Input, dtype: str) -> TensorInfo | np.ndarray | None:
 
 
 def _in_layout(operands: Mapping[str, TensorInfo | np.ndarray | None], layout: str) -> dict[str, Any]:
-    """With descriptors in place of extents.
-
-    Raises:
-        InputError: There is no tensor first, or the layout is none of its rank.
-    """
+    """With descriptors in place of extents; an InputError where no tensor is first, or the layout none of its rank."""
     first = next(iter(operands.values()), None)
     if not isinstance(first, TensorInfo):
         raise InputError("the first input must be a tensor: give its extents")

@@ -27,12 +27,7 @@ MAX_NUMBERS = 256
 
 
 class Known(NamedTuple):
-    """A small array that the plan depends on, such as a list of axes.
-
-    Attributes:
-        values: A number, or numbers in a row.
-        dtype: numpy's name of the type.
-    """
+    """A small array that the plan depends on, such as a list of axes: its numbers, and numpy's name of their type."""
 
     values: float | tuple[float, ...]
     dtype: str
@@ -43,22 +38,12 @@ class Known(NamedTuple):
 
 
 def refused(value: Any, name: str, right: str) -> InputError:
-    """The error that names an argument, what it is, and what would be right.
-
-    Args:
-        value: What was given.
-        name: The function's and the argument's, ``conv: strides``.
-        right: What would be, ``an integer``.
-    """
+    """The error that names an argument (``conv: strides``), its value, and the right ones (``an integer``)."""
     return InputError(f"{name} is {value!r:.80}; give {right}")
 
 
 def number(value: Any, name: str) -> float:
-    """A number, infinite or not.
-
-    Raises:
-        InputError: It is none.
-    """
+    """A number, infinite or not; an InputError of anything else, as of all readers here."""
     if type(value) is int and abs(value) < 1e300:  # at once, as most are
         return float(value)
     plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
@@ -69,11 +54,7 @@ def number(value: Any, name: str) -> float:
 
 
 def integer(value: Any, name: str, right: str = "an integer") -> int:
-    """An integer, which truth is not.
-
-    Raises:
-        InputError: It is none.
-    """
+    """An integer, which truth is not."""
     if not isinstance(value, bool):
         with suppress(TypeError):
             return as_integer(value)
@@ -81,33 +62,21 @@ def integer(value: Any, name: str, right: str = "an integer") -> int:
 
 
 def boolean(value: Any, name: str) -> bool:
-    """Truth, as 0 or 1 too.
-
-    Raises:
-        InputError: It is neither.
-    """
+    """Truth, as 0 or 1 too."""
     if isinstance(value, int | np.bool_ | np.integer) and value in (0, 1):
         return bool(value)
     raise refused(value, name, "True or False")
 
 
 def text(value: Any, name: str) -> str:
-    """A word.
-
-    Raises:
-        InputError: It is no string.
-    """
+    """A string."""
     if isinstance(value, str):
         return str(value)
     raise refused(value, name, "a string")
 
 
 def integers(value: Any, name: str) -> int | tuple[int, ...]:
-    """An integer, or several in a row.
-
-    Raises:
-        InputError: It is neither.
-    """
+    """An integer, or several in a row."""
     if type(value) is tuple and {*map(type, value)} <= {int}:
         return value
     right = "an integer, or several in a row"
@@ -115,32 +84,20 @@ def integers(value: Any, name: str) -> int | tuple[int, ...]:
 
 
 def row(value: Any, name: str) -> tuple[int, ...]:
-    """Integers in a row.
-
-    Raises:
-        InputError: They are not.
-    """
+    """Integers in a row."""
     found = integers(value, name)
     return found if isinstance(found, tuple) else (found,)
 
 
 def numbers(value: Any, name: str) -> tuple[float, ...]:
-    """Numbers in a row.
-
-    Raises:
-        InputError: They are not.
-    """
+    """Numbers in a row."""
     if not _is_row(value):
         raise refused(value, name, "numbers in a row")
     return tuple(number(each, name) for each in value)
 
 
 def memory_format(value: Any, name: str) -> str | FormatTag | None:
-    """A memory format; ``None`` where it is that of the tensor at hand.
-
-    Raises:
-        InputError: It is none.
-    """
+    """A memory format; ``None`` where it is that of the tensor at hand."""
     if isinstance(value, MemoryDesc):
         return value.format_tag
     if not isinstance(value, str | FormatTag):
@@ -149,11 +106,7 @@ def memory_format(value: Any, name: str) -> str | FormatTag | None:
 
 
 def hashable(value: Any, name: str) -> Any:
-    """An argument of any kind as a part of a key: rows as tuples.
-
-    Raises:
-        InputError: It cannot be one.
-    """
+    """An argument of any kind as a part of a key: rows as tuples."""
     plain = tuple(value) if _is_row(value) else value
     try:
         hash(plain)
@@ -168,15 +121,7 @@ def _is_row(value: Any) -> bool:
 
 
 def as_tensor(operand: Any, name: str) -> Tensor:
-    """Any holder of a tensor as a Tensor: over the same bytes where these lie without holes.
-
-    Args:
-        operand: A Tensor, an array, or anything with ``__dlpack__``.
-        name: The function's and the argument's, for errors.
-
-    Raises:
-        InputError: It holds none, or one of a data type there is none for.
-    """
+    """Any holder of a tensor as a Tensor: over the same bytes where these lie without holes."""
     if isinstance(operand, Tensor):
         return operand
     try:
@@ -189,9 +134,6 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
     """As :func:`as_tensor`; a number becomes one element of the other operand's data type and rank.
 
     An array of the other operand's extents is brought to its format: only Tensors are in one on purpose.
-
-    Raises:
-        InputError: It holds no tensor, or is a number that the other operand's data type has not.
     """
     if isinstance(operand, Tensor):
         return operand
@@ -206,16 +148,7 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
 
 
 def alike(x: Any, y: Any, names: tuple[str, str]) -> tuple[Tensor, Tensor]:
-    """Two operands as Tensors, where one may be a number, or an array of the other's extents.
-
-    Args:
-        x: The first.
-        y: The second.
-        names: Theirs, for errors.
-
-    Raises:
-        InputError: As :func:`as_tensor_like`, or both are numbers.
-    """
+    """Two operands as Tensors, one of which may be a number or an array of the other's extents."""
     if type(x) is Tensor:
         return x, as_tensor_like(y, names[1], x)
     if type(y) is Tensor:
@@ -225,11 +158,7 @@ def alike(x: Any, y: Any, names: tuple[str, str]) -> tuple[Tensor, Tensor]:
 
 
 def row_of(operands: Sequence[Any], names: Sequence[str]) -> tuple[Tensor, ...]:
-    """Tensors of all operands, where numbers are like the first that is none.
-
-    Raises:
-        InputError: As :func:`as_tensor_like`, or all are numbers.
-    """
+    """Tensors of all operands, of which one at least is none of the numbers, which become like it."""
     for first, each in enumerate(operands):
         if not isinstance(each, Real):
             like = as_tensor(each, names[first])

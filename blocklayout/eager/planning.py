@@ -234,7 +234,7 @@ def _has_reference(plan: Plan) -> bool:
 
 
 def _has_detour(plan: Plan) -> bool:
-    """Whether the first operand, or what is computed of it, changes its layout."""
+    """Whether the first operand, or a value computed of it, changes its layout."""
     return any(entry.is_reorder for entry in plan.entries[:1]) or any(step.is_reorder for step in plan.steps)
 
 
@@ -253,11 +253,7 @@ _TOO_LARGE = 1 << 63
 
 
 def check(problem: Problem) -> None:
-    """Refuse arguments that are out of range, each by what its annotation in :class:`Operators` says.
-
-    Raises:
-        InputError: One is; the message names it, the rule and what would be right.
-    """
+    """Refuse arguments that are out of range, each by its annotation in :class:`Operators`: an InputError says how."""
     x = next(iter(problem.operands.values()), None)
     if not isinstance(x, MemoryDesc):
         return
@@ -347,14 +343,9 @@ class _Report(Struct, frozen=True):
 
 
 class Reports(Struct, frozen=True):
-    """The events of each run of a plan.
+    """The events of each run of a plan, and its steps.
 
-    Attributes:
-        operator: Its name.
-        inputs: Its operands.
-        events: In order.
-        steps: The plan's.
-        always_warns: Whether the caller is warned although nobody watches: a layout is lost.
+    ``always_warns`` is set where the caller is warned although nobody watches: a layout is lost.
     """
 
     operator: str
@@ -364,14 +355,7 @@ class Reports(Struct, frozen=True):
     always_warns: bool
 
     def report(self, times: Sequence[int]) -> None:
-        """Report a run to the watches around it.
-
-        Args:
-            times: Nanoseconds of each input's reorder, then of each step.
-
-        Raises:
-            WatchError: A watch raises.
-        """
+        """Report a run to the watches around it, by the times of inputs' reorders and then of steps; they may raise."""
         carry(partial(self._report, times))()
 
     def _report(self, times: Sequence[int]) -> None:
@@ -406,7 +390,7 @@ class _Move(Struct, frozen=True):
     dst: MemoryDesc
     report: _Report
     is_of_first: bool
-    """Whether they are the first operand's, or what is computed of it; not those of weights, say."""
+    """Whether they are the first operand's, or a value's that is computed of it; not those of weights, say."""
 
 
 def _entries(problem: Problem, planned: Planned) -> Iterator[_Move]:
@@ -428,7 +412,7 @@ def _role(name: str, problem: Problem) -> str:
 
 
 def _steps(planned: Planned) -> Iterator[_Move]:
-    """Those within the plan; what only gathers a part of a tensor is the operator's own work."""
+    """Those within the plan; to gather a part of a tensor is the operator's own work."""
     plan = planned.ready.plan
     for number, step in enumerate(plan.steps):
         operands = dict(step.operands)

@@ -1,4 +1,4 @@
-"""Answers that several operators give: what their primitives need, and how they name rows and dimensions."""
+"""Answers of several operators: the needs of their primitives, and how they name rows and dimensions."""
 
 from __future__ import annotations
 
@@ -83,11 +83,7 @@ FIRST_OPSET_OF_NUMPY_RULES = 7
 
 
 def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
-    """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank, other values must have it.
-
-    Raises:
-        ModelError: The inputs do not broadcast to the output.
-    """
+    """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank, others must have it."""
     srcs = [node.required(index, f"input {index}") for index in range(len(node.inputs))]
     dst = node.result
     refusal = are_floats(node) or node.of_other_rank(dst, 1, 12) or _of_lower_rank(node, srcs, dst)

@@ -36,7 +36,7 @@ def has_argument(problem: Problem, name: str) -> bool:
 
 
 def plain(info: TensorInfo) -> MemoryDesc:
-    """Row-major: what vectors are kept in."""
+    """Row-major, as vectors are kept."""
     return MemoryDesc(info.dims, info.dtype)
 
 
@@ -53,11 +53,7 @@ def like(desc: MemoryDesc, info: TensorInfo) -> MemoryDesc:
 
 
 def followed(problem: Problem, wish: Wish, info: TensorInfo) -> tuple[MemoryDesc, MemoryDesc] | None:
-    """A follower's source as wished, and its destination in the same layout.
-
-    ``None`` where the wish leaves the source's layout open, which a follower cannot decide, or
-    asks for a destination in another layout, which is a reorder's work.
-    """
+    """A follower's source as wished, and its destination in that layout; ``None`` if it is wished for in no one."""
     src = wish.src_desc(info)
     if not isinstance(src, MemoryDesc):
         return None
@@ -81,9 +77,7 @@ class Follower(BaseOperator, frozen=True):
 
 
 def as_one_image(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
-    """Tensors whose channels lie outermost, such as chwn, as one image each of all their images' pixels.
-
-    ``None`` where they lie otherwise, or pixels in another order in one than in another.
+    """Tensors whose channels lie outermost (chwn) as one image each of all pixels; ``None`` where not all lie so.
 
     Example:
         >>> as_one_image(MemoryDesc((8, 3, 5, 4), "f32", "chwn"))
@@ -97,8 +91,6 @@ def as_one_image(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
 
 def with_roles_swapped(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
     """Tensors whose images lie innermost, as channels: chwn is channels-last then. ``None`` where they lie otherwise.
-
-    For what is done to each channel of each image alike.
 
     Example:
         >>> with_roles_swapped(MemoryDesc((8, 3, 5, 4), "f32", "chwn"))
@@ -116,13 +108,7 @@ def _is_whole(desc: MemoryDesc) -> bool:
 
 
 class Digit(Struct, frozen=True):
-    """Neighbouring steps along one dimension.
-
-    Attributes:
-        dim: The dimension; a blocked one has two digits.
-        extent: How many, padding included.
-        stride: Elements from one to the next.
-    """
+    """Neighbouring steps along one dimension: how many, padding included, and elements from one to the next."""
 
     dim: int
     extent: int
@@ -130,23 +116,14 @@ class Digit(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """Adjacent digits that are treated alike.
-
-    Attributes:
-        is_marked: How.
-        extent: Elements of all of them together.
-    """
+    """Adjacent digits that are all marked, or none of them; and the number of their elements."""
 
     is_marked: bool
     extent: int
 
 
 def digits(desc: MemoryDesc, kept: Collection[int] = ()) -> tuple[Digit, ...] | None:
-    """The digits of a dense layout, outermost first; ``None`` where bytes are left out.
-
-    Args:
-        desc: The layout.
-        kept: Dimensions whose digits are listed even if their extent is 1.
+    """The digits of a dense layout, outermost first, of extent 1 only along ``kept``; ``None`` if it is not dense.
 
     Example:
         >>> [(digit.dim, digit.extent) for digit in digits(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))]
@@ -190,12 +167,7 @@ def as_rows(found: Sequence[Run]) -> tuple[int, int] | None:
 
 
 def paired(src: MemoryDesc, dst: MemoryDesc, changed: Collection[int]) -> list[tuple[Digit, Digit]] | None:
-    """The digits of a source, each with the one in its place in a result; ``None`` where they are no pairs.
-
-    Args:
-        src: The source's layout.
-        dst: The result's, in which the digits have to be in the same order.
-        changed: Dimensions along which the extents are others; they must have no blocks.
+    """Digits of a source and a result in the same places, other ones along ``changed``; ``None`` if they do not pair.
 
     Example:
         >>> src, dst = (MemoryDesc((2, 16, extent, 4), "f32", "nChw8c") for extent in (5, 3))
@@ -213,16 +185,12 @@ def paired(src: MemoryDesc, dst: MemoryDesc, changed: Collection[int]) -> list[t
 def broadcast_views(
     whole: MemoryDesc, dims: Sequence[int], patterns: Mapping[tuple[bool, ...], Sequence[int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The extents under which a primitive sees a dense tensor, and what is broadcast to it, as plain ones.
+    """Plain extents under which a primitive sees a dense tensor and its broadcast operand; ``None`` if no pattern fits.
 
     Args:
         whole: The tensor's layout.
-        dims: Extents of what is broadcast, with the tensor's rank; each the tensor's, or 1.
-        patterns: The runs of digits that the primitive is to see (-1: an extent of 1), by whether what is broadcast
-            varies along each.
-
-    Returns:
-        Both extents; ``None`` where no pattern fits.
+        dims: Extents of the operand, with the tensor's rank; each the tensor's, or 1.
+        patterns: The runs of digits to see (-1: an extent of 1), by whether the operand varies along each run.
     """
     parts = digits(whole)
     if parts is None:
@@ -324,17 +292,12 @@ def are_eltwise(post_ops: Iterable[dnnl.PostOp]) -> bool:
 
 
 def keep_zero(post_ops: Iterable[dnnl.PostOp]) -> bool:
-    """Whether a chain of functions keeps zero; what reads a tensor may not."""
+    """Whether a chain of functions keeps zero; those that read a tensor may not."""
     return all(isinstance(post_op, dnnl.Eltwise) and keeps_zero(post_op) for post_op in post_ops)
 
 
 def over_padding(spec: dnnl.Spec, whole: Mapping[str, MemoryDesc]) -> Recipe:
-    """A primitive that sees padding as elements, and the zeros that it overwrote.
-
-    Args:
-        spec: The primitive.
-        whole: The layout of each of its arguments as everybody else sees it.
-    """
+    """A primitive that sees padding as elements, and the zeros that it overwrote; ``whole`` are the usual layouts."""
     after = (zero_padding_step(whole["dst"]),) if whole["dst"].n_padding else ()
     return Recipe((*Recipe.single(spec).steps, *after), (), tuple(whole.items()))
 

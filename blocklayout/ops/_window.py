@@ -1,4 +1,4 @@
-"""Sliding windows: what strides, pads, dilations and auto_pad mean for convolution and pooling."""
+"""Sliding windows of convolution and pooling: strides, pads, dilations and auto_pad."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def combined(x: np.ndarray, window: Window, extents: tuple[int, ...], combine: n
     Args:
         x: The source, behind batch and channels of the window's rank.
         window: As it slides. Its pads have no elements.
-        extents: How many windows there are.
+        extents: Number of windows.
         combine: The function; its order does not count.
         start: The answer for no elements.
     """

@@ -25,11 +25,7 @@ def _is_inference(node: NodeInfo) -> Refusal | None:
 
 
 class BatchNormalization(Follower, frozen=True):
-    """Scales and shifts every channel by its statistics.
-
-    Attributes:
-        epsilon: Added to the variance.
-    """
+    """Scales and shifts every channel by its statistics; ``epsilon`` is added to the variance."""
 
     op_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
     role: ClassVar[Role] = Role.FOLLOWER

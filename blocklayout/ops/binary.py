@@ -54,26 +54,14 @@ _SPREAD = "spread"
 
 
 class Operand(Struct, frozen=True):
-    """One of two sources, or the result.
-
-    Attributes:
-        name: What it is called among the recipe's operands.
-        dims: Its extents, with the result's rank; each the result's, or 1.
-    """
+    """One of two sources, or the result: its name in the recipe, and its extents, each the result's, or 1."""
 
     name: str
     dims: tuple[int, ...]
 
 
 class Combination(Struct, frozen=True):
-    """One function of two operands, computed into ``dst``.
-
-    Attributes:
-        algorithm: The library's name of it.
-        dst: The result's layout, which the operands share as far as their extents go.
-        attr: Post-ops of the result.
-        n_threads: Threads it will run on.
-    """
+    """One function of two operands, computed into ``dst``, whose layout they share as far as their extents go."""
 
     algorithm: str
     dst: MemoryDesc
@@ -198,11 +186,7 @@ _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
 
 class Binary(BaseOperator, frozen=True):
-    """One function of each pair of elements.
-
-    Attributes:
-        algorithm: oneDNN's name for it.
-    """
+    """One function of each pair of elements, by oneDNN's name for it."""
 
     op_types = tuple(_ALGORITHMS)
     is_quick_on_arrays = True
@@ -278,7 +262,7 @@ def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None
 
 
 _ScaleAndShift = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Of what is known: one number for each channel, or one for all."""
+"""Of known numbers: one for each channel, or one for all."""
 _SECOND_KNOWN: Mapping[str, _ScaleAndShift] = {
     "Add": lambda vector: (np.ones(()), vector),
     "Sub": lambda vector: (np.ones(()), -vector),
@@ -312,10 +296,7 @@ def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
-    """Any other broadcast makes every primitive fall to a reference kernel.
-
-    One value for each channel suits most; one for each column those that see all rows of a batch as one matrix.
-    """
+    """Whether primitives are fast on it: as large as the result, or one value for each channel, or for each column."""
     if operand.dims == dst.dims:
         return True
     if len(operand.dims) != len(dst.dims):
@@ -384,12 +365,7 @@ _UFUNCS: Mapping[str, np.ufunc] = {"Sum": np.add, "Min": np.minimum, "Max": np.m
 
 
 class Nary(BaseOperator, frozen=True):
-    """One function folded over three or more sources.
-
-    Attributes:
-        algorithm: oneDNN's name of the function of two.
-        n_srcs: How many; the arguments are ``src_0`` and so on.
-    """
+    """One function of two, by oneDNN's name, folded over ``n_srcs`` sources: ``src_0`` and so on."""
 
     op_types = tuple(_FOLDED)
     is_quick_on_arrays = True
@@ -432,8 +408,8 @@ class Nary(BaseOperator, frozen=True):
 
 
 def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[RecipeStep] | None:
-    """Binary primitives in a row, each adding a source to what the one before left in the result."""
-    # The full extents first: what is broadcast comes second.
+    """Binary primitives in a row, each adding a source to the result of the one before."""
+    # The full extents first: broadcast ones come second.
     first, *others = sorted((Operand(*item) for item in dims.items()), key=lambda op: op.dims != combination.dst.dims)
     steps: list[RecipeStep] = []
     for other in others:

@@ -21,10 +21,9 @@ def _converted(x: np.ndarray, *_: np.ndarray | None, out: np.ndarray) -> None:
 
 
 class Cast(Follower, frozen=True):
-    """The same numbers as floats: a reorder that keeps the layout.
+    """The same numbers as floats: a reorder that keeps the layout; between floats nothing, a plan computes in one type.
 
-    Between floats it is nothing at all, for a plan computes them in one type. What gives integers is left to
-    numpy: primitives round and saturate where ONNX cuts off.
+    Conversions to integers are left to numpy: primitives round and saturate where ONNX cuts off.
     """
 
     op_types = ("Cast", "CastLike")

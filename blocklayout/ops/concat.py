@@ -16,12 +16,7 @@ from blocklayout.ops.views import same_if_alone
 
 
 class Concat(BaseOperator, frozen=True):
-    """Tensors side by side along one dimension.
-
-    Attributes:
-        axis: The dimension, not negative.
-        n_srcs: How many; the arguments are ``src_0`` and so on.
-    """
+    """Tensors side by side along ``axis``, not negative: ``n_srcs`` arguments, ``src_0`` and so on."""
 
     op_types = ("Concat",)
     is_quick_on_arrays = True

@@ -28,7 +28,7 @@ class If(Facts, frozen=True):
 
 
 class Loop(Facts, frozen=True):
-    """A subgraph again and again, on what it returned the last time."""
+    """A subgraph again and again, on its results of the last time."""
 
     op_types = ("Loop",)
 
@@ -62,7 +62,7 @@ class Loop(Facts, frozen=True):
 
 
 class Scan(Facts, frozen=True):
-    """A subgraph for each slice along a dimension, with what it returned the last time."""
+    """A subgraph for each slice along a dimension, with its results of the last time."""
 
     op_types = ("Scan",)
 

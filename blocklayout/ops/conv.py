@@ -36,12 +36,7 @@ from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, rea
 
 
 class Conv(BaseOperator, frozen=True):
-    """Convolution of one to three spatial dimensions, in groups.
-
-    Attributes:
-        window: The kernel's extents and how it slides.
-        n_groups: How many parts the channels are in, each computed on its own.
-    """
+    """Convolution of one to three spatial dimensions, of ``n_groups`` groups of channels."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Conv",)
     role: ClassVar[Role] = Role.CHOOSER
@@ -111,7 +106,7 @@ class Conv(BaseOperator, frozen=True):
 
     @property
     def _is_pointwise(self) -> bool:
-        """Whether a result depends on the channels of one pixel, whichever image that is of."""
+        """Whether a result depends on the channels of one pixel, of any image."""
         ones = (1,) * len(self.window.kernel)
         return self.n_groups == 1 and self.window.kernel == self.window.strides == ones and not any(self.window.pads)
 
@@ -185,7 +180,7 @@ class Conv(BaseOperator, frozen=True):
         begins[-1] = (begins[-1] + before) // stride
         n_taps = -(-(before + self.window.kernel[-1]) // stride)
         behind = problem.dst.dims[-1] - 1 + n_taps - begins[-1] - n_steps
-        ends[-1], n_taps = max(behind, 0), n_taps + max(-behind, 0)  # zeros see what is behind the last window
+        ends[-1], n_taps = max(behind, 0), n_taps + max(-behind, 0)  # zeros see pixels behind the last window
         made = TapsAsChannels(stride, before, n_taps)
         pixels = TensorInfo((info.dims[0], stride, *info.dims[2:-1], n_steps), info.dtype)
         spec = dnnl.convolution(
@@ -242,9 +237,6 @@ def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, cha
         weights: In ONNX order.
         n_groups: The attribute ``group``.
         channels_axis: Where the weights hold the source's channels: 1 holds those of one group, 0 all.
-
-    Raises:
-        ModelError: They disagree.
     """
     if n_groups < 1:
         raise node.wrong(f"attribute group is {n_groups}", "it must be at least 1")
@@ -263,22 +255,13 @@ def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, cha
 
 
 def check_bias(node: NodeInfo, bias: Value | None, n_channels: int) -> None:
-    """Compare a bias with the destination's channels.
-
-    Raises:
-        ModelError: They differ.
-    """
+    """Compare a bias with the destination's channels."""
     if bias is not None and bias.shape != (n_channels,):
         raise node.wrong(f"the bias has extents {list(bias.shape)}", f"there are {n_channels} output channels")
 
 
 class ConvTranspose(BaseOperator, frozen=True):
-    """Transposed convolution of one to three spatial dimensions, in groups.
-
-    Attributes:
-        window: Of the convolution that it transposes; its end pads give the destination its extents.
-        n_groups: How many parts the channels are in, each computed on its own.
-    """
+    """Transpose of a convolution with this window, whose end pads give the destination its extents; in groups."""
 
     op_types = ("ConvTranspose",)
     role = Role.CHOOSER
@@ -385,13 +368,7 @@ def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
 def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: Problem) -> tuple[ConvTranspose, TapSums] | None:
     """The deconvolution of a tensor that is a convolution of it with every element repeated, and its weights.
 
-    Args:
-        conv: The convolution.
-        repeats: How often each element stands in a row, along each spatial dimension.
-        problem: The convolution's.
-
-    Returns:
-        ``None`` where it takes steps, pads more than it reaches, or its weights are computed at run time.
+    ``None`` where the convolution takes steps, pads more than it reaches, or its weights are computed at run time.
     """
     window, ndims = conv.window, len(repeats)
     pads = tuple(reach - 1 - pad for reach, pad in zip(window.reach * 2, window.pads, strict=True))

@@ -77,13 +77,7 @@ Slope = tuple[str, float, float]
 
 
 class Eltwise(Follower, frozen=True):
-    """One function of every element, where oneDNN's and ONNX's agree.
-
-    Attributes:
-        algorithm: oneDNN's name for it.
-        alpha: Its first parameter, whatever that means to the algorithm.
-        beta: Its second.
-    """
+    """One function of every element, where oneDNN's and ONNX's agree, by oneDNN's name and its two parameters."""
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
     is_quick_on_arrays: ClassVar[bool] = True
@@ -374,15 +368,13 @@ def _bound(node: NodeInfo, index: int, name: str, absent: float) -> float:
 
 
 class Formula(Struct, frozen=True):
-    """A first step from the source, a comparison whose result is 1 or 0, and what is done with both.
-
-    All of them keep zero.
+    """A first step from the source, a comparison that gives 1 or 0, and a function of both. All of them keep zero.
 
     Attributes:
         first: ``round``, or a function of the source and the limit.
         compared: The comparison: of the source with the limit, or of the rounded source with the source.
-        last: A function of what the first step gave and what the comparison gave.
-        limit: What the source is compared with, as the node says it.
+        last: The function of both results.
+        limit: The number to compare with, as the node says it.
     """
 
     first: str
@@ -401,12 +393,12 @@ _FORMULAS: Mapping[str, Formula] = {
 
 
 class Comparison(Follower, frozen=True):
-    """Ceil, Floor, Sign and ThresholdedRelu, over all lanes of any dense layout.
+    """Ceil, Floor, Sign and ThresholdedRelu, over all lanes of any dense layout, by the library's names of three steps.
 
     Attributes:
-        first: The library's name of the first step.
-        compared: And of the comparison.
-        last: And of what makes the result of both.
+        first: As in :class:`Formula`, like the next two.
+        compared: Likewise.
+        last: Likewise.
         has_limit: Whether there is a constant ``limit`` of one element to compare with.
     """
 
@@ -507,11 +499,7 @@ _PER_CHANNEL = 1 << 1
 
 
 class PRelu(Follower, frozen=True):
-    """The source where it is positive, elsewhere the source times a slope that is broadcast to it.
-
-    Attributes:
-        slope_dims: Extents of the slopes, with the source's rank; each the source's, or 1.
-    """
+    """The source where it is positive, else times a slope, whose extents are the source's, or 1."""
 
     op_types = ("PRelu",)
     needs = (is_source(1, 12), are_floats)

@@ -2,7 +2,7 @@
 
 Rows are normalised by layer normalisation. Where elements of several rows alternate it is batch normalisation that
 computes its own statistics, those of a channel over the batch and the pixels: the tensor is seen as one image, with
-a channel for whatever is normalised on its own.
+a channel for each part that is normalised on its own.
 """
 
 from __future__ import annotations
@@ -55,12 +55,7 @@ class Standardization(Struct, frozen=True):
     has_images: bool = True
 
     def steps(self, attr: dnnl.Attr, n_threads: int) -> tuple[RecipeStep, ...] | None:
-        """Primitives that normalise ``src`` to ``dst``; ``None`` where there are none, or too many.
-
-        Args:
-            attr: Post-ops.
-            n_threads: Threads they will run on.
-        """
+        """Primitives that normalise ``src`` to ``dst``; ``None`` where there are none, or too many."""
         rows = as_rows(self.found)
         if rows is not None:
             return self._rows(*rows, attr, n_threads)
@@ -103,7 +98,7 @@ class Standardization(Struct, frozen=True):
 
 
 def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep | None:
-    """``dst * scale + shift`` in place, and post-ops that need no operand.
+    """``dst * scale + shift`` in place, then post-ops that read no tensor.
 
     ``None`` with other post-ops, and in blocks that are not as wide as a register: there is a reference only.
     """
@@ -144,11 +139,7 @@ def _slices(lead: int, window: int, inner: int, dtype: str) -> Iterator[MemoryDe
 
 
 class InstanceNormalization(Follower, frozen=True):
-    """Brings the pixels of each channel of each image to mean 0 and variance 1, and scales and shifts them.
-
-    Attributes:
-        epsilon: Added to the variance.
-    """
+    """Brings the pixels of each channel of each image to mean 0 and variance 1, and scales and shifts them."""
 
     op_types = ("InstanceNormalization",)
     needs = (is_source(2, 12), are_floats)
@@ -180,8 +171,8 @@ class InstanceNormalization(Follower, frozen=True):
         if parts is None or is_padded(src, pixels):  # statistics would count it
             return None
         channels_follow = any(part.dim in pixels for part in takewhile(lambda part: part.dim != 1, parts))
-        what = Standardization(runs(parts, pixels), src.dtype, self.epsilon, has_images=channels_follow)
-        steps = what.steps(attr, problem.n_threads)
+        norm = Standardization(runs(parts, pixels), src.dtype, self.epsilon, has_images=channels_follow)
+        steps = norm.steps(attr, problem.n_threads)
         if steps is None:
             return None
         rows = src.resized((*src.dims[:2], *(1,) * (src.ndims - 2)), "f32")
@@ -262,8 +253,8 @@ class GroupNormalization(Follower, frozen=True):
         if parts is None:
             return None
         found = runs(parts, {_WITHIN, *range(2, src.ndims)})
-        what = Standardization(found, src.dtype, self.epsilon, self.is_per_group, has_images=False)
-        first = what.steps(attr if self.is_per_group else dnnl.Attr(), problem.n_threads)
+        norm = Standardization(found, src.dtype, self.epsilon, self.is_per_group, has_images=False)
+        first = norm.steps(attr if self.is_per_group else dnnl.Attr(), problem.n_threads)
         if first is None:
             return None
         if self.is_per_group:

@@ -23,13 +23,9 @@ _VECTORS = ("scale", "shift")
 
 
 class LayerNormalization(BaseOperator, frozen=True):
-    """Brings the elements along the last dimensions to mean 0 and variance 1, and scales and shifts each.
+    """Brings the elements from ``axis`` on to mean 0 and variance 1, and scales and shifts each.
 
     Runs in any layout in which these dimensions are the inner ones.
-
-    Attributes:
-        axis: The first of these dimensions.
-        epsilon: Added to the variance.
     """
 
     op_types = ("LayerNormalization",)

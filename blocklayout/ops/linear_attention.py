@@ -10,7 +10,7 @@ from blocklayout.ir import Facts, NodeInfo, NumpyFunction
 
 
 class LinearAttention(Facts, frozen=True):
-    """Attention without a softmax; the state may decay, and may be corrected by what it holds of a key."""
+    """Attention without a softmax; the state may decay, and may be corrected by its value for a key."""
 
     op_types = ("LinearAttention",)
 

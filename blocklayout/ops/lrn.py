@@ -74,7 +74,7 @@ class LRN(Follower, frozen=True):
         )
 
     def _is_fast(self, src: MemoryDesc) -> bool:
-        """Whether the library has more than a reference kernel: for what the first networks used."""
+        """Whether the library has more than a reference kernel: for the sizes of the first networks."""
         channels = src.dims[1]
         is_usual = self.size == _USUAL_SIZE and self.beta == _USUAL_BETA
         return is_usual and src.ndims == len("nchw") and channels % n_lanes() == 0 and channels >= 2 * n_lanes()

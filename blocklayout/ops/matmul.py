@@ -34,12 +34,9 @@ from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any
 
 
 class MatMul(BaseOperator, frozen=True):
-    """A product of matrices, in batches that broadcast.
+    """A product of matrices, in batches that broadcast, times the constant ``scale_src``, and then plus ``bias``.
 
-    The product is multiplied by the constant ``scale_src`` where there is one, and ``bias`` is added to that.
-
-    Attributes:
-        exchanged: Arguments computed at run time whose matrices are read with rows and columns exchanged.
+    Of arguments ``exchanged``, which are computed at run time, matrices are read with rows and columns exchanged.
     """
 
     op_types = ("MatMul",)
@@ -107,7 +104,7 @@ class MatMul(BaseOperator, frozen=True):
         if bias is not None and bias.ndims < len(problem.dst.dims):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
-        # Packing pays off only for what never changes.
+        # Packing pays off only for constants.
         packed = dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else None
         spec = dnnl.matmul(
             seen.get("src") or wish.src_desc(argument(problem, "src")),
@@ -124,7 +121,7 @@ def _of_all_rows(problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[dnnl.Sp
     """One product of all rows, where each matrix of a batch is multiplied by the same one; and the batches' layouts.
 
     A batch is many thin products, whose weights are packed in each run, and few post-ops run optimised on it. ``None``
-    where rows do not follow each other in memory, or what is added to them is of another form.
+    where rows do not follow each other in memory, or addends are of another form.
     """
     weights, dst = argument(problem, "weights"), problem.dst
     post_ops = _post_ops_of_rows(attr.post_ops, dst.dims)
@@ -137,7 +134,7 @@ def _of_all_rows(problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[dnnl.Sp
         return None
     spec = dnnl.matmul(
         seen["src"],
-        # Packing pays off only for what never changes.
+        # Packing pays off only for constants.
         dnnl.AnyDesc(seen["weights"].dims, weights.dtype) if "weights" in problem.constants else seen["weights"],
         seen["dst"],
         seen.get("bias"),
@@ -245,7 +242,7 @@ class InnerProduct(BaseOperator, frozen=True):
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         spec = dnnl.inner_product(
             wish.src_desc(argument(problem, "src")),
-            # Packing pays off only for what never changes.
+            # Packing pays off only for constants.
             dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
             wish.dst_desc(problem.dst),
             bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias,
@@ -280,9 +277,6 @@ class SummedProduct(BaseOperator, frozen=True):
     """A product, and a matrix ``addend`` added to it, times the constant ``scale_addend`` where there is one.
 
     A primitive's own bias is fast only where it is one row.
-
-    Attributes:
-        product: What computes the product.
     """
 
     role: ClassVar[Role] = Role.CHOOSER
@@ -385,7 +379,7 @@ class _Gemm(Struct, frozen=True, eq=False):
         return arrays | scale, frozenset(turned)
 
     def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> Lowered:
-        """The product and what is added to it: as its bias where C is one row, else by a second primitive."""
+        """The product plus C: as its bias where C is one row, else by a second primitive."""
         matrices = {"src": self.a, "weights": self.b}
         c, dst = self.c, self.node.result.shape
         if c is None:

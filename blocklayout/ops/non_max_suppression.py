@@ -57,9 +57,7 @@ def _corners(boxes: np.ndarray, *, is_centered: bool) -> tuple[np.ndarray, np.nd
 
 
 def _left(group: np.ndarray, corners: np.ndarray, areas: np.ndarray, overlap: np.ndarray, n_most: int) -> np.ndarray:
-    """Indices of the boxes that stay, ascending.
-
-    In each round, the best box of every group stays, and drops those of its group that overlap it.
+    """Indices of the boxes that stay, ascending: in each round the best box of every group, which drops others.
 
     Args:
         group: Of each box, ascending; boxes of a group by decreasing score.

@@ -207,10 +207,7 @@ class _Copy(Struct, frozen=True):
 def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[_Line] | None:
     """The change of each digit; neighbours of which nothing is added or cut off are one line.
 
-    Args:
-        src: The source's digits, outermost first.
-        dst: The destination's.
-        padded: By dimension, how many steps of its outer digit are added before and behind; negative to cut.
+    ``padded`` is, by dimension, how many steps of its outer digit are added before and behind; negative to cut.
     """
     if [digit.dim for digit in src] != [digit.dim for digit in dst]:
         return None
@@ -243,10 +240,7 @@ def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
 def _borders(
     of: Sequence[_Line], copies: Sequence[_Copy], dtype: str
 ) -> Iterator[tuple[_Copy, MemoryDesc, MemoryDesc]]:
-    """For each copy where it reads, in the destination or in one constant element, and where it writes.
-
-    The innermost lines first, so that an outer one finds whole rows to copy.
-    """
+    """Each copy, its source (in the destination, or one element) and its target: innermost lines first, then whole rows."""
     whole = MemoryDesc((line.dst for line in of), dtype)
     for copy in sorted(copies, key=lambda each: -each.line):
         box = [line.n_kept if index < copy.line else line.dst for index, line in enumerate(of)]

@@ -209,9 +209,6 @@ def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
     """The window as the node has it, the whole image for a global pool; and with the pads that ``ceil_mode`` adds.
 
     Refuses windows that see nothing but padding.
-
-    Raises:
-        ModelError: An attribute is wrong.
     """
     if 0 in src.shape[2:]:
         return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
@@ -220,11 +217,7 @@ def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
 
 
 def windows_of(node: NodeInfo, src: Value) -> tuple[Window, Window]:
-    """The same windows, whatever they see.
-
-    Raises:
-        ModelError: An attribute is wrong.
-    """
+    """The same windows, also of nothing but padding."""
     spatial = src.shape[2:]
     if node.op_type.startswith("Global"):
         ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
@@ -288,12 +281,7 @@ def _exponent(node: NodeInfo) -> float:
 
 
 class LpPooling(Follower, frozen=True):
-    """The norm of every window: the root of the sum of its elements' powers.
-
-    Attributes:
-        window: Its extents and how it slides.
-        p: The exponent.
-    """
+    """The norm of every window: the root of the sum of its elements' powers ``p``."""
 
     op_types = ("GlobalLpPool", "LpPool")
     needs = (is_source(3, 5),)
@@ -363,11 +351,7 @@ class LpPooling(Follower, frozen=True):
 
 
 class MaxUnpooling(Follower, frozen=True):
-    """Zeros, and each element where its index says.
-
-    Attributes:
-        numbered: The extents by which indices count. The result may be larger, with zeros behind.
-    """
+    """Zeros, and each element at its index, counted in the extents ``numbered``; a larger result ends in zeros."""
 
     op_types: ClassVar[tuple[str, ...]] = ("MaxUnpool",)
     role: ClassVar[Role] = Role.FOLLOWER

@@ -47,7 +47,7 @@ _OPERANDS = ("src", "weights")
 
 
 def is_exact(node: NodeInfo) -> Refusal | None:
-    """Sums of products of bytes are what they should be on this CPU."""
+    """Sums of products of bytes are exact on this CPU."""
     if dnnl.has_isa(_EXACT_ISA):
         return None
     return node.refused(f"sums of two products saturate on {dnnl.isa()}", f"they are exact from {_EXACT_ISA} on")
@@ -76,11 +76,7 @@ def exact_floats(n_products: int) -> Any:
 
 
 class ByteProduct(BaseOperator, frozen=True):
-    """Products of bytes in sums of 32 bits, after each operand's zero point was taken away.
-
-    Attributes:
-        product: The same of numbers without zero points.
-    """
+    """Products of bytes in sums of 32 bits: of ``product``, after each operand's zero point was taken away."""
 
     role = Role.CHOOSER
 

@@ -40,13 +40,7 @@ _OF_CELL_STATE = 2
 
 
 class Activation(NamedTuple):
-    """A function of one number.
-
-    Attributes:
-        name: ONNX's, in lower case.
-        alpha: Its first parameter; the default where it has none.
-        beta: Its second.
-    """
+    """A function of one number: ONNX's name in lower case, and its parameters, or the defaults."""
 
     name: str
     alpha: float = 0.0
@@ -111,13 +105,7 @@ _Step = Callable[[_Side, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, 
 
 
 def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray | None]) -> tuple[np.ndarray, ...]:
-    """``LSTM``, ``GRU`` or ``RNN`` of ONNX; all results, the last cell state among them.
-
-    Args:
-        op_type: The operator.
-        attrs: The node's.
-        inputs: In ONNX's order; ``None`` where an optional one is absent.
-    """
+    """All results of ``LSTM``, ``GRU`` or ``RNN``, of inputs in ONNX's order, ``None`` if absent."""
     given: tuple[Any, ...] = (*inputs, *(None,) * (_N_INPUTS - len(inputs)))
     x, weights, recurrent, bias, lengths, state, cell, peepholes = given
     swapped = partial(np.swapaxes, axis1=0, axis2=1)
@@ -368,7 +356,7 @@ class Recurrent(BaseOperator, frozen=True):
         return "unread" if arg == "dst" else arg
 
     def _src(self, problem: Problem, wish: Wish) -> MemoryDesc | None:
-        """The source: steps first or sequences first, whichever it has in front where it is row-major."""
+        """The source, steps first or sequences first as where it is row-major."""
         tags = {"any": "abc", "plain": "abc", "channels_last": "bac"}
         return _with_channels_last(wish.src, tags, argument(problem, "src"))
 

@@ -38,7 +38,7 @@ _POOLINGS: Mapping[str, str] = {
 
 
 class Steps(Struct):
-    """Primitives in a row, each reading what the one before wrote; the last one writes ``dst``.
+    """Primitives in a row, each reading the result of the one before; the last one writes ``dst``.
 
     Attributes:
         dtype: Data type of all of them.
@@ -53,13 +53,7 @@ class Steps(Struct):
     done: list[RecipeStep] = field(default_factory=list)
 
     def add(self, spec: dnnl.Spec, reads: str = "src", others: tuple[tuple[str, str], ...] = ()) -> None:
-        """Append a primitive.
-
-        Args:
-            spec: It writes its argument ``dst``.
-            reads: The argument that takes what the primitive before it wrote.
-            others: Its other arguments with their operands.
-        """
+        """Append a primitive that reads the last result as its argument ``reads``, and operands of ``others``."""
         result = f"partial_{len(self.done)}"
         self.done.append(RecipeStep(spec, (("dst", result), (reads, self.source), *others)))
         self.source = result
@@ -78,13 +72,7 @@ class Steps(Struct):
         self.add(dnnl.eltwise(desc, desc, function.algorithm, alpha=alpha, beta=beta, n_threads=self.n_threads))
 
     def add_reduction(self, found: Sequence[Run], algorithm: str, functions: tuple[dnnl.Eltwise, ...]) -> None:
-        """Append the reduction of all marked runs, the innermost first.
-
-        Args:
-            found: Runs of digits, at least one of them marked.
-            algorithm: The library's name of it.
-            functions: Of each result.
-        """
+        """Append the reduction of all marked runs, of which there is one at least, and functions of each result."""
         extents = [run.extent for run in found]
         marked = [index for index, run in enumerate(found) if run.is_marked]
         for index in reversed(marked):
@@ -119,7 +107,7 @@ class Formula(Struct, frozen=True):
     """The computation of a reduction.
 
     Attributes:
-        algorithm: The library's name of what is done to all elements.
+        algorithm: The library's name of the reduction.
         before: A function of each element.
         after: Functions of each result, one after the other.
         alone: Of an element that is alone; ``None`` where that is the result.
@@ -177,12 +165,7 @@ def _keeps_rows(node: NodeInfo, rows: frozenset[int]) -> bool:
 
 
 class Reduce(BaseOperator, frozen=True):
-    """Sums, means, extremes, products and norms along some dimensions, in any dense layout.
-
-    Attributes:
-        formula: What is computed.
-        axes: The dimensions it is computed along, each of an extent above 1.
-    """
+    """Sums, means, extremes, products and norms along dimensions of extents above 1, in any dense layout."""
 
     op_types = tuple(_FORMULAS)
     is_quick_on_arrays = True

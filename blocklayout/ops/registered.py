@@ -177,15 +177,7 @@ def compute_of(spec: HostSpec) -> Compute:
 
 
 class Registered(BaseOperator, frozen=True):
-    """A node of a registered operator.
-
-    Attributes:
-        op_type: Domain and name.
-        attrs: Of the node, as JSON.
-        layouts: Formats that its class computes in.
-        keeps_zeros: Whether padding stays zero.
-        dtypes: By argument.
-    """
+    """A node of a registered operator: its attributes as JSON, facts of its class, and data types by argument."""
 
     op_type: str
     attrs: str
@@ -231,7 +223,7 @@ class Registered(BaseOperator, frozen=True):
 
 
 class _Runner:
-    """An operator's ``compute`` bound to a step; what it leaves behind is looked at after its first run."""
+    """An operator's ``compute`` bound to a step; its result is looked at after the first run."""
 
     def __init__(self, label: str, operator: Any, places: Sequence[str], definition: _Definition) -> None:
         self._label = label

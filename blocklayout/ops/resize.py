@@ -27,19 +27,13 @@ from blocklayout.resource_limits import check_affordable
 Coordinates = NDArray[np.floating]
 
 _EPSILON = 5e-7
-"""Of an extent: what 32 bits leave of a coordinate."""
+"""Of an extent: the precision of a coordinate in 32 bits."""
 
 _LEAST_TOLERANCE = 1e-5
 
 
 class Axis(Struct, frozen=True):
-    """One dimension to resize.
-
-    Attributes:
-        src: Its extent.
-        dst: What it becomes.
-        scale: The ratio that the model gives, which need not be the ratio of the extents.
-    """
+    """One dimension to resize: both extents, and the scale that the model gives, which need not be their ratio."""
 
     src: int
     dst: int
@@ -198,9 +192,6 @@ class Interpolate(Follower, frozen=True):
     """Along some dimensions a product with a matrix each, ``matrix_2`` and so on: (new extent, old extent).
 
     Runs in every dense layout: the digits before a dimension are a batch, those behind it are columns.
-
-    Attributes:
-        axes: The dimensions.
     """
 
     axes: tuple[int, ...]
@@ -272,12 +263,7 @@ def _index(node: NodeInfo, name: str) -> int:
 
 
 class Resize(Follower, frozen=True):
-    """Images of other extents, along up to three dimensions.
-
-    Attributes:
-        algorithm: oneDNN's name of how values between elements are found.
-        axes: The dimensions that change.
-    """
+    """Images of other extents along up to three dimensions, ``axes``, by oneDNN's name of the interpolation."""
 
     op_types = ("Resize", "Upsample")
     extents_read = (3,)
@@ -343,7 +329,7 @@ class Resize(Follower, frozen=True):
         return None if found is None else (found[0], {"weights": found[1]})
 
     def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
-        """Both as images whose height and width and depth are what changes."""
+        """Both as images whose height, width and depth are the dimensions that change."""
         pairs = paired(src, dst, self.axes)
         if pairs is None:
             return None
@@ -352,7 +338,7 @@ class Resize(Follower, frozen=True):
         first, behind = changing[0], changing[-1] + 1
         if behind - first > _MOST_RESIZED:
             return None
-        # What does not change in between is resized to what it is.
+        # Dimensions in between that do not change are resized to their own extents.
         return _image(parts, first, behind, src.dtype), _image(results, first, behind, dst.dtype)
 
 

@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.ir import Facts, NodeInfo, NumpyFunction
 
 Tap = tuple[np.ndarray, np.ndarray]
-"""Indices along one dimension, and what is multiplied with the elements there."""
+"""Indices along one dimension, and the weights of the elements there."""
 Points = tuple[np.ndarray, np.ndarray]
 """Of each region, (regions, bins, points): coordinates along one dimension, and whether they count."""
 _CUBIC = -0.75

@@ -11,12 +11,9 @@ from blocklayout.ops._layouts import Follower
 
 
 class ChannelShuffle(Follower, frozen=True):
-    """Takes the channels as rows, one for each group, and writes them column by column.
+    """Takes the channels as rows, one for each of ``groups``, and writes them column by column.
 
-    No ONNX operator: what ShuffleNet writes as Reshape, Transpose and Reshape.
-
-    Attributes:
-        groups: Number of groups.
+    No ONNX operator: ShuffleNet writes it as Reshape, Transpose and Reshape.
     """
 
     op_types = ("ChannelShuffle",)
@@ -45,11 +42,7 @@ class ChannelShuffle(Follower, frozen=True):
             return Recipe.single(dnnl.shuffle(src, dst, axis=1, group_size=group_size, n_threads=problem.n_threads))
 
     def _as_reorder(self, src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Recipe:
-        """Rows and columns of channels as dimensions of their own, which change places.
-
-        Raises:
-            LayoutError: They cannot be seen apart.
-        """
+        """Rows and columns of channels as dimensions that change places; a LayoutError where they cannot be."""
         n, channels, *spatial = src.dims
         columns = channels // self.groups
         perm = (0, 2, 1, *range(3, len(src.dims) + 1))

@@ -48,12 +48,7 @@ def _sliced_axes(node: NodeInfo) -> tuple[int, ...] | None:
 
 
 class Slice(BaseOperator, frozen=True):
-    """Neighbouring elements along some dimensions, all along the others.
-
-    Attributes:
-        shape: The result's extents.
-        offsets: Where it begins, along every dimension.
-    """
+    """Neighbouring elements from ``offsets`` on along every dimension: the result has the extents ``shape``."""
 
     op_types = ("Slice",)
     is_quick_on_arrays = True
@@ -140,13 +135,9 @@ class Slice(BaseOperator, frozen=True):
 
 
 class SteppedSlice(Follower, frozen=True):
-    """Elements at equal distances: copies out of a source with longer strides, in any layout.
+    """Elements at equal distances, from ``offsets`` on: copies out of a source with longer strides, in any layout.
 
-    Dimensions that are cut must have no blocks.
-
-    Attributes:
-        offsets: Where the result begins, along every dimension.
-        steps: Distances, along every dimension; 1 for neighbours, 0 for the same again, negative for backwards.
+    Distances of 0 are the same element again, negative ones go backwards. Dimensions that are cut must have no blocks.
     """
 
     offsets: tuple[int, ...]
@@ -221,10 +212,7 @@ def _box(
     ends: tuple[int, ...],
     steps: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Extents, beginnings and steps along every dimension.
-
-    Bounds count from the end where negative, and are clamped.
-    """
+    """Extents, beginnings and steps along every dimension. Bounds count from the end where negative, and are clamped."""
     if not len(axes) == len(starts) == len(ends) == len(steps):
         given = f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps"
         raise node.wrong(given, "each needs as many")

@@ -37,12 +37,7 @@ _FIRST_OPSET_OF_ONE_AXIS = 13
 
 
 class Softmax(Follower, frozen=True):
-    """Normalised exponentials along some dimensions together, one in newer models, in any layout.
-
-    Attributes:
-        algorithm: oneDNN's name of the softmax or its logarithm.
-        axes: The dimensions, not negative, ascending and next to each other.
-    """
+    """Normalised exponentials, or their logarithm, along adjacent dimensions, one in newer models, in any layout."""
 
     op_types = tuple(_ALGORITHMS)
     is_quick_on_arrays = True
@@ -108,7 +103,7 @@ class Softmax(Follower, frozen=True):
         return is_lanes and padded <= set(self.axes)
 
     def _rows(self, src: MemoryDesc) -> MemoryDesc | None:
-        """The source as rows to normalise over, in whatever order; ``None`` where they are not in one piece."""
+        """The source as rows to normalise over, in any order; ``None`` where they are not in one piece."""
         parts = digits(src)
         if parts is None or is_padded(src, self.axes):
             return None

@@ -39,12 +39,7 @@ def same_if_alone(node: NodeInfo) -> int | None:
 
 
 class Reshape(BaseOperator, frozen=True):
-    """The same elements in the same logical order, with other extents.
-
-    Attributes:
-        shape: The result's extents.
-        source: The source's; empty where nobody asks for the way back.
-    """
+    """The same elements in the same logical order, with the extents ``shape``; ``source``, the former ones, if known."""
 
     op_types = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
     is_quick_on_arrays = True
@@ -119,11 +114,7 @@ class Group(Struct, frozen=True):
 
 
 def groups_of(before: Sequence[int], after: Sequence[int]) -> list[Group]:
-    """The smallest groups of dimensions that a Reshape keeps apart, without extents of 1.
-
-    Args:
-        before: Extents without a 0.
-        after: As many elements.
+    """The smallest groups of dimensions that a Reshape of extents without a 0 keeps apart, without extents of 1.
 
     Example:
         >>> groups_of((2, 4, 5, 6), (2, 20, 1, 3, 2))
@@ -176,11 +167,7 @@ def _flattened(before: Sequence[int], after: Sequence[int], perm: Perm) -> Trans
 
 
 class Transpose(BaseOperator, frozen=True):
-    """The dimensions in another logical order.
-
-    Attributes:
-        perm: For each dimension of the result, the source's that it is.
-    """
+    """The dimensions in another logical order: ``perm`` has for each dimension of the result the source's."""
 
     op_types = ("Transpose",)
     is_quick_on_arrays = True

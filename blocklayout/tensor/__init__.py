@@ -1,4 +1,4 @@
-"""Tensors: a descriptor with its memory, what can be done with them without an operator, and ``reorder``.
+"""Tensors: a descriptor with its memory, and everything that needs no operator, such as ``reorder``.
 
 Example:
     >>> import blocklayout as bl

@@ -13,10 +13,6 @@ def convert(array: np.ndarray, dtype: str) -> np.ndarray:
     To integers they round to the nearest, ties to the even one, and saturate; NaN becomes 0. To floating point they
     round likewise, and overflow to infinity. To ``bool`` all but zero is true.
 
-    Args:
-        array: Values of any data type there is.
-        dtype: Name of the new one.
-
     Raises:
         LayoutError: No such data type.
 

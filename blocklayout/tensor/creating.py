@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def from_array(
     source: ArrayLike | Tensor, memory_format: MemoryFormat = preserve_format, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """A Tensor of whatever holds one: a copy, with memory of its own.
+    """A Tensor of anything that holds one: a copy, with memory of its own.
 
     Args:
         source: A numpy array, nested lists, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
@@ -61,7 +61,7 @@ def from_array(
 def empty(
     shape: int | Iterable[int], dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
 ) -> Tensor:
-    """A new tensor whose elements are whatever was in its memory; its padding is zero.
+    """A new tensor whose elements are undefined; its padding is zero.
 
     Args:
         shape: Logical extents.
@@ -115,7 +115,7 @@ def full(
 def empty_like(
     source: ArrayLike | Tensor, dtype: DTypeLike | None = None, memory_format: MemoryFormat = preserve_format
 ) -> Tensor:
-    """A new tensor of a tensor's extents, type and format, whose elements are whatever was in its memory.
+    """A new tensor of a tensor's extents, type and format, whose elements are undefined.
 
     Args:
         source: A Tensor, or what :func:`from_array` takes.

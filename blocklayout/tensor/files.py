@@ -1,4 +1,4 @@
-"""Tensors in files: their bytes as they are, and a descriptor that says what they mean."""
+"""Tensors in files: their bytes as they are, and their descriptor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str]) -> Tensor:
 
 
 def is_tensor_text(text: str) -> bool:
-    """Whether this is what a Tensor's file says of itself.
+    """Whether this is the text of a Tensor's file.
 
     Example:
         >>> is_tensor_text('{"kind": "tensor", "version": 1}'), is_tensor_text("[]")

@@ -29,11 +29,7 @@ MemoryFormat: TypeAlias = "str | FormatTag | MemoryDesc"
 
 
 def tag_of(memory_format: MemoryFormat, desc: MemoryDesc) -> FormatTag:
-    """The tag that a memory format means for a tensor.
-
-    Args:
-        memory_format: Any.
-        desc: The tensor's descriptor: its rank decides, and what it is called where that is to be preserved.
+    """The tag that a memory format means for a tensor, whose rank decides, or its own tag where that is preserved.
 
     Raises:
         LayoutError: No such format, or none of this rank.

@@ -65,7 +65,7 @@ def put(tensor: Tensor, index: Index, value: ArrayLike | Tensor) -> None:
 
 
 def boxed(index: Index, desc: MemoryDesc) -> Box:
-    """An index as what it takes of each dimension.
+    """An index as the parts that it takes of each dimension.
 
     Raises:
         PositionError: No such position, or more of them than dimensions.

@@ -1,4 +1,4 @@
-"""Tensors and arrays of others: whatever holds a tensor is read in place where strides allow, and Tensors likewise."""
+"""Tensors and arrays of others: any holder of a tensor is read in place where strides allow, and Tensors likewise."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def as_memory(source: ArrayLike | Tensor, operator: str = "as_memory") -> tuple[MemoryDesc, np.ndarray]:
-    """The descriptor and buffer of whatever holds a tensor, without a copy where strides allow.
+    """The descriptor and buffer of anything that holds a tensor, without a copy where strides allow.
 
     Args:
         source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
-        operator: Who reads it, for the report of a copy.
+        operator: Name of the reader, for the report of a copy.
 
     Raises:
         InputError: Not a tensor, or of a data type oneDNN does not have.
@@ -44,11 +44,7 @@ def as_memory(source: ArrayLike | Tensor, operator: str = "as_memory") -> tuple[
 
 
 def as_array(source: Any, operator: str = "as_array") -> np.ndarray:
-    """A native-endian array with strides oneDNN can read, the caller's own memory where possible.
-
-    Args:
-        source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
-        operator: Who reads it, for the report of a copy.
+    """A native-endian array with strides oneDNN can read, the caller's own memory where possible; as :func:`as_memory`.
 
     Raises:
         InputError: Not convertible.
@@ -65,7 +61,7 @@ def as_array(source: Any, operator: str = "as_array") -> np.ndarray:
 
 
 def as_tensor(source: ArrayLike | Tensor, operator: str = "as_tensor") -> Tensor:
-    """A Tensor over the memory of whatever holds one; a copy only where there are holes between elements.
+    """A Tensor over the memory of any holder of one; a copy only where there are holes between elements.
 
     A Tensor is itself. An array is in the format that :func:`format_of` reads from its strides.
 
@@ -126,10 +122,7 @@ def format_of(array: np.ndarray) -> FormatTag:
 
 
 def plain_view(tensor: Tensor) -> np.ndarray:
-    """The elements of a Tensor without blocks as an array over its bytes, in logical order.
-
-    It is read-only where the buffer is, or elements repeat.
-    """
+    """A Tensor without blocks as an array over its bytes; read-only if its buffer is, or elements repeat."""
     desc = tensor.desc
     strides = tuple(step * desc.itemsize for step in desc.strides)
     start = 0 if 0 in desc.dims else desc.offset0 * desc.itemsize

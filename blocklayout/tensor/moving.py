@@ -19,13 +19,7 @@ from blocklayout.tensor.tensor_class import Tensor
 
 
 def brought(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
-    """A tensor under another descriptor: itself, its memory with new metadata, or a reorder, which is reported.
-
-    Args:
-        tensor: Of the same extents and data type.
-        target: Dense.
-        operator: Who asks.
-    """
+    """A tensor under another, dense descriptor: itself, its memory, or a reorder, reported as ``operator``'s."""
     desc = tensor.desc
     if desc == target and desc.format_tag == target.format_tag:
         return tensor

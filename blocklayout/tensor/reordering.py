@@ -78,9 +78,9 @@ def moved(
         src: The memory's descriptor.
         buffer: Its bytes, or an array in logical order.
         dst: Of the same extents.
-        operator: Who moves them.
-        inputs: The operator's, for the report; by default ``src``.
-        reason: Why, for the report.
+        operator: Name of the operator that moves them, for the report, like the next two.
+        inputs: The operator's; by default ``src``.
+        reason: Cause of the move.
         threads: Threads to use.
     """
     if not is_watched() or not dst.n_elements:

@@ -1,7 +1,7 @@
 """Several Tensors in one safetensors file, each by its name: a state dict.
 
-Elements are stored row by row under their logical extents and data type, whatever their format: that is what other
-tools read, and the file does not depend on the machine that wrote it. The formats stand in the header, and tensors are
+Elements are stored row by row under their logical extents and data type, in any format: so other
+tools read it, and the file does not depend on the machine that wrote it. The formats stand in the header, and tensors are
 brought to them when they are read; so padding is never in a file, and always zero.
 """
 
@@ -111,7 +111,7 @@ def _checksum(array: np.ndarray) -> int:
 
 
 def _described(metadata: Mapping[str, str], names: list[str]) -> dict[str, tuple[str | None, int | None]]:
-    """Format and checksum of each tensor, from what the header says; ``None`` in another tool's file."""
+    """Format and checksum of each tensor, from the header; ``None`` in another tool's file."""
     if TEXT in metadata:
         raise ModelError("the file holds one Tensor, or a session: bl.Tensor.load or bl.load reads it")
     if _KEY not in metadata:

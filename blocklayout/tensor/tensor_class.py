@@ -35,7 +35,7 @@ _new = object.__new__
 
 
 class Tensor(Operators):
-    """A tensor in a layout of its own; shape and index are logical whatever the bytes' order.
+    """A tensor in a layout of its own; shape and index are logical in any order of bytes.
 
     Attributes:
         desc: Extents, data type and layout.
@@ -244,14 +244,14 @@ class Tensor(Operators):
         return viewed(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
 
     def map(self, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
-        """A new tensor of what an elementwise function makes of the elements, in the same layout.
+        """A new tensor of an elementwise function of the elements, in the same layout.
 
         The function is called once, with all elements in the order of memory, so it must not depend on their order.
         Padding is among them, and holds a copy of some element, so that it neither warns nor raises of its own;
         in the result it is zero.
 
         Args:
-            f: Takes a read-only array of one dimension and gives one as long, of any data type there is.
+            f: Takes a read-only array of one dimension and returns one as long, of any data type there is.
 
         Raises:
             InputError: The result is no array, or of another length.
@@ -278,7 +278,7 @@ class Tensor(Operators):
 
         Axes are in the order of memory: dimensions from the outermost to the innermost, with their number of blocks
         where they have any, then the inner blocks. Axis ``i`` belongs to dimension
-        ``(desc.format_tag.order + desc.inner_idxs)[i]``. Padding is among the elements; whoever writes to it owes
+        ``(desc.format_tag.order + desc.inner_idxs)[i]``. Padding is among the elements; code that writes to it owes
         zeros, see :meth:`zero_padding`.
 
         Raises:
@@ -304,7 +304,7 @@ class Tensor(Operators):
         return padding_is_zero(self.physical(), self.desc)
 
     def zero_padding(self) -> None:
-        """Write zeros to the padding: for whoever has written to :meth:`physical` or :meth:`blocks`."""
+        """Write zeros to the padding: for code that has written to :meth:`physical` or :meth:`blocks`."""
         clear_padding(self.physical(), self.desc)
 
     # Elements.
@@ -312,7 +312,7 @@ class Tensor(Operators):
     def __getitem__(self, index: Index) -> Any:
         """Elements by logical position: integers, slices and an Ellipsis, as in numpy.
 
-        An integer for each dimension gives a number. Else the result is a **view**, which shares bytes, wherever a
+        An integer for each dimension selects a number. Else the result is a **view**, which shares bytes, wherever a
         descriptor can say it: of a dimension without blocks any part, with steps forward; of one with blocks what
         begins at a block, and ends with a block, with the tensor, or within that block. It is a **copy** in the same
         format, which is reported to watches, where a step goes back, and where blocks are cut otherwise, stepped

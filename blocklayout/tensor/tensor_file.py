@@ -25,7 +25,7 @@ _MAX_HEADER_NBYTES = 1 << 28
 _N_READERS = 2  # checksums are taken without Python's lock
 
 TEXT = "blocklayout"
-"""Key of the header's metadata: what the writer says of the tensors."""
+"""Key of the header's metadata: the writer's description of the tensors."""
 
 _METADATA, _TEXT_SUM, _SUMS = "__metadata__", "blocklayout.crc32", "crc32"
 
@@ -34,7 +34,7 @@ class TensorFile(Struct, frozen=True):
     """Contents of a tensor file.
 
     Attributes:
-        text: Whatever its writer says of the tensors.
+        text: Its writer's description of the tensors.
         tensors: Raw bytes by name, read-only and aligned; where they are mapped, none is read before it is used.
         checksums: Of each tensor, as its writer took it.
     """
@@ -44,30 +44,18 @@ class TensorFile(Struct, frozen=True):
     checksums: Mapping[str, int]
 
     def verify(self) -> None:
-        """Compare every byte with the checksums.
-
-        Raises:
-            ModelError: A tensor is not as it was written.
-        """
+        """Compare every byte with the checksums: a ModelError where a tensor is not as it was written."""
         with self.verifying():
             pass
 
     @contextmanager
     def verifying(self) -> Iterator[None]:
-        """While something else is done, compare every byte with the checksums.
-
-        Raises:
-            ModelError: A tensor is not as it was written; at the end.
-        """
+        """The same while something else is done; the error comes at the end."""
         with side_by_side(self.verify_one, self.checksums, 1 + _N_READERS):
             yield
 
     def verify_one(self, name: str) -> None:
-        """Compare the bytes of one tensor with its checksum.
-
-        Raises:
-            ModelError: It is not as it was written.
-        """
+        """The same of one tensor."""
         if _checksum(self.tensors[name]) != self.checksums[name]:
             raise ModelError(f"tensor {name} is damaged: its checksum is not {self.checksums[name]}")
 
@@ -79,7 +67,7 @@ def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> N
 
     Args:
         path: Where.
-        text: Whatever is to be said of them.
+        text: A description of them.
         tensors: Raw bytes by name. Shape (nbytes,), uint8.
 
     Raises:
@@ -121,7 +109,7 @@ def open_tensors(
         path: The file. Another one may take its place meanwhile.
         is_mapped: Whether the tensors are mapped: what is altered in the file is then altered in them, and where it is
             truncated, to look at them ends the process. Else they are read now.
-        wanted: Called with what the writer says of the tensors, for the names of those that are wanted, by the names
+        wanted: Called with the writer's description, for the names of those that are wanted, by the names
             that they are to have; ``None`` for all by their own. Bytes of others are not looked at.
 
     Raises:
