@@ -240,7 +240,7 @@ def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
 def _borders(
     of: Sequence[_Line], copies: Sequence[_Copy], dtype: str
 ) -> Iterator[tuple[_Copy, MemoryDesc, MemoryDesc]]:
-    """Each copy, its source (in the destination, or one element) and its target: innermost lines first, then whole rows."""
+    """Each copy, its source (in the destination, or one element) and its target, the innermost lines first."""
     whole = MemoryDesc((line.dst for line in of), dtype)
     for copy in sorted(copies, key=lambda each: -each.line):
         box = [line.n_kept if index < copy.line else line.dst for index, line in enumerate(of)]

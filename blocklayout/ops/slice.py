@@ -212,7 +212,7 @@ def _box(
     ends: tuple[int, ...],
     steps: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Extents, beginnings and steps along every dimension. Bounds count from the end where negative, and are clamped."""
+    """Extents, beginnings and steps along every dimension; negative bounds count from the end, and all are clamped."""
     if not len(axes) == len(starts) == len(ends) == len(steps):
         given = f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps"
         raise node.wrong(given, "each needs as many")

@@ -39,7 +39,7 @@ def same_if_alone(node: NodeInfo) -> int | None:
 
 
 class Reshape(BaseOperator, frozen=True):
-    """The same elements in the same logical order, with the extents ``shape``; ``source``, the former ones, if known."""
+    """The same elements in logical order with the extents ``shape``; ``source`` are the former ones, if known."""
 
     op_types = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
     is_quick_on_arrays = True

@@ -1,8 +1,8 @@
 """Several Tensors in one safetensors file, each by its name: a state dict.
 
-Elements are stored row by row under their logical extents and data type, in any format: so other
-tools read it, and the file does not depend on the machine that wrote it. The formats stand in the header, and tensors are
-brought to them when they are read; so padding is never in a file, and always zero.
+Elements are stored row by row under their logical extents and data type in every format: so other tools read them, and
+the file does not depend on the machine that wrote it. The formats stand in the header, and tensors are brought to them
+when they are read; so padding is never in a file, and always zero.
 """
 
 from __future__ import annotations
