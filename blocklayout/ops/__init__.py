@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from blocklayout.ir import BaseOperator, Facts
+from blocklayout import ir
 from blocklayout.ops.registered import Registered, is_registered, registered_op_types
 
 __all__ = ["facts_of", "find", "known", "op_type_named", "op_types"]
 
 
-def find(op_type: str) -> type[BaseOperator] | None:
+def find(op_type: str) -> type[ir.BaseOperator] | None:
     """The operator that computes an op type, ONNX's by primitives or a registered one; ``None`` if there is none.
 
     Example:
@@ -29,17 +29,17 @@ def find(op_type: str) -> type[BaseOperator] | None:
         True
     """
     found = facts_of(op_type)
-    return found if issubclass(found, BaseOperator) else None
+    return found if issubclass(found, ir.BaseOperator) else None
 
 
-def facts_of(op_type: str) -> type[Facts]:
+def facts_of(op_type: str) -> type[ir.Facts]:
     """The facts about an op type of ONNX's, or of a registered one; none are known of an unknown one.
 
     Example:
         >>> facts_of("Sin").is_elementwise, facts_of("NoSuchOperator").is_elementwise
         (True, False)
     """
-    return _operators().get(op_type) or (Registered if is_registered(op_type) else Facts)
+    return _operators().get(op_type) or (Registered if is_registered(op_type) else ir.Facts)
 
 
 def op_type_named(function: str) -> str:
@@ -59,7 +59,7 @@ def op_types() -> tuple[str, ...]:
         >>> "Conv" in op_types()
         True
     """
-    return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, BaseOperator)))
+    return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, ir.BaseOperator)))
 
 
 def known() -> tuple[str, ...]:
@@ -78,8 +78,8 @@ def _by_lower_case() -> Mapping[str, str]:
 
 
 @cache
-def _operators() -> Mapping[str, type[Facts]]:
-    found: dict[str, type[Facts]] = {}
+def _operators() -> Mapping[str, type[ir.Facts]]:
+    found: dict[str, type[ir.Facts]] = {}
     for module_info in pkgutil.iter_modules(__path__, f"{__name__}."):
         module = importlib.import_module(module_info.name)
         for operator in _operators_of(module.__name__, vars(module)):
@@ -90,7 +90,7 @@ def _operators() -> Mapping[str, type[Facts]]:
     return MappingProxyType(found)
 
 
-def _operators_of(module_name: str, names: Mapping[str, object]) -> list[type[Facts]]:
+def _operators_of(module_name: str, names: Mapping[str, object]) -> list[type[ir.Facts]]:
     """Classes defined in the module itself; imported ones belong to the module they come from."""
-    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, Facts)]
+    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, ir.Facts)]
     return [operator for operator in classes if operator.__module__ == module_name]

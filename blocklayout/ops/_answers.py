@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import BaseOperator, Lowered, Need, NodeInfo, Refusal, Transposed, Value
+from blocklayout import ir
 from blocklayout.layout.permutation import Perm, without
 
 _FLOAT = 1
@@ -19,26 +19,26 @@ def always(answer: Any) -> Callable[..., Any]:
     return lambda *_: answer
 
 
-def is_source(lowest: int, highest: int) -> Need:
+def is_source(lowest: int, highest: int) -> ir.Need:
     """The first input is of floats, and its rank within bounds."""
 
-    def need(node: NodeInfo) -> Refusal | None:
+    def need(node: ir.NodeInfo) -> ir.Refusal | None:
         src = node.input(0)
         return None if src is None else node.of_other_dtype(src) or node.of_other_rank(src, lowest, highest)
 
     return need
 
 
-def are_floats(node: NodeInfo) -> Refusal | None:
+def are_floats(node: ir.NodeInfo) -> ir.Refusal | None:
     """All inputs are of floats."""
     refusals = (node.of_other_dtype(value) for value in node.inputs if value is not None)
     return next(filter(None, refusals), None)
 
 
-def is_known(index: int, name: str) -> Need:
+def is_known(index: int, name: str) -> ir.Need:
     """An input, where it is there, is a constant."""
 
-    def need(node: NodeInfo) -> Refusal | None:
+    def need(node: ir.NodeInfo) -> ir.Refusal | None:
         value = node.input(index)
         if value is None or value.data is not None:
             return None
@@ -47,10 +47,10 @@ def is_known(index: int, name: str) -> Need:
     return need
 
 
-def is_filled(remedy: str) -> Need:
+def is_filled(remedy: str) -> ir.Need:
     """The first input has elements."""
 
-    def need(node: NodeInfo) -> Refusal | None:
+    def need(node: ir.NodeInfo) -> ir.Refusal | None:
         src = node.input(0)
         if src is None or 0 not in src.shape:
             return None
@@ -59,10 +59,10 @@ def is_filled(remedy: str) -> Need:
     return need
 
 
-def has_one_output(meaning: str) -> Need:
+def has_one_output(meaning: str) -> ir.Need:
     """Nothing but the first output is read; ``meaning`` names the content of the others."""
 
-    def need(node: NodeInfo) -> Refusal | None:
+    def need(node: ir.NodeInfo) -> ir.Refusal | None:
         extra = [value.name for value in node.outputs[1:] if value is not None]
         if not extra:
             return None
@@ -71,7 +71,7 @@ def has_one_output(meaning: str) -> Need:
     return need
 
 
-def has_f32_statistics(node: NodeInfo) -> Refusal | None:
+def has_f32_statistics(node: ir.NodeInfo) -> ir.Refusal | None:
     """A normalisation's mean and variance are computed in f32."""
     if node.int_attr("stash_type", _FLOAT) == _FLOAT:
         return None
@@ -82,7 +82,7 @@ FIRST_OPSET_OF_NUMPY_RULES = 7
 """Before it, the second operand was aligned at the attribute ``axis``, if ``broadcast`` was set."""
 
 
-def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
+def bind_broadcast(operator: ir.BaseOperator, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
     """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank, others must have it."""
     srcs = [node.required(index, f"input {index}") for index in range(len(node.inputs))]
     dst = node.result
@@ -100,7 +100,7 @@ def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
     return operator.bind(arguments, arrays)
 
 
-def broadcasts_as_numpy(node: NodeInfo) -> bool:
+def broadcasts_as_numpy(node: ir.NodeInfo) -> bool:
     """Whether operands are aligned at their last dimensions, as in all but the oldest operator sets."""
     return node.opset >= FIRST_OPSET_OF_NUMPY_RULES or len({node.shape(i) for i in range(len(node.inputs))}) == 1
 
@@ -117,7 +117,7 @@ def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, 
     return full if fits else None
 
 
-def _of_lower_rank(node: NodeInfo, srcs: Sequence[Value], dst: Value) -> Refusal | None:
+def _of_lower_rank(node: ir.NodeInfo, srcs: Sequence[ir.Value], dst: ir.Value) -> ir.Refusal | None:
     for src in srcs:
         if src.data is None and len(src.shape) < len(dst.shape):
             what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
@@ -125,7 +125,7 @@ def _of_lower_rank(node: NodeInfo, srcs: Sequence[Value], dst: Value) -> Refusal
     return None
 
 
-def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> tuple[int, ...]:
+def _full_shape(node: ir.NodeInfo, src: ir.Value, dst: ir.Value, *, is_second: bool) -> tuple[int, ...]:
     """The input's shape with extents of 1 up to the result's rank."""
     n_missing = len(dst.shape) - len(src.shape)
     if n_missing < 0:
@@ -138,7 +138,7 @@ def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> t
     return (1,) * (n_missing - n_behind) + src.shape + (1,) * n_behind
 
 
-def _check(node: NodeInfo, shapes: list[tuple[int, ...]], dst: Value) -> None:
+def _check(node: ir.NodeInfo, shapes: list[tuple[int, ...]], dst: ir.Value) -> None:
     try:
         extents = np.broadcast_shapes(*shapes)
     except ValueError:
@@ -148,59 +148,59 @@ def _check(node: NodeInfo, shapes: list[tuple[int, ...]], dst: Value) -> None:
         raise node.wrong(f"inputs of extents {given}", f"they must broadcast to the output's {list(dst.shape)}")
 
 
-def of_source(node: NodeInfo, rows: frozenset[int]) -> bool:
+def of_source(node: ir.NodeInfo, rows: frozenset[int]) -> bool:
     """An operator whose only result follows, row by row, from the first source, and from all of the other inputs."""
     return rows == {0} and not any(node.outputs[1:])
 
 
-def repeated(node: NodeInfo, rows: frozenset[int]) -> bool:
+def repeated(node: ir.NodeInfo, rows: frozenset[int]) -> bool:
     """An operator that repeats elements along dimensions."""
     before, after = node.shape(0), node.result.shape
     return rows == {0} and len(before) == len(after) and before[:1] == after[:1]
 
 
-def beside_axis(node: NodeInfo, rows: frozenset[int], default: int = -1) -> bool:
+def beside_axis(node: ir.NodeInfo, rows: frozenset[int], default: int = -1) -> bool:
     """An operator that works along the dimension of its attribute ``axis``, or along all from that on."""
     return rows == {0} and int(node.attrs.get("axis", default)) % len(node.shape(0)) != 0
 
 
-def along_axis(node: NodeInfo, perm: Perm, default: int) -> Transposed:
+def along_axis(node: ir.NodeInfo, perm: Perm, default: int) -> ir.Transposed:
     """An operator with the attribute ``axis`` whose results have the source's rank."""
     axis = int(node.attrs.get("axis", default)) % len(perm)
-    return Transposed(perm, {**node.attrs, "axis": perm[axis]})
+    return ir.Transposed(perm, {**node.attrs, "axis": perm[axis]})
 
 
-def over_axis(node: NodeInfo, perm: Perm, *, keeps_axis: bool) -> Transposed:
+def over_axis(node: ir.NodeInfo, perm: Perm, *, keeps_axis: bool) -> ir.Transposed:
     """An operator with the attribute ``axis``, by default 0, of whose dimension nothing is left unless it keeps it."""
     axis = int(node.attrs.get("axis", 0)) % len(perm)
     result = perm if keeps_axis else without(perm, {axis})
-    return Transposed(result, {**node.attrs, "axis": perm[axis]})
+    return ir.Transposed(result, {**node.attrs, "axis": perm[axis]})
 
 
-def per_channel(node: NodeInfo, perm: Perm) -> Transposed | None:
+def per_channel(node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
     """An operator that treats all dimensions behind the channels alike."""
     if perm[:2] != (0, 1) or any(node.outputs[1:]):
         return None
-    return Transposed(perm, node.attrs)
+    return ir.Transposed(perm, node.attrs)
 
 
-def trailing(node: NodeInfo, perm: Perm) -> Transposed | None:
+def trailing(node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
     """An operator that treats all dimensions before the attribute ``axis``, by default the last, alike."""
     ndims = len(perm)
     axis = int(node.attrs.get("axis", -1)) % ndims
     has_wide_vector = any(len(node.shape(index)) > ndims - axis for index in range(1, len(node.inputs)))
     if perm[axis:] != tuple(range(axis, ndims)) or has_wide_vector:
         return None
-    return Transposed(perm, {**node.attrs, "axis": axis})
+    return ir.Transposed(perm, {**node.attrs, "axis": axis})
 
 
 def with_axes(
-    node: NodeInfo, index: int, axes: tuple[int, ...], result: Perm, *, attribute: str = "axes"
-) -> Transposed:
+    node: ir.NodeInfo, index: int, axes: tuple[int, ...], result: Perm, *, attribute: str = "axes"
+) -> ir.Transposed:
     """A node that names other dimensions: in the attribute ``axes`` if it has ``attribute``, else in an input."""
     if attribute in node.attrs:
-        return Transposed(result, {**node.attrs, "axes": axes})
-    return Transposed(result, node.attrs, {index: np.array(axes, np.int64)})
+        return ir.Transposed(result, {**node.attrs, "axes": axes})
+    return ir.Transposed(result, node.attrs, {index: np.array(axes, np.int64)})
 
 
 def in_order(numbers: np.ndarray, order: Perm) -> np.ndarray:

@@ -16,13 +16,12 @@ from math import prod
 
 from msgspec import Struct
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Problem, Recipe, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 
 
-def argument(problem: Problem, name: str) -> TensorInfo:
+def argument(problem: ir.Problem, name: str) -> ir.TensorInfo:
     """An argument's extents and data type, whether it is computed or constant."""
     info = problem.sources.get(name) or problem.constants.get(name)
     if info is None:
@@ -30,29 +29,29 @@ def argument(problem: Problem, name: str) -> TensorInfo:
     return info
 
 
-def has_argument(problem: Problem, name: str) -> bool:
+def has_argument(problem: ir.Problem, name: str) -> bool:
     """Whether an optional argument is there."""
     return name in problem.sources or name in problem.constants
 
 
-def plain(info: TensorInfo) -> MemoryDesc:
+def plain(info: ir.TensorInfo) -> MemoryDesc:
     """Row-major, as vectors are kept."""
     return MemoryDesc(info.dims, info.dtype)
 
 
-def plain_if_any(problem: Problem, name: str) -> MemoryDesc | None:
+def plain_if_any(problem: ir.Problem, name: str) -> MemoryDesc | None:
     """An optional vector argument, such as a bias."""
     return plain(argument(problem, name)) if has_argument(problem, name) else None
 
 
-def like(desc: MemoryDesc, info: TensorInfo) -> MemoryDesc:
+def like(desc: MemoryDesc, info: ir.TensorInfo) -> MemoryDesc:
     """A tensor of other extents in the layout of ``desc``."""
     if desc.dims == info.dims and desc.dtype == info.dtype:
         return desc
     return desc.resized(info.dims, info.dtype)
 
 
-def followed(problem: Problem, wish: Wish, info: TensorInfo) -> tuple[MemoryDesc, MemoryDesc] | None:
+def followed(problem: ir.Problem, wish: ir.Wish, info: ir.TensorInfo) -> tuple[MemoryDesc, MemoryDesc] | None:
     """A follower's source as wished, and its destination in that layout; ``None`` if it is wished for in no one."""
     src = wish.src_desc(info)
     if not isinstance(src, MemoryDesc):
@@ -64,14 +63,14 @@ def followed(problem: Problem, wish: Wish, info: TensorInfo) -> tuple[MemoryDesc
     return src, dst
 
 
-class Follower(BaseOperator, frozen=True):
+class Follower(ir.BaseOperator, frozen=True):
     """An operator whose result lies as its source ``src`` does."""
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
         return None if descs is None else self.lower_between(*descs, problem, attr)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         """The primitives that compute ``dst`` of ``src``; ``None`` if there are none."""
         raise NotImplementedError
 
@@ -296,10 +295,10 @@ def keep_zero(post_ops: Iterable[dnnl.PostOp]) -> bool:
     return all(isinstance(post_op, dnnl.Eltwise) and keeps_zero(post_op) for post_op in post_ops)
 
 
-def over_padding(spec: dnnl.Spec, whole: Mapping[str, MemoryDesc]) -> Recipe:
+def over_padding(spec: dnnl.Spec, whole: Mapping[str, MemoryDesc]) -> ir.Recipe:
     """A primitive that sees padding as elements, and the zeros that it overwrote; ``whole`` are the usual layouts."""
-    after = (zero_padding_step(whole["dst"]),) if whole["dst"].n_padding else ()
-    return Recipe((*Recipe.single(spec).steps, *after), (), tuple(whole.items()))
+    after = (ir.zero_padding_step(whole["dst"]),) if whole["dst"].n_padding else ()
+    return ir.Recipe((*ir.Recipe.single(spec).steps, *after), (), tuple(whole.items()))
 
 
 def n_lanes() -> int:

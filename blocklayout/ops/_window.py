@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import NodeInfo, Padding, Window
+from blocklayout import ir
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
-def read_window(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
+def read_window(node: ir.NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> ir.Window:
     """The window of a convolution or pooling node: ``kernel`` over the source's extents behind batch and channels."""
     ndims = len(kernel)
     strides = node.ints_attr("strides", ndims, 1, at_least=1)
@@ -21,13 +21,13 @@ def read_window(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...
     if auto_pad == "NOTSET":
         pads = node.ints_attr("pads", 2 * ndims, 0, at_least=0)
         begin, end = pads[:ndims], pads[ndims:]
-    window = Window(kernel, strides, begin, end, dilations)
+    window = ir.Window(kernel, strides, begin, end, dilations)
     if auto_pad.startswith("SAME"):
         return _same(window, spatial, is_upper=auto_pad == "SAME_UPPER")
     return window
 
 
-def _same(window: Window, spatial: tuple[int, ...], *, is_upper: bool) -> Window:
+def _same(window: ir.Window, spatial: tuple[int, ...], *, is_upper: bool) -> ir.Window:
     """As many windows as strides begin inside the source; an odd pad goes behind it, or before."""
     totals = [
         max((-(-extent // stride) - 1) * stride + reach - extent, 0)
@@ -36,24 +36,24 @@ def _same(window: Window, spatial: tuple[int, ...], *, is_upper: bool) -> Window
     smaller = tuple(total // 2 for total in totals)
     larger = tuple(total - total // 2 for total in totals)
     begin, end = (smaller, larger) if is_upper else (larger, smaller)
-    return Window(window.kernel, window.strides, begin, end, window.dilations)
+    return ir.Window(window.kernel, window.strides, begin, end, window.dilations)
 
 
-def read_kernel_shape(node: NodeInfo, ndims: int) -> tuple[int, ...]:
+def read_kernel_shape(node: ir.NodeInfo, ndims: int) -> tuple[int, ...]:
     """The attribute ``kernel_shape``, where it is required."""
     if "kernel_shape" not in node.attrs:
         raise node.wrong("attribute kernel_shape is missing", "it is required")
     return node.ints_attr("kernel_shape", ndims, 1, at_least=1)
 
 
-def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
+def check_extents(node: ir.NodeInfo, extents: tuple[int, ...]) -> None:
     """Compare a window's extents with the model's."""
     if min(extents, default=1) < 1:
         raise node.wrong(f"the window gives extents {list(extents)}", "it must fit into the padded source")
     node.check_result((*node.result.shape[:2], *extents), f"the window gives {list(extents)}")
 
 
-def combined(x: np.ndarray, window: Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
+def combined(x: np.ndarray, window: ir.Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
     """Elements of every window, reduced by a function of two, one spatial dimension after the other.
 
     Args:
@@ -78,11 +78,11 @@ def combined(x: np.ndarray, window: Window, extents: tuple[int, ...], combine: n
     return x
 
 
-def n_seen(window: Window, d: int, n_windows: int, end: int, begin: int = 0) -> np.ndarray:
+def n_seen(window: ir.Window, d: int, n_windows: int, end: int, begin: int = 0) -> np.ndarray:
     """How many elements of each window lie from ``begin`` to before ``end`` along a dimension, counted from its pads.
 
     Example:
-        >>> n_seen(Window((3,), (2,), (1,), (1,), (1,)), 0, 3, end=6, begin=1)
+        >>> n_seen(ir.Window((3,), (2,), (1,), (1,), (1,)), 0, 3, end=6, begin=1)
         array([2, 3, 2])
     """
     starts = np.arange(n_windows) * window.strides[d]
@@ -92,7 +92,7 @@ def n_seen(window: Window, d: int, n_windows: int, end: int, begin: int = 0) -> 
     return before_end - before
 
 
-def padded_window(node: NodeInfo, padding: Padding) -> dict[str, Any] | None:
+def padded_window(node: ir.NodeInfo, padding: ir.Padding) -> dict[str, Any] | None:
     """The attributes of a node whose window also covers padding of its source; ``None`` if it computes its own pads."""
     if node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None

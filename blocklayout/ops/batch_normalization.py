@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from blocklayout import dnnl
-from blocklayout.ir import Affine, Lowered, NodeInfo, Problem, Recipe, Refusal, Role
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import has_one_output, is_source, of_source, per_channel
 from blocklayout.ops._layouts import Follower, as_one_image
@@ -16,7 +15,7 @@ _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}
 
 
-def _is_inference(node: NodeInfo) -> Refusal | None:
+def _is_inference(node: ir.NodeInfo) -> ir.Refusal | None:
     if node.int_attr("training_mode", 0) != 0:
         return node.refused("attribute training_mode is 1", "only inference is computed: 0")
     if node.int_attr("spatial", 1) != 1:
@@ -28,13 +27,13 @@ class BatchNormalization(Follower, frozen=True):
     """Scales and shifts every channel by its statistics; ``epsilon`` is added to the variance."""
 
     op_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(2, 5), has_one_output("running statistics"), _is_inference)
 
     epsilon: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         arguments = {"src": src}
         for index, (argument_name, onnx_name) in enumerate(_VECTORS.items(), start=1):
@@ -46,13 +45,13 @@ class BatchNormalization(Follower, frozen=True):
         return cls(node.float_attr("epsilon", 1e-5)).bind(arguments)
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         return of_source(node, rows) and not node.attrs.get("training_mode", 0)
 
     transposed = staticmethod(per_channel)
 
     @classmethod
-    def affine(cls, node: NodeInfo) -> Affine | None:
+    def affine(cls, node: ir.NodeInfo) -> ir.Affine | None:
         known = [node.constant(index) for index in range(1, 5)]
         if node.attrs.get("training_mode", 0) or not node.attrs.get("spatial", 1) or any(node.outputs[1:]):
             return None
@@ -63,16 +62,16 @@ class BatchNormalization(Follower, frozen=True):
         scale, shift, mean, variance = vectors
         with np.errstate(all="ignore"):
             factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-            return Affine(0, factor, shift - mean * factor)
+            return ir.Affine(0, factor, shift - mean * factor)
 
     @classmethod
-    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+    def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         return None if cls.affine(node) is None else scale
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         images = as_one_image(src, dst) or (src, dst)
         spec = dnnl.batch_normalization(
             images[0], images[1], self.epsilon, _FLAGS, attr=attr, n_threads=problem.n_threads
         )
         # The library lists the vectors among its arguments only once the primitive exists.
-        return Recipe.single(spec, {name: name for name in _VECTORS}, (("src", src), ("dst", dst)))
+        return ir.Recipe.single(spec, {name: name for name in _VECTORS}, (("src", src), ("dst", dst)))

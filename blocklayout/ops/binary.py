@@ -13,24 +13,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS
-from blocklayout.ir import (
-    Affine,
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    PostOpUse,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    TensorInfo,
-    Wish,
-    zero_padding_step,
-)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
 from blocklayout.ops._layouts import (
@@ -68,12 +52,12 @@ class Combination(Struct, frozen=True):
     attr: dnnl.Attr
     n_threads: int
 
-    def steps(self, first: Operand, second: Operand) -> list[RecipeStep] | None:
+    def steps(self, first: Operand, second: Operand) -> list[ir.RecipeStep] | None:
         """The primitives; the operand ``spread``, where one of them reads it, is a temporary like ``dst``."""
         if not are_eltwise(self.attr.post_ops) or digits(self.dst) is None:
             return [self.step(self.dst, self._desc(second), first, second)] if self._is_full(first) else None
         is_zeroed = not self._keeps_zero(first, second)
-        before: list[RecipeStep] = []
+        before: list[ir.RecipeStep] = []
         function = self
         if not self._is_full(first) and self._is_full(second) and self._is_reversible:
             function, first, second = self._reversed(), second, first
@@ -85,14 +69,14 @@ class Combination(Struct, frozen=True):
             before += self._spread(second, _SPREAD)
             second = Operand(_SPREAD, self.dst.dims)
             views = self._views(second) or (self.dst, self.dst)
-        after = [zero_padding_step(self.dst)] if is_zeroed else []
+        after = [ir.zero_padding_step(self.dst)] if is_zeroed else []
         return [*before, function.step(*views, first, second), *after]
 
     def _is_full(self, operand: Operand) -> bool:
         return operand.dims == self.dst.dims
 
     def _desc(self, operand: Operand) -> MemoryDesc:
-        return like(self.dst, TensorInfo(operand.dims, self.dst.dtype))
+        return like(self.dst, ir.TensorInfo(operand.dims, self.dst.dtype))
 
     @property
     def _is_reversible(self) -> bool:
@@ -111,11 +95,11 @@ class Combination(Struct, frozen=True):
         both = all(operand.dims[dim] == self.dst.dims[dim] for dim in padded for operand in (first, second))
         return both and self.algorithm != "binary_div" and keep_zero(self.attr.post_ops)
 
-    def _spread(self, operand: Operand, name: str) -> list[RecipeStep]:
+    def _spread(self, operand: Operand, name: str) -> list[ir.RecipeStep]:
         """Copies of a broadcast operand to all the elements of ``name``."""
-        infos = TensorInfo(operand.dims, self.dst.dtype), TensorInfo(self.dst.dims, self.dst.dtype)
-        problem = Problem({"src": infos[0]}, {}, infos[1], self.n_threads)
-        recipe = Expand().lower(problem, Wish(self.dst, self.dst), dnnl.Attr())
+        infos = ir.TensorInfo(operand.dims, self.dst.dtype), ir.TensorInfo(self.dst.dims, self.dst.dtype)
+        problem = ir.Problem({"src": infos[0]}, {}, infos[1], self.n_threads)
+        recipe = Expand().lower(problem, ir.Wish(self.dst, self.dst), dnnl.Attr())
         names = {"src": operand.name, "dst": name}
         steps = recipe.steps if recipe else ()
         return [replace(step, operands=tuple((arg, names[own]) for arg, own in step.operands)) for step in steps]
@@ -128,10 +112,10 @@ class Combination(Struct, frozen=True):
         views = broadcast_views(self.dst, second.dims, _PATTERNS)
         return views and (MemoryDesc(views[0], self.dst.dtype), MemoryDesc(views[1], self.dst.dtype))
 
-    def step(self, dst: MemoryDesc, src_1: MemoryDesc, first: Operand, second: Operand) -> RecipeStep:
+    def step(self, dst: MemoryDesc, src_1: MemoryDesc, first: Operand, second: Operand) -> ir.RecipeStep:
         """The primitive alone, on a first source and a result seen as ``dst``."""
         spec = dnnl.binary(dst, src_1, dst, self.algorithm, attr=self.attr, n_threads=self.n_threads)
-        return RecipeStep(spec, (("dst", "dst"), ("src_0", first.name), ("src_1", second.name)))
+        return ir.RecipeStep(spec, (("dst", "dst"), ("src_0", first.name), ("src_1", second.name)))
 
 
 _PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
@@ -148,11 +132,11 @@ _PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
 
 def whole_of(dst: MemoryDesc, operands: Mapping[str, tuple[int, ...]]) -> tuple[tuple[str, MemoryDesc], ...]:
     """The layouts of the result and of sources of these extents, for a recipe."""
-    named = {name: like(dst, TensorInfo(dims, dst.dtype)) for name, dims in operands.items()}
+    named = {name: like(dst, ir.TensorInfo(dims, dst.dtype)) for name, dims in operands.items()}
     return (*named.items(), ("dst", dst))
 
 
-def temporaries_of(dst: MemoryDesc, steps: list[RecipeStep]) -> tuple[tuple[str, MemoryDesc], ...]:
+def temporaries_of(dst: MemoryDesc, steps: list[ir.RecipeStep]) -> tuple[tuple[str, MemoryDesc], ...]:
     """The temporaries that the steps use."""
     is_spread = any(operand == _SPREAD for step in steps for _, operand in step.operands)
     return ((_SPREAD, dst),) if is_spread else ()
@@ -164,7 +148,7 @@ _ALGORITHMS: Mapping[str, str] = {
     "Mul": "binary_mul",
     "Div": "binary_div",
 }
-_IN_NUMPY: Mapping[str, NumpyFunction] = {
+_IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "Add": np.add,
     "And": np.logical_and,
     "BitwiseAnd": np.bitwise_and,
@@ -185,7 +169,7 @@ _SUMMABLE_DTYPES = frozenset(PRIMITIVE_FLOATS)
 _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
 
-class Binary(BaseOperator, frozen=True):
+class Binary(ir.BaseOperator, frozen=True):
     """One function of each pair of elements, by oneDNN's name for it."""
 
     op_types = tuple(_ALGORITHMS)
@@ -195,13 +179,13 @@ class Binary(BaseOperator, frozen=True):
     algorithm: str
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         if len(node.inputs) != 2:
             raise node.wrong(f"it has {len(node.inputs)} inputs", "it needs 2")
         return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
 
     @classmethod
-    def affine(cls, node: NodeInfo) -> Affine | None:
+    def affine(cls, node: ir.NodeInfo) -> ir.Affine | None:
         known = [node.constant(index) for index in (0, 1)]
         if (known[0] is None) == (known[1] is None):
             return None
@@ -212,10 +196,10 @@ class Binary(BaseOperator, frozen=True):
             return None
         with np.errstate(all="ignore"):
             function = (_SECOND_KNOWN if place else _FIRST_KNOWN).get(node.op_type)
-            return None if function is None else Affine(1 - place, *np.broadcast_arrays(*function(vector)))
+            return None if function is None else ir.Affine(1 - place, *np.broadcast_arrays(*function(vector)))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         if not broadcasts_as_numpy(node):
             return None
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
@@ -226,7 +210,7 @@ class Binary(BaseOperator, frozen=True):
         """Whether the sources may change places."""
         return self.algorithm in COMMUTATIVE
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         descs = followed(problem, wish, problem.dst)
         if descs is None:
             return None
@@ -236,16 +220,16 @@ class Binary(BaseOperator, frozen=True):
         steps = Combination(self.algorithm, dst, attr, problem.n_threads).steps(first, second)
         if steps is None:
             return None
-        return Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
+        return ir.Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
 
-    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+    def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         if arg not in problem.sources or not (arg == "src_0" or self.is_commutative):
             return None
         chain, operand = argument(problem, arg), argument(problem, _OTHER[arg])
         if chain.dims != problem.dst.dims or not _is_post_op_operand(operand, problem.dst):
             return None
         is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
-        return PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+        return ir.PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
 
 
 def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -276,7 +260,7 @@ _FIRST_KNOWN: Mapping[str, _ScaleAndShift] = {
 }
 
 
-def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
+def _of_a_number(node: ir.NodeInfo) -> ir.Lowered | ir.Refusal | None:
     """An operation with one known number as a function of each element: faster, and a post-op anywhere."""
     first, second, dst = node.inputs[0], node.inputs[1], node.result
     if first is None or second is None or first.is_constant == second.is_constant:
@@ -295,7 +279,7 @@ def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
     return node.of_other_dtype(src) or function.bind({"src": src})
 
 
-def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
+def _is_post_op_operand(operand: ir.TensorInfo, dst: ir.TensorInfo) -> bool:
     """Whether primitives are fast on it: as large as the result, or one value for each channel, or for each column."""
     if operand.dims == dst.dims:
         return True
@@ -312,7 +296,7 @@ def _divide_integers(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     np.floor_divide(x, y, out=out)
 
 
-class NumpyBinary(Facts, frozen=True):
+class NumpyBinary(ir.Facts, frozen=True):
     """Functions of elements in the same place that no primitive computes."""
 
     op_types = (
@@ -323,7 +307,7 @@ class NumpyBinary(Facts, frozen=True):
     broadcasts_from = 0
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         if not broadcasts_as_numpy(node):
             return None
         if node.op_type == "BitShift":
@@ -342,7 +326,7 @@ def _choose(condition: np.ndarray, x: np.ndarray, y: np.ndarray, out: np.ndarray
     np.bitwise_xor(result, second, out=result)
 
 
-class Where(Facts, frozen=True):
+class Where(ir.Facts, frozen=True):
     """Elements of one of two sources, as a condition says."""
 
     op_types = ("Where",)
@@ -350,7 +334,7 @@ class Where(Facts, frozen=True):
     broadcasts_from = 0
 
     @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
+    def same_as(cls, node: ir.NodeInfo) -> int | None:
         condition = node.constant(0)
         if condition is None or not condition.size or bool(condition.any()) != bool(condition.all()):
             return None
@@ -364,7 +348,7 @@ _FOLDED: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "
 _UFUNCS: Mapping[str, np.ufunc] = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Mean": np.add}
 
 
-class Nary(BaseOperator, frozen=True):
+class Nary(ir.BaseOperator, frozen=True):
     """One function of two, by oneDNN's name, folded over ``n_srcs`` sources: ``src_0`` and so on."""
 
     op_types = tuple(_FOLDED)
@@ -375,7 +359,7 @@ class Nary(BaseOperator, frozen=True):
     n_srcs: int
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         algorithm, n_srcs = _FOLDED[node.op_type], len(node.inputs)
         if n_srcs == 0:
             raise node.wrong("it has no inputs", "it needs at least one")
@@ -386,12 +370,12 @@ class Nary(BaseOperator, frozen=True):
         return bind_broadcast(cls(algorithm, n_srcs), node)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return _folding(node) if broadcasts_as_numpy(node) else None
 
     same_as = staticmethod(same_if_alone)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         # Post-ops would have to go to the last of several primitives, and the sum primitive takes none.
         descs = followed(problem, wish, problem.dst)
         if attr.post_ops or descs is None:
@@ -402,16 +386,16 @@ class Nary(BaseOperator, frozen=True):
         if self.algorithm == "binary_add" and dst.is_dense and all(extents == dst.dims for extents in dims.values()):
             lanes = with_padding(dst)
             spec = dnnl.sum([lanes] * self.n_srcs, lanes, n_threads=problem.n_threads)
-            return Recipe.single(spec, whole=whole)
+            return ir.Recipe.single(spec, whole=whole)
         steps = _fold(Combination(self.algorithm, dst, attr, problem.n_threads), dims)
-        return None if steps is None else Recipe(tuple(steps), temporaries_of(dst, steps), whole)
+        return None if steps is None else ir.Recipe(tuple(steps), temporaries_of(dst, steps), whole)
 
 
-def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[RecipeStep] | None:
+def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[ir.RecipeStep] | None:
     """Binary primitives in a row, each adding a source to the result of the one before."""
     # The full extents first: broadcast ones come second.
     first, *others = sorted((Operand(*item) for item in dims.items()), key=lambda op: op.dims != combination.dst.dims)
-    steps: list[RecipeStep] = []
+    steps: list[ir.RecipeStep] = []
     for other in others:
         added = combination.steps(first, other)
         if added is None:
@@ -421,7 +405,7 @@ def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list
     return steps
 
 
-class Mean(Facts, frozen=True):
+class Mean(ir.Facts, frozen=True):
     """The mean of elements in the same place."""
 
     op_types = ("Mean",)
@@ -431,7 +415,7 @@ class Mean(Facts, frozen=True):
     same_as = staticmethod(same_if_alone)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         if not broadcasts_as_numpy(node):
             return None
         total, count = _folding(node), len(node.inputs)
@@ -443,7 +427,7 @@ class Mean(Facts, frozen=True):
         return mean
 
 
-def _folding(node: NodeInfo) -> NumpyFunction:
+def _folding(node: ir.NodeInfo) -> ir.NumpyFunction:
     """A function of two, applied to one source after the other."""
     function = _UFUNCS[node.op_type]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.ir import Facts, Lowered, NodeInfo, Problem, Recipe, Refusal
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always
 from blocklayout.ops._layouts import Follower
@@ -32,7 +31,7 @@ class Cast(Follower, frozen=True):
     elements_read = (0,)
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, dst = node.required(0, "input"), node.result
         refusal = node.of_other_dtype(dst) or node.of_other_dtype(src, (*_CONVERTED, *PRIMITIVE_FLOATS))
         if refusal:
@@ -45,15 +44,15 @@ class Cast(Follower, frozen=True):
     in_numpy = staticmethod(always(_converted))
     same_as = staticmethod(same_if_same_shape)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops or (src.dtype == "bool" and src.inner_blks):  # nothing brings bools into blocks
             return None
         bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
         step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
-        return Recipe.single(step, whole=(("src", src), ("dst", dst)))
+        return ir.Recipe.single(step, whole=(("src", src), ("dst", dst)))
 
 
-class BitCast(Facts, frozen=True):
+class BitCast(ir.Facts, frozen=True):
     """The same bits as numbers of another type of that size."""
 
     op_types = ("BitCast",)

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 from blocklayout.resource_limits import check_affordable
 
 
-class Col2Im(Facts, frozen=True):
+class Col2Im(ir.Facts, frozen=True):
     """Each column is a window; where windows overlap, their elements are added."""
 
     op_types = ("Col2Im",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         n = len(node.result.shape) - 2
         strides, dilations = (node.ints_attr(name, n, 1, at_least=1) for name in ("strides", "dilations"))
         pads = node.ints_attr("pads", 2 * n, 0, at_least=0)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, NumpyFunction, Problem, Recipe, Transposed, Value, Wish
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
@@ -15,7 +14,7 @@ from blocklayout.ops._layouts import argument, like
 from blocklayout.ops.views import same_if_alone
 
 
-class Concat(BaseOperator, frozen=True):
+class Concat(ir.BaseOperator, frozen=True):
     """Tensors side by side along ``axis``, not negative: ``n_srcs`` arguments, ``src_0`` and so on."""
 
     op_types = ("Concat",)
@@ -26,7 +25,7 @@ class Concat(BaseOperator, frozen=True):
     n_srcs: int
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         if not node.inputs:
             raise node.wrong("it has no inputs", "it needs at least one")
         srcs = [node.required(index, "inputs") for index in range(len(node.inputs))]
@@ -35,41 +34,41 @@ class Concat(BaseOperator, frozen=True):
         return cls(axis, len(srcs)).bind({f"src_{index}": src for index, src in enumerate(srcs)})
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         are_all = rows == {*range(len(node.inputs))}
         return are_all and int(node.attrs.get("axis", 1)) % len(node.shape(0)) != 0
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         ndims, n_sources = len(node.result.shape), len(node.inputs)
         if len(perm) != ndims:
             return None
         axis = perm[int(node.attrs.get("axis", 1)) % ndims]
-        return Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
+        return ir.Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 1 if node.opset < 4 else None)
         return lambda *sources, out: np.concatenate(sources, axis, out=out)
 
     same_as = staticmethod(same_if_alone)
 
     @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return tuple(range(len(node.inputs)))
 
     result_format = staticmethod(concatenated)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         first = wish.src_desc(argument(problem, "src_0"))
         if not isinstance(first, MemoryDesc) or attr.post_ops:
             return None
         srcs = [like(first, argument(problem, f"src_{index}")) for index in range(self.n_srcs)]
         wished = wish.dst_desc(problem.dst)
         dst = wished if isinstance(wished, MemoryDesc) else like(first, problem.dst)
-        return Recipe.single(dnnl.concat(srcs, dst, axis=self.axis, attr=attr, n_threads=problem.n_threads))
+        return ir.Recipe.single(dnnl.concat(srcs, dst, axis=self.axis, attr=attr, n_threads=problem.n_threads))
 
-    def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
+    def slices(self, problem: ir.Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
         found = {}
         begin = [0] * dst.ndims
         for index in range(self.n_srcs):
@@ -94,7 +93,7 @@ def _is_slice(dst: MemoryDesc, dense: MemoryDesc, begin: list[int]) -> bool:
     return dense.readable_as(at_start) and at_start.nbytes == dense.nbytes
 
 
-def _check_shapes(node: NodeInfo, srcs: list[Value], axis: int) -> None:
+def _check_shapes(node: ir.NodeInfo, srcs: list[ir.Value], axis: int) -> None:
     expected = list(srcs[0].shape)
     for src in srcs[1:]:
         if len(src.shape) != len(expected):

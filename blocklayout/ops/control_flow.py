@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout import ir
 from blocklayout.resource_limits import check_affordable
 
 
-class If(Facts, frozen=True):
+class If(ir.Facts, frozen=True):
     """One of two subgraphs."""
 
     op_types = ("If",)
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         def run(condition: np.ndarray) -> tuple[Any, ...]:
             if condition.size != 1:
                 raise node.wrong(f"the condition has extents {list(condition.shape)}", "it must be one bool")
@@ -27,18 +27,18 @@ class If(Facts, frozen=True):
         return run
 
 
-class Loop(Facts, frozen=True):
+class Loop(ir.Facts, frozen=True):
     """A subgraph again and again, on its results of the last time."""
 
     op_types = ("Loop",)
 
     @classmethod
-    def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
+    def carried(cls, node: ir.NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
         del node
         return zip(inputs[2:], outputs[1:], strict=False)  # behind the iteration's number, and the condition
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         body = node.attrs["body"]
 
         def run(most: np.ndarray | None = None, condition: np.ndarray | None = None, *state: Any) -> tuple[Any, ...]:
@@ -61,19 +61,19 @@ class Loop(Facts, frozen=True):
         return run
 
 
-class Scan(Facts, frozen=True):
+class Scan(ir.Facts, frozen=True):
     """A subgraph for each slice along a dimension, with its results of the last time."""
 
     op_types = ("Scan",)
 
     @classmethod
-    def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
+    def carried(cls, node: ir.NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
         n_state = len(inputs) - node.int_attr("num_scan_inputs", 1)
         is_batched = node.opset < _FIRST_WITHOUT_BATCH
         return () if is_batched else zip(inputs[:n_state], outputs, strict=False)
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         body, n_scanned = node.attrs["body"], node.int_attr("num_scan_inputs", 1)
 
         def numbers(name: str, n: int) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ class Scan(Facts, frozen=True):
 _FIRST_WITHOUT_BATCH = 9
 
 
-def _batched(node: NodeInfo, body: Any) -> ArraysFunction:
+def _batched(node: ir.NodeInfo, body: Any) -> ir.ArraysFunction:
     """As operator set 8 has it: dimension 0 is a batch, dimension 1 is scanned."""
     n_scanned = node.int_attr("num_scan_inputs", 1)
 
@@ -128,13 +128,13 @@ def _batched(node: NodeInfo, body: Any) -> ArraysFunction:
     return run
 
 
-class SequenceMap(Facts, frozen=True):
+class SequenceMap(ir.Facts, frozen=True):
     """A subgraph for each element of a sequence."""
 
     op_types = ("SequenceMap",)
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         body = node.attrs["body"]
 
         def run(sequence: Any, *others: Any) -> tuple[Any, ...]:

@@ -8,26 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    Padding,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    TapsAsChannels,
-    TapSums,
-    TensorInfo,
-    Value,
-    Window,
-    Wish,
-    in_blocks,
-    wished_desc,
-)
+from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source
@@ -35,18 +16,18 @@ from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain,
 from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, read_window
 
 
-class Conv(BaseOperator, frozen=True):
+class Conv(ir.BaseOperator, frozen=True):
     """Convolution of one to three spatial dimensions, of ``n_groups`` groups of channels."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Conv",)
-    role: ClassVar[Role] = Role.CHOOSER
+    role: ClassVar[ir.Role] = ir.Role.CHOOSER
     needs = (is_source(3, 5),)
 
-    window: Window
+    window: ir.Window
     n_groups: int = 1
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
         weights, bias = node.required(1, "W"), node.input(2)
         n_groups = node.int_attr("group", 1)
@@ -62,18 +43,18 @@ class Conv(BaseOperator, frozen=True):
         return operator.bind(arguments, {"weights": weights.data.reshape(_grouped(weights.shape, n_groups))})
 
     @classmethod
-    def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
+    def padded(cls, node: ir.NodeInfo, padding: ir.Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
         del is_lowest
         return padded_window(node, padding) if padding.value == 0 else None
 
     @classmethod
-    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+    def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
 
     result_format = staticmethod(dominating)
     keeps_rows = staticmethod(of_source)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         weights = argument(problem, "weights")
         seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
         whole: tuple[tuple[str, MemoryDesc], ...] = ()
@@ -102,7 +83,7 @@ class Conv(BaseOperator, frozen=True):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec, whole=whole)
+        return ir.Recipe.single(spec, whole=whole)
 
     @property
     def _is_pointwise(self) -> bool:
@@ -111,8 +92,8 @@ class Conv(BaseOperator, frozen=True):
         return self.n_groups == 1 and self.window.kernel == self.window.strides == ones and not any(self.window.pads)
 
     def _of_pixels(
-        self, descs: Sequence[MemoryDesc], image: Sequence[MemoryDesc], problem: Problem, attr: dnnl.Attr
-    ) -> Recipe | None:
+        self, descs: Sequence[MemoryDesc], image: Sequence[MemoryDesc], problem: ir.Problem, attr: dnnl.Attr
+    ) -> ir.Recipe | None:
         """A pointwise convolution whose source and result lie as one image each of all pixels."""
         if not are_eltwise(attr.post_ops):
             return None
@@ -121,9 +102,9 @@ class Conv(BaseOperator, frozen=True):
         spec = dnnl.convolution(
             image[0], row_major, image[1], plain_if_any(problem, "bias"), attr=attr, n_threads=problem.n_threads
         )
-        return Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
+        return ir.Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
 
-    def _is_depthwise_line(self, problem: Problem, attr: dnnl.Attr) -> bool:
+    def _is_depthwise_line(self, problem: ir.Problem, attr: dnnl.Attr) -> bool:
         """Whether each channel of a line is convolved on its own: the library's fast kernels are for images only."""
         weights = argument(problem, "weights").dims
         return (
@@ -131,8 +112,8 @@ class Conv(BaseOperator, frozen=True):
         )
 
     def _of_line(
-        self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, wish: Wish, attr: dnnl.Attr
-    ) -> Recipe | None:
+        self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
+    ) -> ir.Recipe | None:
         """A line as an image one pixel high, or one wide: among rows any dilation is fast."""
         is_dense = self.window.dilations == (1,)
 
@@ -155,13 +136,13 @@ class Conv(BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         whole = {"src": src, "dst": dst, "weights": packed}
-        return Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
+        return ir.Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
 
-    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+    def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         recipe = self._of_steps(problem, wish, attr)
         return () if recipe is None else (recipe,)
 
-    def _of_steps(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def _of_steps(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         """A convolution of one channel: each step along a row taken as one pixel, whose channels its pixels are.
 
         The same bytes, in channels-last: a stride of 4 is 4 channels and a stride of 1. ``None`` where rows are no
@@ -172,7 +153,7 @@ class Conv(BaseOperator, frozen=True):
         is_a_row = info.dims[1] == 1 < stride and self.window.dilations[-1] == 1 and info.dims[-1] % stride == 0
         if weights is None or not is_a_row or not isinstance(src, MemoryDesc):
             return None
-        channels_last = wished_desc("channels_last", info)
+        channels_last = ir.wished_desc("channels_last", info)
         if not isinstance(channels_last, MemoryDesc) or not src.physically_equal(channels_last):
             return None
         begins, ends, n_steps = list(self.window.pads_begin), list(self.window.pads_end), info.dims[-1] // stride
@@ -181,10 +162,10 @@ class Conv(BaseOperator, frozen=True):
         n_taps = -(-(before + self.window.kernel[-1]) // stride)
         behind = problem.dst.dims[-1] - 1 + n_taps - begins[-1] - n_steps
         ends[-1], n_taps = max(behind, 0), n_taps + max(-behind, 0)  # zeros see pixels behind the last window
-        made = TapsAsChannels(stride, before, n_taps)
-        pixels = TensorInfo((info.dims[0], stride, *info.dims[2:-1], n_steps), info.dtype)
+        made = ir.TapsAsChannels(stride, before, n_taps)
+        pixels = ir.TensorInfo((info.dims[0], stride, *info.dims[2:-1], n_steps), info.dtype)
         spec = dnnl.convolution(
-            wished_desc("channels_last", pixels),
+            ir.wished_desc("channels_last", pixels),
             dnnl.AnyDesc(made.dims(weights.dims), weights.dtype),
             wish.dst_desc(problem.dst),
             self._bias(problem),
@@ -195,28 +176,28 @@ class Conv(BaseOperator, frozen=True):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return replace(Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),))
+        return replace(ir.Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),))
 
-    def _bias(self, problem: Problem) -> MemoryDesc | None:
+    def _bias(self, problem: ir.Problem) -> MemoryDesc | None:
         """In f32; in f16 where the fast kernel, of depthwise convolutions in f16, takes no other."""
         bias, src = plain_if_any(problem, "bias"), argument(problem, "src")
         is_narrow = bias is not None and src.dtype == "f16" and self.n_groups == src.dims[1]
         return bias.with_dtype("f16") if bias is not None and is_narrow else bias
 
-    def likeness(self, problem: Problem) -> object:
+    def likeness(self, problem: ir.Problem) -> object:
         """Of an image's pixels nothing has a say but whether there is one."""
 
         def alike(arg: str, dims: tuple[int, ...]) -> tuple[int, ...]:
             n_blocked = 2 if arg in ("src", "dst") else len(dims)
-            return *in_blocks(dims[:n_blocked]), *(min(extent, 2) for extent in dims[n_blocked:])
+            return *ir.in_blocks(dims[:n_blocked]), *(min(extent, 2) for extent in dims[n_blocked:])
 
         arguments = tuple((arg, info.dtype, alike(arg, info.dims)) for arg, info in problem.arguments)
-        return self.window, in_blocks((self.n_groups,)), arguments
+        return self.window, ir.in_blocks((self.n_groups,)), arguments
 
-    def as_depthwise(self, problem: Problem) -> dnnl.DepthwiseConv | None:
+    def as_depthwise(self, problem: ir.Problem) -> dnnl.DepthwiseConv | None:
         window, weights = self.window, problem.constants.get("weights")
         stride, kernel = window.strides[0], window.kernel[0]
-        wanted = Window((kernel, kernel), (stride, stride), (1, 1), (1, 1), (1, 1))
+        wanted = ir.Window((kernel, kernel), (stride, stride), (1, 1), (1, 1), (1, 1))
         if weights is None or weights.dims[1:3] != (1, 1) or window != wanted or kernel != 3 or stride > 2:
             return None
         bias_dtype = "f32" if "bias" in problem.constants else ""
@@ -228,7 +209,7 @@ def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
     return (n_groups, dims[0] // n_groups, *dims[1:])
 
 
-def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, channels_axis: int) -> None:
+def check_weights(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, n_groups: int, channels_axis: int) -> None:
     """Compare the extents of weights with the source and the attributes ``group`` and ``kernel_shape``.
 
     Args:
@@ -254,24 +235,24 @@ def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, cha
         raise node.wrong(f"attribute kernel_shape is {list(said)}", f"the weights have {list(kernel)}")
 
 
-def check_bias(node: NodeInfo, bias: Value | None, n_channels: int) -> None:
+def check_bias(node: ir.NodeInfo, bias: ir.Value | None, n_channels: int) -> None:
     """Compare a bias with the destination's channels."""
     if bias is not None and bias.shape != (n_channels,):
         raise node.wrong(f"the bias has extents {list(bias.shape)}", f"there are {n_channels} output channels")
 
 
-class ConvTranspose(BaseOperator, frozen=True):
+class ConvTranspose(ir.BaseOperator, frozen=True):
     """Transpose of a convolution with this window, whose end pads give the destination its extents; in groups."""
 
     op_types = ("ConvTranspose",)
-    role = Role.CHOOSER
+    role = ir.Role.CHOOSER
     needs = (is_source(3, 5),)
 
-    window: Window
+    window: ir.Window
     n_groups: int = 1
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         weights, bias = node.required(1, "W"), node.input(2)
         n_groups = node.int_attr("group", 1)
@@ -280,13 +261,13 @@ class ConvTranspose(BaseOperator, frozen=True):
         if weights.shape[0] % n_groups:
             raise node.wrong(f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
         window = _read_transposed(node, weights.shape[2:], src.shape[2:])
-        if isinstance(window, Refusal):
+        if isinstance(window, ir.Refusal):
             return window
         arrays = {} if weights.data is None else {"weights": by_output_channel(weights.data, n_groups)}
         return cls(window, n_groups).bind({"src": src, "weights": weights, "bias": bias}, arrays)
 
     @classmethod
-    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+    def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         # Input channels come first, group by group; each group computes its own slice of the output channels.
         n_inputs, n_outputs, *spatial = node.shape(1)
         group = node.attrs.get("group", 1)
@@ -304,7 +285,7 @@ class ConvTranspose(BaseOperator, frozen=True):
 
     keeps_rows = staticmethod(of_source)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         weights = argument(problem, "weights")
         seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
         whole: tuple[tuple[str, MemoryDesc], ...] = ()
@@ -329,11 +310,11 @@ class ConvTranspose(BaseOperator, frozen=True):
             )
 
         if bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
-            return Recipe.single(deconvolution(bias, attr), whole=whole)
+            return ir.Recipe.single(deconvolution(bias, attr), whole=whole)
         product = deconvolution(None, dnnl.Attr())
-        first = RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))
+        first = ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))
         steps = first, _bias_step(bias, dst, attr, problem.n_threads)
-        return Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
+        return ir.Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
 
     def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
         """Whether the library's fast implementation in this layout is passed over where it has a bias to add.
@@ -344,12 +325,12 @@ class ConvTranspose(BaseOperator, frozen=True):
         return is_strided and not dst.inner_blks and not dst.is_contiguous()
 
 
-def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep:
+def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep:
     """The sum of ``product`` and a bias, and post-ops."""
     channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
     spec = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=n_threads)
     names = {"src_0": "product", "src_1": "bias"}
-    return RecipeStep(spec, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(spec.descs)))
+    return ir.RecipeStep(spec, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(spec.descs)))
 
 
 def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
@@ -365,7 +346,7 @@ def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
     return weights.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:]).swapaxes(1, 2)
 
 
-def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: Problem) -> tuple[ConvTranspose, TapSums] | None:
+def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: ir.Problem) -> tuple[ConvTranspose, ir.TapSums] | None:
     """The deconvolution of a tensor that is a convolution of it with every element repeated, and its weights.
 
     ``None`` where the convolution takes steps, pads more than it reaches, or its weights are computed at run time.
@@ -374,8 +355,8 @@ def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: Problem) -> tup
     pads = tuple(reach - 1 - pad for reach, pad in zip(window.reach * 2, window.pads, strict=True))
     if max(window.strides) > 1 or min(pads) < 0 or "weights" not in problem.constants:
         return None
-    sums = TapSums(repeats, window.dilations)
-    transposed = Window(sums.dims(window.kernel), repeats, pads[:ndims], pads[ndims:], (1,) * ndims)
+    sums = ir.TapSums(repeats, window.dilations)
+    transposed = ir.Window(sums.dims(window.kernel), repeats, pads[:ndims], pads[ndims:], (1,) * ndims)
     return ConvTranspose(transposed, conv.n_groups), sums
 
 
@@ -388,12 +369,12 @@ def _by_output_channel(weights: MemoryDesc, n_groups: int) -> MemoryDesc:
     return grouped.permuted((0, 2, 1, *range(3, len(dims) + 1)))
 
 
-def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window | Refusal:
+def _read_transposed(node: ir.NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> ir.Window | ir.Refusal:
     ndims = len(kernel)
     strides = node.ints_attr("strides", ndims, 1, at_least=1)
     dilations = node.ints_attr("dilations", ndims, 1, at_least=1)
     extra = node.ints_attr("output_padding", ndims, 0, at_least=0)
-    window = Window(kernel, strides, (0,) * ndims, (0,) * ndims, dilations)
+    window = ir.Window(kernel, strides, (0,) * ndims, (0,) * ndims, dilations)
     full = tuple((n - 1) * s + r + e for n, s, r, e in zip(spatial, strides, window.reach, extra, strict=True))
     begin, dst = _begin_and_extents(node, full, spatial, strides)
     node.check_result((*node.result.shape[:2], *dst), f"the window gives {list(dst)}")
@@ -401,11 +382,11 @@ def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int
     end = tuple(f - e - b - n for f, e, b, n in zip(full, extra, begin, dst, strict=True))
     if min(dst) < 1 or min(begin) < 0 or any(e + s < 0 for e, s in zip(end, strides, strict=True)):
         return node.refused(f"pads {list(begin + end)} are negative", "the output must not exceed the windows")
-    return Window(kernel, strides, begin, end, dilations)
+    return ir.Window(kernel, strides, begin, end, dilations)
 
 
 def _begin_and_extents(
-    node: NodeInfo, full: tuple[int, ...], spatial: tuple[int, ...], strides: tuple[int, ...]
+    node: ir.NodeInfo, full: tuple[int, ...], spatial: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Pads before the destination, and its extents; ``full`` are those without any pads."""
     ndims = len(full)

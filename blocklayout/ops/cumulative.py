@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 
 
-class Cumulative(Facts, frozen=True):
+class Cumulative(ir.Facts, frozen=True):
     """With or without the element itself, from either end."""
 
     op_types = ("CumProd", "CumSum")
     is_quick_on_arrays = True
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         axis = node.constant(1)
         return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         function, nothing = (np.add, 0) if node.op_type == "CumSum" else (np.multiply, 1)
         is_exclusive, is_reversed = node.flag_attr("exclusive"), node.flag_attr("reverse")
 

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout import ir
 from blocklayout.ops._answers import always
 from blocklayout.resource_limits import check_affordable
 
 
-class NonZero(Facts, frozen=True):
+class NonZero(ir.Facts, frozen=True):
     """The places of the elements that are not 0: a row for each dimension."""
 
     op_types = ("NonZero",)
@@ -22,7 +22,7 @@ class NonZero(Facts, frozen=True):
     )
 
 
-class Compress(Facts, frozen=True):
+class Compress(ir.Facts, frozen=True):
     """The slices, or the elements of the flat tensor, for which a condition holds."""
 
     op_types = ("Compress",)
@@ -30,19 +30,19 @@ class Compress(Facts, frozen=True):
     counts_elements = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         axis = node.int_attr("axis", 0) if "axis" in node.attrs else None
         return lambda x, condition: np.compress(condition, x, axis)
 
 
-class Unique(Facts, frozen=True):
+class Unique(ir.Facts, frozen=True):
     """Elements or slices without repetitions, where each is first, where each went, and how often it was there."""
 
     op_types = ("Unique",)
     counts_elements = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         axis = node.int_attr("axis", 0) if "axis" in node.attrs else None
         is_sorted = node.int_attr("sorted", 1) != 0
 
@@ -60,14 +60,14 @@ class Unique(Facts, frozen=True):
         return unique
 
 
-class Range(Facts, frozen=True):
+class Range(ir.Facts, frozen=True):
     """Numbers at equal distances."""
 
     op_types = ("Range",)
     is_quick_on_arrays = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         def numbers(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np.ndarray:
             if {start.size, limit.size, delta.size} != {1}:
                 sizes = f"{start.size}, {limit.size} and {delta.size}"
@@ -88,14 +88,14 @@ class Range(Facts, frozen=True):
         return numbers
 
 
-class ConstantOfShape(Facts, frozen=True):
+class ConstantOfShape(ir.Facts, frozen=True):
     """One number everywhere."""
 
     op_types = ("ConstantOfShape",)
     is_quick_on_arrays = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         value = np.asarray(node.attrs.get("value", np.float32(0)))
         if value.size != 1:
             raise node.wrong(f"attribute value has {value.size} elements", "give one")

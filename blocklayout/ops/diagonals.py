@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 
 
-class Trilu(Facts, frozen=True):
+class Trilu(ir.Facts, frozen=True):
     """The upper or the lower triangle; zeros elsewhere."""
 
     op_types = ("Trilu",)
     is_quick_on_arrays = True
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         is_upper = bool(node.int_attr("upper", 1))
 
         def keep(x: np.ndarray, diagonal: np.ndarray | None = None, *, out: np.ndarray) -> None:
@@ -26,14 +26,14 @@ class Trilu(Facts, frozen=True):
         return keep
 
 
-class EyeLike(Facts, frozen=True):
+class EyeLike(ir.Facts, frozen=True):
     """Ones on a diagonal of a matrix of the source's extents."""
 
     op_types = ("EyeLike",)
     elements_read = ()
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         k = node.int_attr("k", 0)
 
         def draw(x: np.ndarray, out: np.ndarray) -> None:

@@ -11,23 +11,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.ir import (
-    Facts,
-    Lowered,
-    Need,
-    NodeInfo,
-    NumpyFunction,
-    PostOpUse,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    TensorInfo,
-    zero_padding_step,
-)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
 from blocklayout.ops._layouts import (
@@ -81,8 +66,8 @@ class Eltwise(Follower, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
     is_quick_on_arrays: ClassVar[bool] = True
-    role: ClassVar[Role] = Role.FOLLOWER
-    needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12),)
+    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
+    needs: ClassVar[tuple[ir.Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
 
     algorithm: str
@@ -90,13 +75,13 @@ class Eltwise(Follower, frozen=True):
     beta: float = 0.0
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         algorithm, *numbers = _FUNCTIONS[node.op_type]
         read = (node.float_attr(*each) if isinstance(each, tuple) else each for each in numbers)
         return Eltwise(f"eltwise_{algorithm}", *read).bind({"src": node.required(0, "X")})
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return _IN_NUMPY.get(node.op_type)
 
     @classmethod
@@ -117,20 +102,20 @@ class Eltwise(Follower, frozen=True):
         return algorithm, alpha, beta
 
     @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return () if node.op_type in _NEVER_NEGATIVE else None
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if self.algorithm in _F32_ONLY and src.dtype != "f32":
             return None
         if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):
-            return Recipe.single(self._spec(src, dst, attr, problem.n_threads))
+            return ir.Recipe.single(self._spec(src, dst, attr, problem.n_threads))
         spec = self._spec(with_padding(src), with_padding(dst), attr, problem.n_threads)
         return over_padding(spec, {"src": src, "dst": dst})
 
-    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+    def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         del arg, problem
-        return PostOpUse(self._function)
+        return ir.PostOpUse(self._function)
 
     @property
     def _function(self) -> dnnl.Eltwise:
@@ -146,7 +131,7 @@ class Gelu(Eltwise, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("Gelu",)
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         exact = node.string_attr("approximate", ("none", "tanh")) == "none"
         function = Eltwise("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh")
         return function.bind({"src": node.required(0, "X")})
@@ -167,12 +152,12 @@ class Power(Eltwise, frozen=True):
     """Powers of one known exponent."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Pow",)
-    needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12), is_known(1, "the exponent"))
+    needs: ClassVar[tuple[ir.Need, ...]] = (is_source(1, 12), is_known(1, "the exponent"))
     is_elementwise: ClassVar[bool] = False
     broadcasts_from: ClassVar[int | None] = 0
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         base, exponent = node.required(0, "X"), node.known(node.required(1, "Y"), "the exponent")
         if exponent.size != 1 or exponent.ndim > len(base.shape):
             what = f"the exponent has extents {list(exponent.shape)}"
@@ -191,7 +176,7 @@ class Power(Eltwise, frozen=True):
         return "pow", 1.0, parameters["exponent"]
 
 
-class NumpyFunctions(Facts, frozen=True):
+class NumpyFunctions(ir.Facts, frozen=True):
     """Functions of every element that no primitive computes."""
 
     op_types: ClassVar[tuple[str, ...]] = (
@@ -201,7 +186,7 @@ class NumpyFunctions(Facts, frozen=True):
     is_elementwise: ClassVar[bool] = True
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         if node.op_type == "Shrink":
             return partial(_shrink, bias=node.float_attr("bias", 0.0), limit=node.float_attr("lambd", 0.5))
         if node.op_type == "IsInf":
@@ -269,7 +254,7 @@ def _polynomial(x: np.ndarray, coefficients: Sequence[float]) -> np.ndarray:
     return value
 
 
-_IN_NUMPY: Mapping[str, NumpyFunction] = {
+_IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "Abs": np.absolute,
     "Acos": np.arccos,
     "Acosh": np.arccosh,
@@ -307,12 +292,12 @@ class Clip(Eltwise, frozen=True):
     needs = (is_source(1, 12), is_known(1, "min"), is_known(2, "max"))
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "input")
         return _clip(node, *_bounds(node)).bind({"src": src})
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         bounds: dict[str, Any] = {key: node.float_attr(key, 0.0) for key in ("min", "max") if key in node.attrs}
         return partial(_limit, **bounds)
 
@@ -325,7 +310,7 @@ class Clip(Eltwise, frozen=True):
         return "clip_v2", max(low, -_LARGEST), min(high, _LARGEST)  # on its bounds its slope is 0
 
     @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         low, high = _bounds(node)
         # Where the bounds are crossed, the upper one is the result.
         return () if low >= 0 and high >= 0 else None
@@ -341,7 +326,7 @@ def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: 
         np.copyto(out, x)
 
 
-def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
+def _clip(node: ir.NodeInfo, low: float, high: float) -> Eltwise:
     if np.isnan(low) or np.isnan(high):
         raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
     if low == 0 and high >= _LARGEST:
@@ -351,12 +336,12 @@ def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
     return Eltwise("eltwise_clip", min(low, high), high)
 
 
-def _bounds(node: NodeInfo) -> tuple[float, float]:
+def _bounds(node: ir.NodeInfo) -> tuple[float, float]:
     """Both bounds: infinite where absent, NaN where computed at run time."""
     return _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf)
 
 
-def _bound(node: NodeInfo, index: int, name: str, absent: float) -> float:
+def _bound(node: ir.NodeInfo, index: int, name: str, absent: float) -> float:
     value = node.input(index)
     if value is None:
         return float(node.attrs.get(name, absent))
@@ -380,7 +365,7 @@ class Formula(Struct, frozen=True):
     first: str
     compared: str
     last: str
-    limit: Callable[[NodeInfo], float] | None = None
+    limit: Callable[[ir.NodeInfo], float] | None = None
 
 
 _FORMULAS: Mapping[str, Formula] = {
@@ -413,7 +398,7 @@ class Comparison(Follower, frozen=True):
     has_limit: bool
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
         formula = _FORMULAS[node.op_type]
         operator = cls(formula.first, formula.compared, formula.last, formula.limit is not None)
@@ -421,10 +406,10 @@ class Comparison(Follower, frozen=True):
         return operator.bind({"src": src}, arrays)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = digits(src)
         if parts is None or attr.post_ops:
             return None
@@ -432,18 +417,18 @@ class Comparison(Follower, frozen=True):
         limit = MemoryDesc((1, 1), row.dtype)
         threads = problem.n_threads
 
-        def binary(name: str, src_0: str, src_1: str, dst: str) -> RecipeStep:
+        def binary(name: str, src_0: str, src_1: str, dst: str) -> ir.RecipeStep:
             other = limit if src_1 == "limit" else row
             spec = dnnl.binary(row, other, row, name, n_threads=threads)
-            return RecipeStep(spec, (("dst", dst), ("src_0", src_0), ("src_1", src_1)))
+            return ir.RecipeStep(spec, (("dst", dst), ("src_0", src_0), ("src_1", src_1)))
 
-        rounding = RecipeStep(dnnl.eltwise(row, row, "round", n_threads=threads), (("dst", "dst"), ("src", "src")))
+        rounding = ir.RecipeStep(dnnl.eltwise(row, row, "round", n_threads=threads), (("dst", "dst"), ("src", "src")))
         steps = (
             binary(self.first, "src", "limit", "dst") if self.has_limit else rounding,
             binary(self.compared, *(("src", "limit") if self.has_limit else ("dst", "src")), "flags"),
             binary(self.last, "dst", "flags", "dst"),
         )
-        return Recipe(steps, (("flags", row),), (("src", src), ("dst", dst)))
+        return ir.Recipe(steps, (("flags", row),), (("src", src), ("dst", dst)))
 
 
 # cosh(x) = 2 * cosh(x / 2) ** 2 - 1, of exp(x / 2) + exp(-x / 2): where cosh(x) is finite, so is all between.
@@ -461,12 +446,12 @@ class Cosh(Follower, frozen=True):
     is_elementwise = True
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         return cls().bind({"src": node.required(0, "input")}, {"half": np.full((1, 1), 0.5, np.float32)})
 
     not_negative_if = staticmethod(always(()))
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = digits(src)
         if parts is None or not are_eltwise(attr.post_ops):
             return None
@@ -476,13 +461,13 @@ class Cosh(Follower, frozen=True):
         inverse = dnnl.eltwise(row, row, "pow", alpha=1.0, beta=-1.0, n_threads=threads)
         total = dnnl.binary(row, row, row, "add", attr=after, n_threads=threads)
         steps = [
-            RecipeStep(power, (("dst", "dst"), ("src_0", "src"), ("src_1", "half"))),
-            RecipeStep(inverse, (("dst", "inverse"), ("src", "dst"))),
-            RecipeStep(total, (("dst", "dst"), ("src_0", "dst"), ("src_1", "inverse"))),
+            ir.RecipeStep(power, (("dst", "dst"), ("src_0", "src"), ("src_1", "half"))),
+            ir.RecipeStep(inverse, (("dst", "inverse"), ("src", "dst"))),
+            ir.RecipeStep(total, (("dst", "dst"), ("src_0", "dst"), ("src_1", "inverse"))),
         ]
         if dst.n_padding:
-            steps.append(zero_padding_step(dst))
-        return Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
+            steps.append(ir.zero_padding_step(dst))
+        return ir.Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
 
     has_gradient = staticmethod(always(True))
 
@@ -508,7 +493,7 @@ class PRelu(Follower, frozen=True):
     slope_dims: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         slope = node.required(1, "slope")
         dims = _slope_dims(node, src.shape, slope.shape)
@@ -521,22 +506,22 @@ class PRelu(Follower, frozen=True):
             return Eltwise("eltwise_relu", number).bind({"src": src})
         return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         given = argument(problem, "weights")
-        weights = like(src, TensorInfo(self.slope_dims, given.dtype))
+        weights = like(src, ir.TensorInfo(self.slope_dims, given.dtype))
         views, seen = self._views(src, weights), seen_as(weights, given.dims)
         if views is None or seen is None or attr.post_ops:
             return None
         spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
-        return Recipe.single(spec, whole=(("src", src), ("weights", seen), ("dst", dst)))
+        return ir.Recipe.single(spec, whole=(("src", src), ("weights", seen), ("dst", dst)))
 
-    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+    def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         # Slopes of other broadcasts, and computed ones in another data type than f32, are slow or refused.
         dims = problem.dst.dims
         is_per_channel = self.slope_dims == (1, *dims[1:2], *(1 for _ in dims[2:]))
         if arg != "src" or "weights" not in problem.constants or not is_per_channel:
             return None
-        return PostOpUse(dnnl.Prelu(_PER_CHANNEL), "weights")
+        return ir.PostOpUse(dnnl.Prelu(_PER_CHANNEL), "weights")
 
     def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
         """Both under extents the library is fast on, where there are some."""
@@ -560,7 +545,7 @@ The library is fast with slopes for all elements, and with slopes for each index
 """
 
 
-def _slope_dims(node: NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -> tuple[int, ...]:
+def _slope_dims(node: ir.NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -> tuple[int, ...]:
     # Before the rules of numpy, slopes of extents (C,) were one for each channel.
     is_per_channel = node.opset < FIRST_OPSET_OF_NUMPY_RULES and len(slope) == 1 and len(dims) > 1
     if is_per_channel and slope == dims[1:2]:

@@ -4,23 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
-from blocklayout.ir import (
-    ArraysFunction,
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Problem,
-    Recipe,
-    Refusal,
-    TensorInfo,
-    Transposed,
-    Wish,
-    zero_padding_step,
-)
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import always, broadcast_dims, in_order, repeated
@@ -29,16 +14,16 @@ from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
 
 
-def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
+def _transposed(node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
     """With a number for each dimension, or for the last ones, in input 1."""
     numbers = node.constant(1)
     if numbers is None or numbers.size > len(perm):
         return None
     full = np.concatenate([np.ones(len(perm) - numbers.size, np.int64), numbers])
-    return Transposed(perm, node.attrs, {1: in_order(full, inverse(perm))})
+    return ir.Transposed(perm, node.attrs, {1: in_order(full, inverse(perm))})
 
 
-class Expand(BaseOperator, frozen=True):
+class Expand(ir.BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
     op_types = ("Expand",)
@@ -46,7 +31,7 @@ class Expand(BaseOperator, frozen=True):
     extents_read = (1,)
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         def expand(x: np.ndarray, extents: np.ndarray) -> np.ndarray:
             try:
                 shape = np.broadcast_shapes(x.shape, tuple(map(int, extents)))
@@ -59,7 +44,7 @@ class Expand(BaseOperator, frozen=True):
         return expand
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, dst = node.required(0, "input"), node.result
         refusal = node.of_other_dtype(src) or node.of_other_rank(dst, 0, 12)
         if refusal:
@@ -77,14 +62,14 @@ class Expand(BaseOperator, frozen=True):
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         info = argument(problem, "src")
         full = (1,) * (len(problem.dst.dims) - len(info.dims)) + info.dims
         try:
             dst = wish.dst_desc(problem.dst)
             if attr.post_ops or not isinstance(dst, MemoryDesc):
                 return None
-            src = like(dst, TensorInfo(full, info.dtype))
+            src = like(dst, ir.TensorInfo(full, info.dtype))
         except LayoutError:
             return None
         repeated = {dim for dim, (s, d) in enumerate(zip(src.dims, dst.dims, strict=True)) if s != d}
@@ -92,8 +77,8 @@ class Expand(BaseOperator, frozen=True):
         if views is None or seen is None:
             return None
         spec = dnnl.reorder(*views, n_threads=problem.n_threads)
-        after = (zero_padding_step(dst),) if is_padded(dst, repeated) else ()
-        return Recipe((*Recipe.single(spec).steps, *after), (), (("src", seen), ("dst", dst)))
+        after = (ir.zero_padding_step(dst),) if is_padded(dst, repeated) else ()
+        return ir.Recipe((*ir.Recipe.single(spec).steps, *after), (), (("src", seen), ("dst", dst)))
 
 
 def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[MemoryDesc, MemoryDesc] | None:
@@ -107,14 +92,14 @@ def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[Memory
     return MemoryDesc(dims, src.dtype, strides=strides), MemoryDesc(dims, dst.dtype)
 
 
-class Tile(Facts, frozen=True):
+class Tile(ir.Facts, frozen=True):
     """The whole tensor again and again along some dimensions."""
 
     op_types = ("Tile",)
     is_quick_on_arrays = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         def tile(x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
             if repeats.size != x.ndim or (repeats < 0).any():
                 what = f"its input has extents {list(x.shape)}, its repeats are {repeats.tolist()}"
@@ -130,7 +115,7 @@ class Tile(Facts, frozen=True):
     same_as = staticmethod(same_if_same_shape)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return _repeat if node.opset >= 6 and 0 not in node.result.shape else None  # older ones tile one dimension
 
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 
 
-class DFT(Facts, frozen=True):
+class DFT(ir.Facts, frozen=True):
     """The discrete transform along one dimension, forwards or back."""
 
     op_types = ("DFT",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         usual = node.int_attr("axis", 1) if node.opset < 20 else -2
         is_inverse, is_onesided = node.flag_attr("inverse"), node.flag_attr("onesided")
 
@@ -35,13 +35,13 @@ class DFT(Facts, frozen=True):
         return transform
 
 
-class STFT(Facts, frozen=True):
+class STFT(ir.Facts, frozen=True):
     """The transforms of overlapping frames of a signal, each multiplied with a window."""
 
     op_types = ("STFT",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         is_onesided = bool(node.int_attr("onesided", 1))
 
         def transform(

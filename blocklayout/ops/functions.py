@@ -9,31 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from blocklayout import ir
 from blocklayout.errors import BlockLayoutError, InputError, PlanError
-from blocklayout.ir import (
-    Compute,
-    Elementwise,
-    Facts,
-    HostSpec,
-    NodeInfo,
-    Plain,
-    Value,
-    arguments,
-    results,
-    row_major_descs,
-)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops import facts_of
 
 
-def operator_of(node: NodeInfo) -> Plain | None:
+def operator_of(node: ir.NodeInfo) -> ir.Plain | None:
     """The operator that computes a node by its function in numpy; ``None`` where it has none."""
     facts = facts_of(node.op_type)
     if facts.in_numpy(node) is None:
         return None
-    places = {value.name: arg for arg, value in (arguments(node.inputs) | results(node.outputs)).items()}
+    places = {value.name: arg for arg, value in (ir.arguments(node.inputs) | ir.results(node.outputs)).items()}
 
-    def written(values: tuple[Value | None, ...]) -> list[Any]:
+    def written(values: tuple[ir.Value | None, ...]) -> list[Any]:
         return [None if value is None else (places[value.name], value.shape) for value in values]
 
     said = {
@@ -50,19 +39,19 @@ def operator_of(node: NodeInfo) -> Plain | None:
     last = {places[node.required(index, f"input {index}").name] for index in facts.channels_last}
     descs = tuple(
         (arg, MemoryDesc(desc.dims, desc.dtype, "channels_last") if arg in last else desc)
-        for arg, desc in row_major_descs(node.inputs, node.outputs)
+        for arg, desc in ir.row_major_descs(node.inputs, node.outputs)
     )
-    spec = HostSpec("numpy", descs, node.op_type, text)
-    return Elementwise(spec) if _is_elementwise(facts, node) else Plain(spec)
+    spec = ir.HostSpec("numpy", descs, node.op_type, text)
+    return ir.Elementwise(spec) if _is_elementwise(facts, node) else ir.Plain(spec)
 
 
-def _is_elementwise(facts: type[Facts], node: NodeInfo) -> bool:
+def _is_elementwise(facts: type[ir.Facts], node: ir.NodeInfo) -> bool:
     if facts.broadcasts_from is not None:
         return facts.broadcasts_from == 0
     return facts.is_elementwise and all(prod(node.shape(index)) == 1 for index in range(1, len(node.inputs)))
 
 
-def compute_of(spec: HostSpec) -> Compute:
+def compute_of(spec: ir.HostSpec) -> ir.Compute:
     """The function that runs a step.
 
     Raises:
@@ -75,7 +64,7 @@ def compute_of(spec: HostSpec) -> Compute:
         inputs, outputs = (
             tuple(None if each is None else _value(*each, descs) for each in side) for side in (sources, outs)
         )
-        node = NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), inputs, outputs, said["opset"])
+        node = ir.NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), inputs, outputs, said["opset"])
         facts = facts_of(spec.label)
         function = facts.in_numpy(node)
     except _OF_DAMAGE as error:
@@ -112,11 +101,11 @@ _OF_DAMAGE = (BlockLayoutError, ArithmeticError, AttributeError, LookupError, Re
 """Errors of a step that somebody changed: other types of JSON, fewer inputs, attributes out of range."""
 
 
-def _value(arg: str, shape: tuple[int, ...], descs: Mapping[str, Any]) -> Value:
+def _value(arg: str, shape: tuple[int, ...], descs: Mapping[str, Any]) -> ir.Value:
     desc = descs[arg]
     if (shape or (1,)) != desc.dims:
         raise ValueError(f"{arg} is {desc}, not {list(shape)}")
-    return Value(arg, shape, desc.dtype)
+    return ir.Value(arg, shape, desc.dtype)
 
 
 def _attrs(given: Mapping[str, Any]) -> dict[str, Any]:

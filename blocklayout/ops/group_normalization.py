@@ -14,8 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.ir import Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import are_floats, has_f32_statistics, is_known, is_source, of_source, per_channel
 from blocklayout.ops._layouts import (
@@ -54,7 +53,7 @@ class Standardization(Struct, frozen=True):
     has_vectors: bool = True
     has_images: bool = True
 
-    def steps(self, attr: dnnl.Attr, n_threads: int) -> tuple[RecipeStep, ...] | None:
+    def steps(self, attr: dnnl.Attr, n_threads: int) -> tuple[ir.RecipeStep, ...] | None:
         """Primitives that normalise ``src`` to ``dst``; ``None`` where there are none, or too many."""
         rows = as_rows(self.found)
         if rows is not None:
@@ -67,12 +66,12 @@ class Standardization(Struct, frozen=True):
             return self._images(extents[0], extents[1], extents[2], attr, n_threads)
         return None
 
-    def _rows(self, n: int, length: int, attr: dnnl.Attr, n_threads: int) -> tuple[RecipeStep, ...] | None:
+    def _rows(self, n: int, length: int, attr: dnnl.Attr, n_threads: int) -> tuple[ir.RecipeStep, ...] | None:
         if attr.post_ops and not self.has_vectors:
             return None
         rows = MemoryDesc((n, length), self.dtype)
         spec = dnnl.layer_normalization(rows, rows, self.epsilon, n_threads=n_threads)
-        first = RecipeStep(spec, (("dst", "dst"), ("src", "src")))
+        first = ir.RecipeStep(spec, (("dst", "dst"), ("src", "src")))
         if not self.has_vectors:
             return (first,)
         step = affine_step(MemoryDesc((1, n, length), self.dtype), MemoryDesc((1, n, 1)), attr, n_threads)
@@ -80,7 +79,7 @@ class Standardization(Struct, frozen=True):
 
     def _images(
         self, lead: int, window: int, inner: int, attr: dnnl.Attr, n_threads: int
-    ) -> tuple[RecipeStep, ...] | None:
+    ) -> tuple[ir.RecipeStep, ...] | None:
         # Another post-op than a ReLU has no kernel.
         if any(post_op != dnnl.Eltwise("relu") for post_op in attr.post_ops):
             return None
@@ -94,10 +93,10 @@ class Standardization(Struct, frozen=True):
         flags = [f"use_{name}" for name in names]
         operands = tuple((name, name) for name in ("dst", "src", *names))
         specs = (dnnl.batch_normalization(i, i, self.epsilon, flags, attr=attr, n_threads=n_threads) for i in images)
-        return tuple(RecipeStep(spec, operands) for spec in specs)
+        return tuple(ir.RecipeStep(spec, operands) for spec in specs)
 
 
-def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep | None:
+def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep | None:
     """``dst * scale + shift`` in place, then post-ops that read no tensor.
 
     ``None`` with other post-ops, and in blocks that are not as wide as a register: there is a reference only.
@@ -109,10 +108,12 @@ def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads:
     if dst.inner_blks and not dnnl.has_optimised(spec):
         return None
     operands = (("dst", "dst"), ("post_op_0_src_1", "shift"), ("src_0", "dst"), ("src_1", "scale"))
-    return RecipeStep(spec, operands)
+    return ir.RecipeStep(spec, operands)
 
 
-def by_groups(n_groups: int, epsilon: float, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+def by_groups(
+    n_groups: int, epsilon: float, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
+) -> tuple[ir.Recipe, ...]:
     """Group normalisation as one primitive, in layouts whose groups do not lie together, too.
 
     Its scale and shift have extents (C,), (N or 1, C or groups), or these and ones behind them.
@@ -125,7 +126,7 @@ def by_groups(n_groups: int, epsilon: float, problem: Problem, wish: Wish, attr:
         MemoryDesc((1, *desc.dims) if desc.ndims == 1 else desc.dims[:2], desc.dtype) for desc in whole.values()
     )
     spec = dnnl.group_normalization(*descs, scale, shift, n_groups, epsilon, attr=attr, n_threads=problem.n_threads)
-    return (Recipe.single(spec, whole=whole.items()),)
+    return (ir.Recipe.single(spec, whole=whole.items()),)
 
 
 def _blocks() -> tuple[int, ...]:
@@ -147,7 +148,7 @@ class InstanceNormalization(Follower, frozen=True):
     epsilon: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "input")
         n_images, n_channels = src.shape[:2]
         sources, constants = {"src": src}, {}
@@ -166,7 +167,7 @@ class InstanceNormalization(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts, pixels = digits(src), range(2, src.ndims)
         if parts is None or is_padded(src, pixels):  # statistics would count it
             return None
@@ -176,14 +177,14 @@ class InstanceNormalization(Follower, frozen=True):
         if steps is None:
             return None
         rows = src.resized((*src.dims[:2], *(1,) * (src.ndims - 2)), "f32")
-        plain = Recipe(steps, (), (("src", src), ("dst", dst), ("scale", rows), ("shift", rows)))
+        plain = ir.Recipe(steps, (), (("src", src), ("dst", dst), ("scale", rows), ("shift", rows)))
         return _with_computed_vectors(plain, rows, problem)
 
-    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+    def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         return by_groups(problem.dst.dims[1], self.epsilon, problem, wish, attr)
 
 
-def _with_computed_vectors(recipe: Recipe, rows: MemoryDesc, problem: Problem) -> Recipe:
+def _with_computed_vectors(recipe: ir.Recipe, rows: MemoryDesc, problem: ir.Problem) -> ir.Recipe:
     """The recipe behind copies of computed scales and shifts, one for each image."""
     computed = {name: f"{name}_rows" for name in ("scale", "shift") if name in problem.sources}
     whole, copies = dict(recipe.whole), []
@@ -191,13 +192,13 @@ def _with_computed_vectors(recipe: Recipe, rows: MemoryDesc, problem: Problem) -
         vector = MemoryDesc(problem.sources[name].dims, problem.sources[name].dtype)
         repeated = MemoryDesc(rows.dims, vector.dtype, strides=(0, 1, *(0 for _ in rows.dims[2:])))
         spec = dnnl.reorder(repeated, rows, n_threads=problem.n_threads)
-        copies.append(RecipeStep(spec, (("dst", copied), ("src", name))))
+        copies.append(ir.RecipeStep(spec, (("dst", copied), ("src", name))))
         whole[name] = vector
     steps = [
         replace(step, operands=tuple((arg, computed.get(name, name)) for arg, name in step.operands))
         for step in recipe.steps
     ]
-    return Recipe((*copies, *steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))
+    return ir.Recipe((*copies, *steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))
 
 
 _FIRST_OPSET_OF_CHANNELS = 21
@@ -226,7 +227,7 @@ class GroupNormalization(Follower, frozen=True):
     is_per_group: bool
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
         n_images, n_channels = src.shape[:2]
         n_groups = _n_groups(node, n_channels)
@@ -248,7 +249,7 @@ class GroupNormalization(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = self._parts(src)
         if parts is None:
             return None
@@ -258,12 +259,12 @@ class GroupNormalization(Follower, frozen=True):
         if first is None:
             return None
         if self.is_per_group:
-            return Recipe(first, (), tuple(self._whole(src, dst, self._groups_desc(src, parts)).items()))
+            return ir.Recipe(first, (), tuple(self._whole(src, dst, self._groups_desc(src, parts)).items()))
         vector = dst.resized(argument(problem, "scale").dims, "f32")
         last = affine_step(dst, vector, attr, problem.n_threads)
-        return None if last is None else Recipe((*first, last), (), tuple(self._whole(src, dst, vector).items()))
+        return None if last is None else ir.Recipe((*first, last), (), tuple(self._whole(src, dst, vector).items()))
 
-    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+    def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         return by_groups(self.n_groups, self.epsilon, problem, wish, attr)
 
     def _whole(self, src: MemoryDesc, dst: MemoryDesc, vector: MemoryDesc) -> Mapping[str, MemoryDesc]:
@@ -293,14 +294,14 @@ class GroupNormalization(Follower, frozen=True):
         return MemoryDesc((src.dims[0], self.n_groups), "f32", "ba" if kept == [1, 0] else "ab")
 
 
-def _n_groups(node: NodeInfo, n_channels: int) -> int:
+def _n_groups(node: ir.NodeInfo, n_channels: int) -> int:
     n_groups = node.int_attr("num_groups", 0)
     if n_groups < 1 or n_channels % n_groups:
         raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
     return n_groups
 
 
-def _by_group(node: NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:
+def _by_group(node: ir.NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:
     """A scale or bias as a matrix (groups, channels of a group)."""
     name = ("X", "scale", "bias")[index]
     vector = node.known(node.required(index, name), name)

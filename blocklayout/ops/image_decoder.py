@@ -6,21 +6,21 @@ from io import BytesIO
 
 import numpy as np
 
+from blocklayout import ir
 from blocklayout.errors import UnsupportedError
-from blocklayout.ir import ArraysFunction, Facts, NodeInfo
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 """Pillow's, by the node's ``pixel_format``."""
 
 
-class ImageDecoder(Facts, frozen=True):
+class ImageDecoder(ir.Facts, frozen=True):
     """Height x width x channels of bytes; without elements where the stream is no picture, as ONNX has it."""
 
     op_types = ("ImageDecoder",)
     counts_elements = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         pixel_format = node.string_attr("pixel_format", tuple(_MODES))
 
         def decode(stream: np.ndarray) -> np.ndarray:

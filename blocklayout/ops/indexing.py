@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 
 Index = tuple[np.ndarray, ...]
 _REDUCTIONS: Mapping[str, np.ufunc | None] = {
@@ -35,17 +35,17 @@ def check_places(places: np.ndarray, extent: int) -> None:
         )
 
 
-class GatherElements(Facts, frozen=True):
+class GatherElements(ir.Facts, frozen=True):
     """Elements at a place of their own along one dimension."""
 
     op_types = ("GatherElements",)
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
 
         def gather(x: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
@@ -54,13 +54,13 @@ class GatherElements(Facts, frozen=True):
         return gather
 
 
-class GatherND(Facts, frozen=True):
+class GatherND(ir.Facts, frozen=True):
     """Slices at places of several coordinates."""
 
     op_types = ("GatherND",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         n_batch = node.int_attr("batch_dims", 0)
 
         def gather(x: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
@@ -70,13 +70,13 @@ class GatherND(Facts, frozen=True):
         return gather
 
 
-class Scatter(Facts, frozen=True):
+class Scatter(ir.Facts, frozen=True):
     """A tensor with other elements at some places; they are combined with those there, if that is asked for."""
 
     op_types = ("Scatter", "ScatterElements", "ScatterND")
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         function = _REDUCTIONS[node.string_attr("reduction", tuple(_REDUCTIONS))]
         if node.op_type == "ScatterND":
             return partial(_scatter, index_of=_coordinates, function=function)
@@ -109,13 +109,13 @@ def _coordinates(places: np.ndarray) -> Index:
     return tuple(np.moveaxis(places, -1, 0))
 
 
-class TensorScatter(Facts, frozen=True):
+class TensorScatter(ir.Facts, frozen=True):
     """A cache with new elements along one dimension, from a place on that each of the batch has."""
 
     op_types = ("TensorScatter",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), -2)
         is_circular = node.string_attr("mode", ("linear", "circular")) == "circular"
 
@@ -132,13 +132,13 @@ class TensorScatter(Facts, frozen=True):
         return write
 
 
-class OneHot(Facts, frozen=True):
+class OneHot(ir.Facts, frozen=True):
     """One value where the index along a new dimension is that of the source, another elsewhere."""
 
     op_types = ("OneHot",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.result.shape), -1)
 
         def mark(places: np.ndarray, depth: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
@@ -152,13 +152,13 @@ class OneHot(Facts, frozen=True):
         return mark
 
 
-class ReverseSequence(Facts, frozen=True):
+class ReverseSequence(ir.Facts, frozen=True):
     """The first elements along one dimension backwards, as many as each of the batch has."""
 
     op_types = ("ReverseSequence",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axes = node.int_attr("batch_axis", 1), node.int_attr("time_axis", 0)
 
         def reverse(x: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:

@@ -6,8 +6,7 @@ from math import prod
 
 import numpy as np
 
-from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Refusal, Value, Wish
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import (
     beside_axis,
@@ -22,7 +21,7 @@ from blocklayout.ops._layouts import are_eltwise, argument, as_rows, digits, fol
 _VECTORS = ("scale", "shift")
 
 
-class LayerNormalization(BaseOperator, frozen=True):
+class LayerNormalization(ir.BaseOperator, frozen=True):
     """Brings the elements from ``axis`` on to mean 0 and variance 1, and scales and shifts each.
 
     Runs in any layout in which these dimensions are the inner ones.
@@ -35,15 +34,15 @@ class LayerNormalization(BaseOperator, frozen=True):
     epsilon: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         axis = node.axis_attr("axis", len(src.shape), -1)
-        arguments: dict[str, Value | None] = {"src": src}
+        arguments: dict[str, ir.Value | None] = {"src": src}
         arrays: dict[str, np.ndarray] = {}
         for name, value in (("scale", node.required(1, "Scale")), ("shift", node.input(2))):
             if value is not None and value.data is not None:
                 vector = _vector(node, name, value.data, src.shape, axis)
-                if isinstance(vector, Refusal):
+                if isinstance(vector, ir.Refusal):
                     return vector
                 arrays[name] = vector
                 continue
@@ -56,16 +55,16 @@ class LayerNormalization(BaseOperator, frozen=True):
     keeps_rows = staticmethod(beside_axis)
     transposed = staticmethod(trailing)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         seen = None if attr.post_ops else self._seen(problem, wish)
         if seen is None:
             return None
         rows, whole = seen
         flags = [f"use_{name}" for name in _VECTORS if name in whole]
         spec = dnnl.layer_normalization(rows, rows, self.epsilon, flags, n_threads=problem.n_threads)
-        return Recipe.single(spec, {name: name for name in _VECTORS if name in whole}, whole.items())
+        return ir.Recipe.single(spec, {name: name for name in _VECTORS if name in whole}, whole.items())
 
-    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+    def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         seen = self._seen(problem, wish) if are_eltwise(attr.post_ops) else None
         if seen is None:
             return ()
@@ -74,9 +73,9 @@ class LayerNormalization(BaseOperator, frozen=True):
         spec = dnnl.group_normalization(
             rows, rows, scale, shift, epsilon=self.epsilon, attr=attr, n_threads=problem.n_threads
         )
-        return (Recipe.single(spec, whole=whole.items()),)
+        return (ir.Recipe.single(spec, whole=whole.items()),)
 
-    def _seen(self, problem: Problem, wish: Wish) -> tuple[MemoryDesc, dict[str, MemoryDesc]] | None:
+    def _seen(self, problem: ir.Problem, wish: ir.Wish) -> tuple[MemoryDesc, dict[str, MemoryDesc]] | None:
         """The source as rows to normalise, and the layouts of all operands; ``None`` where those are no rows."""
         descs = followed(problem, wish, argument(problem, "src"))
         rows = self._view(descs[0]) if descs else None
@@ -108,7 +107,9 @@ def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
     return dims[-len(row) :] == row and prod(dims) == prod(row)
 
 
-def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int) -> np.ndarray | Refusal:
+def _vector(
+    node: ir.NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int
+) -> np.ndarray | ir.Refusal:
     """A constant with one element for each of a row, and the source's rank."""
     full = broadcast_dims(array.shape, dims)
     if full is None:
@@ -119,7 +120,7 @@ def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...],
     return np.broadcast_to(array.reshape(full), (1,) * axis + dims[axis:])
 
 
-class RMSNormalization(Facts, frozen=True):
+class RMSNormalization(ir.Facts, frozen=True):
     """Elements divided by the root of their mean square along the last dimensions, and scaled."""
 
     op_types = ("RMSNormalization",)

@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 
 
-class LinearAttention(Facts, frozen=True):
+class LinearAttention(ir.Facts, frozen=True):
     """Attention without a softmax; the state may decay, and may be corrected by its value for a key."""
 
     op_types = ("LinearAttention",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         n_queries, n_heads = node.int_attr("q_num_heads", 1), node.int_attr("kv_num_heads", 1)
         scale = node.float_attr("scale", 0.0) or 1 / math.sqrt(node.shape(0)[-1] // n_queries)
 

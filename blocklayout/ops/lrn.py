@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from blocklayout import dnnl
-from blocklayout.ir import Lowered, NodeInfo, Problem, Recipe, RecipeStep
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source, per_channel
 from blocklayout.ops._layouts import (
@@ -41,7 +40,7 @@ class LRN(Follower, frozen=True):
     bias: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
         if "size" not in node.attrs:
             raise node.wrong("attribute size is missing", "it is required")
@@ -56,7 +55,7 @@ class LRN(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:
             return None
         found = runs(digits(src) or (), {1})
@@ -66,8 +65,8 @@ class LRN(Follower, frozen=True):
                 return None
             return over_padding(self._spec(with_padding(src), problem.n_threads), {"src": src, "dst": dst})
         if self._is_fast(src) or not found:
-            return Recipe.single(self._spec(src, problem.n_threads)) if self.size % 2 else None
-        return Recipe(
+            return ir.Recipe.single(self._spec(src, problem.n_threads)) if self.size % 2 else None
+        return ir.Recipe(
             self._steps(found, src.dtype, problem.n_threads),
             (("squares", with_padding(src)),),
             (("src", src), ("dst", dst)),
@@ -91,7 +90,7 @@ class LRN(Follower, frozen=True):
             n_threads=n_threads,
         )
 
-    def _steps(self, found: tuple[Run, ...], dtype: str, n_threads: int) -> tuple[RecipeStep, ...]:
+    def _steps(self, found: tuple[Run, ...], dtype: str, n_threads: int) -> tuple[ir.RecipeStep, ...]:
         """Squares, their mean over neighbours as a pooling along the channels, and the product."""
         at = next((index for index, run in enumerate(found) if run.is_marked), len(found))
         extents = [run.extent for run in found]
@@ -112,7 +111,7 @@ class LRN(Follower, frozen=True):
         )
         product = dnnl.binary(row, row, row, "mul", n_threads=n_threads)
         return (
-            RecipeStep(square, (("dst", "squares"), ("src", "src"))),
-            RecipeStep(mean, (("dst", "dst"), ("src", "squares"))),
-            RecipeStep(product, (("dst", "dst"), ("src_0", "dst"), ("src_1", "src"))),
+            ir.RecipeStep(square, (("dst", "squares"), ("src", "src"))),
+            ir.RecipeStep(mean, (("dst", "dst"), ("src", "squares"))),
+            ir.RecipeStep(product, (("dst", "dst"), ("src_0", "dst"), ("src_1", "src"))),
         )

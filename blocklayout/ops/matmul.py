@@ -10,22 +10,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    LAYOUT_NAMES,
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    Transposed,
-    Value,
-    Wish,
-    keeps_broadcast_rows,
-)
+from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
@@ -33,7 +18,7 @@ from blocklayout.ops._answers import always, are_floats
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
-class MatMul(BaseOperator, frozen=True):
+class MatMul(ir.BaseOperator, frozen=True):
     """A product of matrices, in batches that broadcast, times the constant ``scale_src``, and then plus ``bias``.
 
     Of arguments ``exchanged``, which are computed at run time, matrices are read with rows and columns exchanged.
@@ -41,13 +26,13 @@ class MatMul(BaseOperator, frozen=True):
 
     op_types = ("MatMul",)
     is_quick_on_arrays = True
-    role = Role.CHOOSER
+    role = ir.Role.CHOOSER
     needs = (are_floats,)
 
     exchanged: frozenset[str] = frozenset()
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, weights = (node.required(index, name) for index, name in enumerate("AB"))
         dst = node.result
         refusal = node.of_other_rank(dst, 2, 12) or _of_other_ranks(node, (src, weights), len(dst.shape))
@@ -64,31 +49,31 @@ class MatMul(BaseOperator, frozen=True):
     in_numpy = staticmethod(always(np.matmul))
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         ranks = [len(node.shape(index)) for index in range(2)]
         if ranks[0] == 2 >= ranks[1]:
             return rows == {0}
-        return len(node.result.shape) > 2 and keeps_broadcast_rows(node, rows)
+        return len(node.result.shape) > 2 and ir.keeps_broadcast_rows(node, rows)
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         is_product_of_rows = len(node.shape(1)) == 2 and perm[-1] == len(perm) - 1 and len(perm) >= 2
-        return Transposed(perm, node.attrs) if is_product_of_rows else None
+        return ir.Transposed(perm, node.attrs) if is_product_of_rows else None
 
     @classmethod
-    def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
+    def contracted(cls, node: ir.NodeInfo) -> tuple[int, int] | None:
         return (1, 0) if len(node.shape(0)) == len(node.shape(1)) == 2 else None
 
     result_format = staticmethod(row_major)
 
-    def meant(self, wish: Wish) -> Wish:
+    def meant(self, wish: ir.Wish) -> ir.Wish:
         """Formats named after an image's channels mean nothing to a matrix: plain."""
-        images = [name for name in LAYOUT_NAMES if name != "any"]
+        images = [name for name in ir.LAYOUT_NAMES if name != "any"]
         src = "plain" if wish.src in images else wish.src
         dst = "plain" if wish.dst in images else wish.dst
         return replace(wish, src=src, dst=dst)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         weights = argument(problem, "weights")
         wish = self.meant(wish)
         is_scaled = has_argument(problem, "scale_src")
@@ -97,7 +82,7 @@ class MatMul(BaseOperator, frozen=True):
         names = {"scale_src": "scale_src"} if is_scaled else None
         joined = None if self.exchanged else _of_all_rows(problem, wish, attr)
         if joined is not None:
-            return Recipe.single(joined[0], names, joined[1].items())
+            return ir.Recipe.single(joined[0], names, joined[1].items())
         whole = {name: plain(argument(problem, name)) for name in sorted(self.exchanged)}
         seen = {name: _turned(desc) for name, desc in whole.items()}
         bias = plain_if_any(problem, "bias")
@@ -114,10 +99,10 @@ class MatMul(BaseOperator, frozen=True):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec, names, whole.items())
+        return ir.Recipe.single(spec, names, whole.items())
 
 
-def _of_all_rows(problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
+def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
     """One product of all rows, where each matrix of a batch is multiplied by the same one; and the batches' layouts.
 
     A batch is many thin products, whose weights are packed in each run, and few post-ops run optimised on it. ``None``
@@ -187,7 +172,7 @@ def _turned(desc: MemoryDesc) -> MemoryDesc:
     return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
 
 
-def _of_other_ranks(node: NodeInfo, operands: Iterable[Value], ndims: int) -> Refusal | None:
+def _of_other_ranks(node: ir.NodeInfo, operands: Iterable[ir.Value], ndims: int) -> ir.Refusal | None:
     for value in operands:
         if len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims):
             what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
@@ -195,7 +180,7 @@ def _of_other_ranks(node: NodeInfo, operands: Iterable[Value], ndims: int) -> Re
     return None
 
 
-def _check(node: NodeInfo, src: Value, weights: Value, dst: Value) -> None:
+def _check(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, dst: ir.Value) -> None:
     try:
         batch = np.broadcast_shapes(src.shape[:-2], weights.shape[:-2])
     except ValueError:
@@ -206,36 +191,36 @@ def _check(node: NodeInfo, src: Value, weights: Value, dst: Value) -> None:
         raise node.wrong(f"A has extents {list(src.shape)} and B {list(weights.shape)}", rule)
 
 
-class InnerProduct(BaseOperator, frozen=True):
+class InnerProduct(ir.BaseOperator, frozen=True):
     """Every row of the source times the weights, whose outputs are in front, plus a bias for each output."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Gemm",)
     is_quick_on_arrays: ClassVar[bool] = True
-    role: ClassVar[Role] = Role.CHOOSER
+    role: ClassVar[ir.Role] = ir.Role.CHOOSER
     needs = (are_floats,)
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         gemm = _Gemm.read(node)
         return gemm.as_inner_product() if gemm.is_inner_product else gemm.as_matmul()
 
     @classmethod
-    def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
+    def contracted(cls, node: ir.NodeInfo) -> tuple[int, int] | None:
         return None if node.attrs.get("transA", 0) else (1, 1 if node.attrs.get("transB", 0) else 0)
 
     @classmethod
-    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+    def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         return scale.reshape(-1, 1) if node.attrs.get("transB", 0) else scale
 
     result_format = staticmethod(row_major)
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         added = node.shape(2)
         is_aligned = len(added) == 2 if 2 in rows else len(added) < 2 or added[0] == 1
         return rows - {2} == {0} and is_aligned and not node.attrs.get("transA", 0)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and problem.dst.dims[0] > 1:
             return self._over_pixels(problem, attr)
         weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
@@ -250,9 +235,9 @@ class InnerProduct(BaseOperator, frozen=True):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec, whole=whole)
+        return ir.Recipe.single(spec, whole=whole)
 
-    def _over_pixels(self, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def _over_pixels(self, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         """A convolution by a single element: rows are the pixels of an image that is channels last, in the same bytes.
 
         It packs its weights, where the product of few rows by all of them mostly does that in each run.
@@ -270,20 +255,20 @@ class InnerProduct(BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         whole = {"src": plain(src), "dst": plain(problem.dst)} | ({"bias": bias} if bias else {})
-        return Recipe.single(spec, whole=whole.items())
+        return ir.Recipe.single(spec, whole=whole.items())
 
 
-class SummedProduct(BaseOperator, frozen=True):
+class SummedProduct(ir.BaseOperator, frozen=True):
     """A product, and a matrix ``addend`` added to it, times the constant ``scale_addend`` where there is one.
 
     A primitive's own bias is fast only where it is one row.
     """
 
-    role: ClassVar[Role] = Role.CHOOSER
+    role: ClassVar[ir.Role] = ir.Role.CHOOSER
 
     product: InnerProduct | MatMul
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         # Post-ops would have to go to the second of the two primitives.
         product = None if attr.post_ops else self.product.lower(problem, replace(wish, dst="plain"), attr)
         if product is None:
@@ -296,25 +281,25 @@ class SummedProduct(BaseOperator, frozen=True):
         matrix = addend.reshaped((1,) * (dst.ndims - addend.ndims) + addend.dims)
         spec = dnnl.binary(dst, matrix, dst, "binary_add", attr=attr, n_threads=problem.n_threads)
         operands = {arg: "product" if operand == "dst" else operand for arg, operand in product.steps[0].operands}
-        first = RecipeStep(product.steps[0].spec, tuple(operands.items()))
-        steps = first, RecipeStep(spec, tuple(names.items()))
-        return Recipe(steps, (("product", dst),), (*product.whole, ("addend", addend)))
+        first = ir.RecipeStep(product.steps[0].spec, tuple(operands.items()))
+        steps = first, ir.RecipeStep(spec, tuple(names.items()))
+        return ir.Recipe(steps, (("product", dst),), (*product.whole, ("addend", addend)))
 
 
 class _Gemm(Struct, frozen=True, eq=False):
     """``alpha * A * B + beta * C`` as the node says it."""
 
-    node: NodeInfo
-    a: Value
-    b: Value
-    c: Value | None
+    node: ir.NodeInfo
+    a: ir.Value
+    b: ir.Value
+    c: ir.Value | None
     alpha: float
     beta: float
     is_a_transposed: bool
     is_b_transposed: bool
 
     @classmethod
-    def read(cls, node: NodeInfo) -> _Gemm:
+    def read(cls, node: ir.NodeInfo) -> _Gemm:
         a, b = (node.required(index, name) for index, name in enumerate("AB"))
         alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 1.0)
         c = node.input(2) if beta != 0 else None
@@ -346,17 +331,17 @@ class _Gemm(Struct, frozen=True, eq=False):
             return False
         return self.c is None or self.c.is_constant or self._is_bias(self.c)
 
-    def _is_bias(self, c: Value) -> bool:
+    def _is_bias(self, c: ir.Value) -> bool:
         """Whether C is one element for each column, and added as it is."""
         n_columns = self.node.result.shape[1]
         return c.shape in ((n_columns,), (1, n_columns)) and self.beta == 1
 
-    def as_inner_product(self) -> Lowered:
+    def as_inner_product(self) -> ir.Lowered:
         """B's outputs in front: a view of a constant, or as it was computed."""
         arrays, _ = self._matrices(needs_b_transposed=True)
         return self._with_c(InnerProduct(), arrays, bias_ndims=1)
 
-    def as_matmul(self) -> Lowered:
+    def as_matmul(self) -> ir.Lowered:
         """The general case: operands computed at run time are read as they lie."""
         arrays, transposed = self._matrices(needs_b_transposed=False)
         return self._with_c(MatMul(transposed), arrays, bias_ndims=2)
@@ -378,7 +363,7 @@ class _Gemm(Struct, frozen=True, eq=False):
         scale = {} if alpha == 1 else {"scale_src": np.array([alpha], np.float32)}
         return arrays | scale, frozenset(turned)
 
-    def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> Lowered:
+    def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> ir.Lowered:
         """The product plus C: as its bias where C is one row, else by a second primitive."""
         matrices = {"src": self.a, "weights": self.b}
         c, dst = self.c, self.node.result.shape

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout import ir
 from blocklayout.resource_limits import check_time
 
 
-class NonMaxSuppression(Facts, frozen=True):
+class NonMaxSuppression(ir.Facts, frozen=True):
     """Batch, class and box of each that is left, by decreasing score in each class."""
 
     op_types = ("NonMaxSuppression",)
     counts_elements = True
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         is_centered = node.flag_attr("center_point_box")
 
         def select(

@@ -10,20 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Padding,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Transposed,
-    Value,
-    zero_padding_step,
-)
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import in_order, is_known, is_source
@@ -51,7 +38,7 @@ class Pad(Follower, frozen=True):
     value: float | None
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "data")
         mode, pads = node.string_attr("mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
         expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
@@ -72,45 +59,45 @@ class Pad(Follower, frozen=True):
         return cls(mode, pads, value).bind({"src": src}, {"fill": np.full(1, value, np.float32)})
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         mode = node.string_attr("mode", ("constant", *_BORDERS))
         return partial(_padded, mode=mode, attrs=node.attrs)
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         is_known = all(node.constant(index) is not None for index in (1, 3) if node.has_input(index))
         return rows == {0} and is_known and not any(_pads(node, len(node.shape(0)))[0])
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         axes = node.constant(3)
         if node.has_input(3):
             turned = None if axes is None else np.array([perm[axis] for axis in axes], np.int64)
-            return None if turned is None else Transposed(perm, node.attrs, {3: turned})
+            return None if turned is None else ir.Transposed(perm, node.attrs, {3: turned})
         pads = np.asarray(node.attrs["pads"]) if "pads" in node.attrs else node.constant(1)
         if pads is None:
             return None
         turned = in_order(pads, inverse(perm))
         if "pads" in node.attrs:
-            return Transposed(perm, {**node.attrs, "pads": tuple(map(int, turned))})
-        return Transposed(perm, node.attrs, {1: turned})
+            return ir.Transposed(perm, {**node.attrs, "pads": tuple(map(int, turned))})
+        return ir.Transposed(perm, node.attrs, {1: turned})
 
     @classmethod
-    def padding(cls, node: NodeInfo) -> Padding | None:
+    def padding(cls, node: ir.NodeInfo) -> ir.Padding | None:
         is_known = all(node.constant(index) is not None for index in (1, 2, 3) if node.has_input(index))
         if node.attrs.get("mode", "constant") != "constant" or not is_known:
             return None
         begin, end = zip(*_pads(node, len(node.shape(0))), strict=True)
         value = node.constant(2)
         number = node.attrs.get("value", 0.0) if value is None or not value.size else value.reshape(-1)[0]
-        return Padding(begin, end, float(number))
+        return ir.Padding(begin, end, float(number))
 
     @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
+    def same_as(cls, node: ir.NodeInfo) -> int | None:
         pads = node.constant(1) if len(node.inputs) > 1 else np.asarray(node.attrs.get("pads", (1,)))
         return 0 if pads is not None and not np.any(pads) else None
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         found = self._lines(src, dst)
         if found is None or attr.post_ops:
             return None
@@ -120,14 +107,14 @@ class Pad(Follower, frozen=True):
             operand = "fill" if copy.source is None else "dst"
             steps.append(self._step(source, target, operand, problem.n_threads, (copy.line,) * copy.is_backwards))
         if dst.n_padding and self._writes_padding(dst):
-            steps.append(zero_padding_step(dst))
+            steps.append(ir.zero_padding_step(dst))
         fill = (("fill", MemoryDesc((1,), src.dtype)),) if self.mode == "constant" else ()
-        return Recipe(tuple(steps), (), (("src", src), ("dst", dst), *fill))
+        return ir.Recipe(tuple(steps), (), (("src", src), ("dst", dst), *fill))
 
     def _step(
         self, source: MemoryDesc, target: MemoryDesc, operand: str, n_threads: int, backwards: tuple[int, ...] = ()
-    ) -> RecipeStep:
-        return RecipeStep(copy_spec(source, target, backwards, n_threads), (("dst", "dst"), ("src", operand)))
+    ) -> ir.RecipeStep:
+        return ir.RecipeStep(copy_spec(source, target, backwards, n_threads), (("dst", "dst"), ("src", operand)))
 
     def _lines(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Line] | None:
         changed = {dim: pair for dim, pair in enumerate(self.pads) if any(pair)}
@@ -311,7 +298,7 @@ def _copies(mode: str, index: int, line: _Line) -> Sequence[_Copy]:
     return [copy for copy in _BORDERS.get(mode, _constant)(index, line) if copy.n]
 
 
-def _pads(node: NodeInfo, ndims: int) -> Pads:
+def _pads(node: ir.NodeInfo, ndims: int) -> Pads:
     """For each dimension the elements before and behind."""
     numbers, axes = node.integers(1, "pads"), node.integers(3, "axes")
     if numbers is None:
@@ -326,13 +313,13 @@ def _pads(node: NodeInfo, ndims: int) -> Pads:
     return tuple(pads)
 
 
-def _scalar(node: NodeInfo, value: Value) -> Value:
+def _scalar(node: ir.NodeInfo, value: ir.Value) -> ir.Value:
     if math.prod(value.shape) != 1 or len(value.shape) > 1:
         raise node.wrong(f"constant_value has extents {list(value.shape)}", "it must be a scalar")
     return value
 
 
-def _not_by_copies(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> Refusal | None:
+def _not_by_copies(node: ir.NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> ir.Refusal | None:
     """Refuses a result that is not made of copies of the source."""
     kept = [n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(dims, pads, strict=True)]
     if min(kept) < 1:

@@ -9,21 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Padding,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    Transposed,
-    Value,
-    Window,
-)
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import always, is_known, is_source, of_source, per_channel
@@ -48,19 +34,19 @@ class Pooling(Follower, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
-    role: ClassVar[Role] = Role.FOLLOWER
+    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5),)
 
     algorithm: str
-    window: Window
+    window: ir.Window
     is_shared: bool = False
     numbering: str = ""
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         windows = pooling_windows(node, src)
-        if isinstance(windows, Refusal):
+        if isinstance(windows, ir.Refusal):
             return windows
         if node.op_type in _GLOBAL:
             return cls(_GLOBAL[node.op_type], windows[0]).bind({"src": src})
@@ -80,7 +66,7 @@ class Pooling(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         if any(node.outputs[1:]):
             return None
         src = node.required(0, "X")
@@ -103,13 +89,13 @@ class Pooling(Follower, frozen=True):
         return largest if node.op_type.endswith("MaxPool") else mean
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         return per_channel(node, perm) if node.op_type in _GLOBAL else None
 
     not_negative_if = staticmethod(always((0,)))
 
     @classmethod
-    def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
+    def padded(cls, node: ir.NodeInfo, padding: ir.Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
         if node.op_type in _GLOBAL or node.attrs.get("ceil_mode", 0) or any(node.outputs[1:]):
             return None
         attrs = padded_window(node, padding)
@@ -125,14 +111,14 @@ class Pooling(Follower, frozen=True):
             return None
         return {**attrs, "count_include_pad": 1}
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if self.is_shared and not are_eltwise(attr.post_ops):
             return None
         descs = src, dst
         if self.algorithm == "pooling_max":
             largest = self._largest(descs, problem.n_threads)
             if dnnl.has_optimised(largest):
-                return None if attr.post_ops else Recipe.single(largest)
+                return None if attr.post_ops else ir.Recipe.single(largest)
         if self.numbering:
             return None
         seen, window = (descs, self.window) if self.is_shared else self._seen(descs, attr)
@@ -148,11 +134,11 @@ class Pooling(Follower, frozen=True):
         )
         if self.is_shared:
             return self._with_shares(spec, descs, problem, attr)
-        return Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
+        return ir.Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
 
     def _seen(
         self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
-    ) -> tuple[tuple[MemoryDesc, MemoryDesc], Window]:
+    ) -> tuple[tuple[MemoryDesc, MemoryDesc], ir.Window]:
         """Source and result as the library has vectors for them, which are of channels.
 
         Images that lie innermost are channels, and so are the last dimensions of row-major tensors where the window
@@ -176,7 +162,7 @@ class Pooling(Follower, frozen=True):
             for desc in descs
         )
         parts = (window.kernel, window.strides, window.pads_begin, window.pads_end, window.dilations)
-        return (src, dst), Window(*(part[:n_sliding] for part in parts))
+        return (src, dst), ir.Window(*(part[:n_sliding] for part in parts))
 
     def _largest(self, descs: tuple[MemoryDesc, MemoryDesc], n_threads: int) -> dnnl.Spec:
         src, dst = descs
@@ -193,19 +179,19 @@ class Pooling(Follower, frozen=True):
         )
 
     def _with_shares(
-        self, mean: dnnl.Spec, descs: tuple[MemoryDesc, MemoryDesc], problem: Problem, attr: dnnl.Attr
-    ) -> Recipe | None:
+        self, mean: dnnl.Spec, descs: tuple[MemoryDesc, MemoryDesc], problem: ir.Problem, attr: dnnl.Attr
+    ) -> ir.Recipe | None:
         src, dst = descs
         dims = {"share": argument(problem, "share").dims}
         shared = Combination("binary_mul", dst, attr, problem.n_threads)
         product = shared.steps(Operand("dst", dst.dims), Operand("share", dims["share"]))
         if product is None:
             return None
-        steps = (*Recipe.single(mean).steps, *product)
-        return Recipe(steps, temporaries_of(dst, product), (("src", src), *whole_of(dst, dims)))
+        steps = (*ir.Recipe.single(mean).steps, *product)
+        return ir.Recipe(steps, temporaries_of(dst, product), (("src", src), *whole_of(dst, dims)))
 
 
-def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refusal:
+def pooling_windows(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Window] | ir.Refusal:
     """The window as the node has it, the whole image for a global pool; and with the pads that ``ceil_mode`` adds.
 
     Refuses windows that see nothing but padding.
@@ -216,12 +202,12 @@ def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
     return _may_be_empty(node, covering, src.shape[2:]) or (window, covering)
 
 
-def windows_of(node: NodeInfo, src: Value) -> tuple[Window, Window]:
+def windows_of(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Window]:
     """The same windows, also of nothing but padding."""
     spatial = src.shape[2:]
     if node.op_type.startswith("Global"):
         ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
-        window = Window(spatial, ones, zeros, zeros, ones)
+        window = ir.Window(spatial, ones, zeros, zeros, ones)
     else:
         window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
     covering = _covering(node, window, spatial) if node.flag_attr("ceil_mode") else window
@@ -229,7 +215,7 @@ def windows_of(node: NodeInfo, src: Value) -> tuple[Window, Window]:
     return window, covering
 
 
-def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Window:
+def _covering(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) -> ir.Window:
     """The window with end pads that make room for the last, incomplete one of ``ceil_mode``."""
     n_windows = node.result.shape[2:]
     if len(n_windows) != len(spatial):
@@ -240,10 +226,10 @@ def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Windo
         needed = (n - 1) * step + window.reach[d] - extent
         # At most one incomplete window; a model that says more is told so by the comparison of extents.
         end.append(max(window.pads_end[d], min(needed, window.pads_end[d] + step - 1)))
-    return Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
+    return ir.Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
 
 
-def _may_be_empty(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Refusal | None:
+def _may_be_empty(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) -> ir.Refusal | None:
     """Refuses windows that may see nothing but padding: oneDNN and ONNX fill them differently."""
     reach = zip(window.reach, window.pads_begin, window.pads_end, strict=True)
     if any(begin >= extent or end >= extent for extent, begin, end in reach):
@@ -255,7 +241,7 @@ def _may_be_empty(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> R
     return None
 
 
-def _algorithm(node: NodeInfo, window: Window, covering: Window) -> str:
+def _algorithm(node: ir.NodeInfo, window: ir.Window, covering: ir.Window) -> str:
     if node.op_type == "MaxPool":
         return "pooling_max"
     if not node.flag_attr("count_include_pad") or not any(covering.pads):
@@ -264,7 +250,7 @@ def _algorithm(node: NodeInfo, window: Window, covering: Window) -> str:
     return "pooling_avg_include_padding" if any(window.pads) else "pooling_avg_exclude_padding"
 
 
-def _shares(window: Window, covering: Window, spatial: tuple[int, ...]) -> np.ndarray:
+def _shares(window: ir.Window, covering: ir.Window, spatial: tuple[int, ...]) -> np.ndarray:
     """By how much a mean over a whole window is too small, where its end lies behind the pads."""
     shares = np.ones(())
     for d, n_windows in enumerate(covering.extents(spatial)):
@@ -273,7 +259,7 @@ def _shares(window: Window, covering: Window, spatial: tuple[int, ...]) -> np.nd
     return shares.astype(np.float32)[None, None]
 
 
-def _exponent(node: NodeInfo) -> float:
+def _exponent(node: ir.NodeInfo) -> float:
     p = node.float_attr("p", 2)
     if p <= 0:
         raise node.wrong(f"attribute p is {p}", "it must be above 0")
@@ -286,19 +272,19 @@ class LpPooling(Follower, frozen=True):
     op_types = ("GlobalLpPool", "LpPool")
     needs = (is_source(3, 5),)
 
-    window: Window
+    window: ir.Window
     p: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         windows = pooling_windows(node, src)
-        return windows if isinstance(windows, Refusal) else cls(windows[1], _exponent(node)).bind({"src": src})
+        return windows if isinstance(windows, ir.Refusal) else cls(windows[1], _exponent(node)).bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction:
         p, (_, window) = _exponent(node), windows_of(node, node.required(0, "X"))
 
         def norm(x: np.ndarray, out: np.ndarray) -> None:
@@ -308,16 +294,16 @@ class LpPooling(Follower, frozen=True):
         return norm
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         source, steps = "src", []
         for function in self._powers():
             power = dnnl.eltwise(
                 src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
             )
-            steps.append(RecipeStep(power, (("dst", "powers"), ("src", source))))
+            steps.append(ir.RecipeStep(power, (("dst", "powers"), ("src", source))))
             source = "powers"
         # The mean counts pads, which are zeros, so that it is the sum over as many elements everywhere.
         total = dnnl.Eltwise("linear", prod(self.window.kernel))
@@ -332,8 +318,8 @@ class LpPooling(Follower, frozen=True):
             attr=dnnl.Attr((total, *self._roots(), *attr.post_ops)),
             n_threads=problem.n_threads,
         )
-        steps.append(RecipeStep(mean, (("dst", "dst"), ("src", source))))
-        return Recipe(tuple(steps), (("powers", src),))
+        steps.append(ir.RecipeStep(mean, (("dst", "dst"), ("src", source))))
+        return ir.Recipe(tuple(steps), (("powers", src),))
 
     def _powers(self) -> Iterator[dnnl.Eltwise]:
         if self.p == 2:
@@ -354,13 +340,13 @@ class MaxUnpooling(Follower, frozen=True):
     """Zeros, and each element at its index, counted in the extents ``numbered``; a larger result ends in zeros."""
 
     op_types: ClassVar[tuple[str, ...]] = ("MaxUnpool",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5), is_known(2, "output_shape"))
 
     numbered: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, indices = node.required(0, "X"), node.required(1, "I")
         spatial = src.shape[2:]
         kernel = read_kernel_shape(node, len(spatial))
@@ -380,8 +366,8 @@ class MaxUnpooling(Follower, frozen=True):
             raise node.wrong(f"the result has extents {list(dims)}", f"the window makes them {list(numbered)} or more")
         return cls(numbered).bind({"src": src, "indices": indices})
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:
             return None
         spec = dnnl.max_unpooling(src, src.with_dtype("s64"), dst, self.numbered, n_threads=problem.n_threads)
-        return Recipe.single(spec)
+        return ir.Recipe.single(spec)

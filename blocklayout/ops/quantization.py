@@ -14,22 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.lib.stride_tricks import sliding_window_view
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    Value,
-    Window,
-    Wish,
-)
+from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, beside_axis
@@ -46,14 +31,14 @@ _MIDDLE_OF_U8 = 128
 _OPERANDS = ("src", "weights")
 
 
-def is_exact(node: NodeInfo) -> Refusal | None:
+def is_exact(node: ir.NodeInfo) -> ir.Refusal | None:
     """Sums of products of bytes are exact on this CPU."""
     if dnnl.has_isa(_EXACT_ISA):
         return None
     return node.refused(f"sums of two products saturate on {dnnl.isa()}", f"they are exact from {_EXACT_ISA} on")
 
 
-def have_one_number(node: NodeInfo) -> Refusal | None:
+def have_one_number(node: ir.NodeInfo) -> ir.Refusal | None:
     """The zero points, inputs 2 and 3, are a number each, or a known one several times."""
     for value in filter(None, (node.input(2), node.input(3))):
         is_one = prod(value.shape) == 1 or (value.data is not None and value.data.size and not np.ptp(value.data))
@@ -63,7 +48,7 @@ def have_one_number(node: NodeInfo) -> Refusal | None:
     return None
 
 
-def of_signed(value: Value, zero: Value | None) -> int | None:
+def of_signed(value: ir.Value, zero: ir.Value | None) -> int | None:
     """A known zero point of weights that are made signed; ``None`` of an unknown one."""
     if zero is not None and zero.data is None:
         return None
@@ -75,15 +60,15 @@ def exact_floats(n_products: int) -> Any:
     return np.float32 if n_products << 16 < _EXACT_IN_F32 else np.float64
 
 
-class ByteProduct(BaseOperator, frozen=True):
+class ByteProduct(ir.BaseOperator, frozen=True):
     """Products of bytes in sums of 32 bits: of ``product``, after each operand's zero point was taken away."""
 
-    role = Role.CHOOSER
+    role = ir.Role.CHOOSER
 
-    product: BaseOperator
+    product: ir.BaseOperator
 
     @classmethod
-    def with_zeros(cls, product: Lowered, node: NodeInfo) -> Lowered:
+    def with_zeros(cls, product: ir.Lowered, node: ir.NodeInfo) -> ir.Lowered:
         """The operator bound as the other is, and to its zero points; constant weights are made signed."""
         sources, constants = dict(product.sources), dict(product.constants)
         weights, zeros = node.required(1, "B"), dict(zip(_OPERANDS, (node.input(2), node.input(3)), strict=True))
@@ -96,33 +81,33 @@ class ByteProduct(BaseOperator, frozen=True):
                 constants[f"zero_point_{name}"] = np.full(1, known, np.int32)
         if weights.dtype == "u8":
             constants["weights"] = (constants["weights"].astype(np.int16) - _MIDDLE_OF_U8).astype(np.int8)
-        return Lowered(cls(product.operator), sources, constants)
+        return ir.Lowered(cls(product.operator), sources, constants)
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         recipe = None if attr.post_ops else self.product.lower(problem, wish, _with_zeros(attr, problem))
         return None if recipe is None else _with_operands(recipe, problem)
 
-    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+    def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         recipes = () if attr.post_ops else self.product.alternatives(problem, wish, _with_zeros(attr, problem))
         return tuple(_with_operands(recipe, problem) for recipe in recipes)
 
-    def meant(self, wish: Wish) -> Wish:
+    def meant(self, wish: ir.Wish) -> ir.Wish:
         return self.product.meant(wish)
 
-    def likeness(self, problem: Problem) -> object:
+    def likeness(self, problem: ir.Problem) -> object:
         return type(self), _shifted(problem), self.product.likeness(problem)
 
 
-def _number(zero: Value | None) -> int:
+def _number(zero: ir.Value | None) -> int:
     return 0 if zero is None or zero.data is None else int(zero.data.flat[0])
 
 
-def _with_zeros(attr: dnnl.Attr, problem: Problem) -> dnnl.Attr:
+def _with_zeros(attr: dnnl.Attr, problem: ir.Problem) -> dnnl.Attr:
     """The attributes of a primitive that takes the zero points away."""
     return replace(attr, zero_points=tuple((name, 0) for name in _shifted(problem)))
 
 
-def _with_operands(recipe: Recipe, problem: Problem) -> Recipe:
+def _with_operands(recipe: ir.Recipe, problem: ir.Problem) -> ir.Recipe:
     """The recipe of such a primitive, behind copies of computed zero points as 32 bits."""
     steps, temporaries = [], []
     for name in _OPERANDS:
@@ -130,7 +115,7 @@ def _with_operands(recipe: Recipe, problem: Problem) -> Recipe:
         if given is not None:
             narrow, wide = plain(given), MemoryDesc(given.dims, "s32")
             spec = dnnl.reorder(narrow, wide, n_threads=problem.n_threads)
-            steps.append(RecipeStep(spec, (("dst", f"zero_point_{name}"), ("src", f"{name}_zero"))))
+            steps.append(ir.RecipeStep(spec, (("dst", f"zero_point_{name}"), ("src", f"{name}_zero"))))
             temporaries.append((f"zero_point_{name}", wide))
     [product] = recipe.steps
     operands = (*product.operands, *((f"zero_point_{name}", f"zero_point_{name}") for name in _shifted(problem)))
@@ -139,13 +124,13 @@ def _with_operands(recipe: Recipe, problem: Problem) -> Recipe:
     )
 
 
-def _shifted(problem: Problem) -> tuple[str, ...]:
+def _shifted(problem: ir.Problem) -> tuple[str, ...]:
     """Operands that have a zero point."""
     given = {*problem.sources, *problem.constants}
     return tuple(name for name in _OPERANDS if given & {f"{name}_zero", f"zero_point_{name}"})
 
 
-def _has_signed_weights(node: NodeInfo) -> Refusal | None:
+def _has_signed_weights(node: ir.NodeInfo) -> ir.Refusal | None:
     """Constants are made so, and so is their zero point."""
     weights = node.required(1, "B")
     if weights.dtype == "s8" or (weights.data is not None and of_signed(weights, node.input(3)) is not None):
@@ -172,9 +157,9 @@ class IntegerProduct(ByteProduct, frozen=True):
     needs = (is_exact, have_one_number, _has_signed_weights)
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         product = MatMul.from_onnx(node)
-        return product if isinstance(product, Refusal) else cls.with_zeros(product, node)
+        return product if isinstance(product, ir.Refusal) else cls.with_zeros(product, node)
 
     in_numpy = staticmethod(always(_product))
     result_format = staticmethod(row_major)
@@ -192,7 +177,7 @@ def exact_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zer
     return product
 
 
-def _has_known_weights(node: NodeInfo) -> Refusal | None:
+def _has_known_weights(node: ir.NodeInfo) -> ir.Refusal | None:
     """Around 0, or around the middle of unsigned bytes: they are made signed, and then the zero point is 0."""
     weights = node.required(1, "W")
     if weights.data is not None and of_signed(weights, node.input(3)) == 0:
@@ -208,11 +193,11 @@ class IntegerConvolution(ByteProduct, frozen=True):
     needs = (is_exact, have_one_number, _has_known_weights)
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         return cls.with_zeros(Conv.from_onnx(replace(node, inputs=node.inputs[:2])), node)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         convolve = exact_convolution(node, node.shape(1))
 
         def compute(x: np.ndarray, w: np.ndarray, *zeros: np.ndarray | None, out: np.ndarray) -> None:
@@ -223,7 +208,7 @@ class IntegerConvolution(ByteProduct, frozen=True):
     result_format = staticmethod(dominating)
 
 
-def exact_convolution(node: NodeInfo, weights: tuple[int, ...]) -> Any:
+def exact_convolution(node: ir.NodeInfo, weights: tuple[int, ...]) -> Any:
     """A function of arrays ``x``, ``w`` and their zero points, by floats wide enough for every sum."""
     window = read_window(node, weights[2:], node.shape(0)[2:])
     groups = node.int_attr("group", 1)
@@ -242,7 +227,7 @@ def exact_convolution(node: NodeInfo, weights: tuple[int, ...]) -> Any:
     return convolve
 
 
-def _convolved(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.ndarray:
+def _convolved(x: np.ndarray, w: np.ndarray, window: ir.Window, groups: int) -> np.ndarray:
     """As one product of matrices for each group, of windows side by side."""
     n_spatial = x.ndim - 2
     padded = np.pad(x, [(0, 0), (0, 0), *zip(window.pads_begin, window.pads_end, strict=True)])
@@ -255,19 +240,19 @@ def _convolved(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.
     return np.moveaxis(np.concatenate(found, -1), -1, 1)
 
 
-class Quantized(Facts, frozen=True):
+class Quantized(ir.Facts, frozen=True):
     """To integers and back, by numbers for the whole tensor, for each index along a dimension, or for each block."""
 
     op_types = ("DequantizeLinear", "QuantizeLinear")
     is_elementwise = True
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         is_for_all = all(prod(node.shape(index)) == 1 for index in range(1, len(node.inputs)))
         return rows == {0} and (is_for_all or (beside_axis(node, rows, 1) and not node.attrs.get("block_size", 0)))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         function = _quantize if node.op_type == "QuantizeLinear" else _dequantize
         return partial(function, axis=node.int_attr("axis", 1), block=node.int_attr("block_size", 0))
 
@@ -314,7 +299,7 @@ def _quantized_product(*operands: np.ndarray, out: np.ndarray) -> None:
     write_rounded(exact_product(a, b, a_zero, b_zero) * factor, y_zero, out)
 
 
-class QuantizedProduct(Facts, frozen=True):
+class QuantizedProduct(ir.Facts, frozen=True):
     """Products of matrices of integers, brought to another scale."""
 
     op_types = ("QLinearMatMul",)
@@ -322,13 +307,13 @@ class QuantizedProduct(Facts, frozen=True):
     in_numpy = staticmethod(always(_quantized_product))
 
 
-class QuantizedConvolution(Facts, frozen=True):
+class QuantizedConvolution(ir.Facts, frozen=True):
     """Convolutions of integers, brought to another scale."""
 
     op_types = ("QLinearConv",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         convolve = exact_convolution(node, node.shape(3))
 
         def compute(*operands: Any, out: np.ndarray) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 
 
-class RandomNumbers(Facts, frozen=True):
+class RandomNumbers(ir.Facts, frozen=True):
     """The same numbers in each run where the node has a seed, those of ``onnx.reference``; others in each run else."""
 
     op_types = (
@@ -16,7 +16,7 @@ class RandomNumbers(Facts, frozen=True):
     is_random = True
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         seed = int(node.float_attr("seed", 0.0)) if "seed" in node.attrs else None
         low, mean = node.float_attr("low", 0.0), node.float_attr("mean", 0.0)
         span, scale = node.float_attr("high", 1.0) - low, node.float_attr("scale", 1.0)

@@ -10,22 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    LAYOUT_NAMES,
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    TensorInfo,
-    Wish,
-    wished_desc,
-)
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_known, is_source
 from blocklayout.ops._layouts import argument, has_argument, plain
@@ -249,7 +234,7 @@ _TOO_SMALL_TO_SHARE = 400_000
 """Multiplications of a step below which threads wait for one another longer than a second one saves."""
 
 
-class Recurrent(BaseOperator, frozen=True):
+class Recurrent(ir.BaseOperator, frozen=True):
     """A recurrent layer in one or both directions.
 
     Attributes:
@@ -263,7 +248,7 @@ class Recurrent(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_CELLS)
-    role: ClassVar[Role] = Role.CHOOSER
+    role: ClassVar[ir.Role] = ir.Role.CHOOSER
     any_output: ClassVar[bool] = True
     needs = (
         is_source(3, 3),
@@ -279,7 +264,7 @@ class Recurrent(BaseOperator, frozen=True):
     alpha: float = 0.0
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         _check_extents(node)
         functions = _activations(node)
         refusal = _not_in_the_library(node, functions)
@@ -309,7 +294,7 @@ class Recurrent(BaseOperator, frozen=True):
         return replace(lowered, others=dict(zip(operator.results[1:], others, strict=True)))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         def run(*inputs: np.ndarray | None, out: np.ndarray | tuple[np.ndarray | None, ...]) -> None:
             outs = out if isinstance(out, tuple) else (out,)
             for array, result in zip(outs, compute(node.op_type, node.attrs, inputs), strict=False):
@@ -318,7 +303,7 @@ class Recurrent(BaseOperator, frozen=True):
 
         return run
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src, dst = self._src(problem, wish), self._dst(problem, wish)
         if src is None or dst is None or attr.post_ops:
             return None
@@ -340,10 +325,10 @@ class Recurrent(BaseOperator, frozen=True):
             **{arg: self._seen(arg, desc) for arg, desc in descs.items()},
         )
         operands = {arg: self._operand(arg) for arg, _ in spec.descs}
-        step = RecipeStep(spec, tuple(sorted(operands.items())))
+        step = ir.RecipeStep(spec, tuple(sorted(operands.items())))
         unread = {arg for arg in descs if arg in _RESULTS and arg not in self.results}
         temporaries = tuple((operands[arg], desc) for arg, desc in descs.items() if arg in unread)
-        return Recipe((step,), temporaries, tuple((operands[arg], descs[arg]) for arg in descs if arg not in unread))
+        return ir.Recipe((step,), temporaries, tuple((operands[arg], descs[arg]) for arg in descs if arg not in unread))
 
     @property
     def _n_sides(self) -> int:
@@ -355,12 +340,12 @@ class Recurrent(BaseOperator, frozen=True):
             return "dst"
         return "unread" if arg == "dst" else arg
 
-    def _src(self, problem: Problem, wish: Wish) -> MemoryDesc | None:
+    def _src(self, problem: ir.Problem, wish: ir.Wish) -> MemoryDesc | None:
         """The source, steps first or sequences first as where it is row-major."""
         tags = {"any": "abc", "plain": "abc", "channels_last": "bac"}
         return _with_channels_last(wish.src, tags, argument(problem, "src"))
 
-    def _dst(self, problem: Problem, wish: Wish) -> MemoryDesc | None:
+    def _dst(self, problem: ir.Problem, wish: ir.Wish) -> MemoryDesc | None:
         """The states of all steps, those of both directions side by side."""
         steps, batch = self._extents(problem)
         if self.is_batch_first:
@@ -370,19 +355,19 @@ class Recurrent(BaseOperator, frozen=True):
             dims, batch_first = (steps, self._n_sides, batch, self.n_states), "cabd"
             steps_first = "abcd" if self._n_sides == 1 else "acbd"
             tags = {"any": steps_first, "plain": steps_first, "channels_last": batch_first}
-        info = TensorInfo(dims, problem.dst.dtype)
+        info = ir.TensorInfo(dims, problem.dst.dtype)
         if self.results[0] != "dst":  # nobody sees them
             return MemoryDesc(dims, info.dtype, steps_first) if wish.dst in ("any", "plain") else None
         desc = _with_channels_last(wish.dst, tags, info)
         sides = 2 if self.is_batch_first else 1
         return desc if desc is None or self._n_sides == 1 or desc.strides[sides] == self.n_states else None
 
-    def _extents(self, problem: Problem) -> tuple[int, int]:
+    def _extents(self, problem: ir.Problem) -> tuple[int, int]:
         """Steps and sequences."""
         first, second, _ = argument(problem, "src").dims
         return (second, first) if self.is_batch_first else (first, second)
 
-    def _state_dims(self, problem: Problem) -> tuple[int, ...]:
+    def _state_dims(self, problem: ir.Problem) -> tuple[int, ...]:
         _, batch = self._extents(problem)
         return (batch, self._n_sides, self.n_states) if self.is_batch_first else (self._n_sides, batch, self.n_states)
 
@@ -399,12 +384,12 @@ class Recurrent(BaseOperator, frozen=True):
         step_stride = batch * batch_stride if steps == 1 else desc.strides[of_steps]
         return MemoryDesc((steps, batch, width), desc.dtype, strides=(step_stride, batch_stride, 1))
 
-    def _n_threads(self, problem: Problem) -> int:
+    def _n_threads(self, problem: ir.Problem) -> int:
         _, batch = self._extents(problem)
         n_multiplied = batch * prod(argument(problem, "weights_iter").dims) // self._n_sides
         return 1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads
 
-    def _weights(self, problem: Problem, wish: Wish, name: str) -> dnnl.Desc:
+    def _weights(self, problem: ir.Problem, wish: ir.Wish, name: str) -> dnnl.Desc:
         """In blocks where the library has some, or row-major, which it multiplies by gemm."""
         info = argument(problem, name)
         has_blocks = self.cell in _LIKE_BLOCKS or (self.cell == "vanilla_gru" and info.dtype != "f32")
@@ -412,28 +397,28 @@ class Recurrent(BaseOperator, frozen=True):
         return dnnl.AnyDesc(info.dims, info.dtype) if is_asked else plain(info)
 
 
-def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info: TensorInfo) -> MemoryDesc | None:
+def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info: ir.TensorInfo) -> MemoryDesc | None:
     """The wished descriptor, if channels are innermost in it; a named layout is a tag of this operator's own."""
-    if layout in LAYOUT_NAMES and layout not in tags:
+    if layout in ir.LAYOUT_NAMES and layout not in tags:
         return None
-    desc = wished_desc(tags.get(layout, layout) if isinstance(layout, str) else layout, info)
+    desc = ir.wished_desc(tags.get(layout, layout) if isinstance(layout, str) else layout, info)
     if isinstance(desc, MemoryDesc) and desc.is_dense and not desc.inner_blks and desc.strides[-1] == 1:
         return desc
     return None
 
 
-def _activations(node: NodeInfo) -> list[tuple[Activation, ...]]:
+def _activations(node: ir.NodeInfo) -> list[tuple[Activation, ...]]:
     try:
         return activations(node.op_type, node.attrs, node.shape(1)[0])
     except ValueError as error:
         raise node.wrong(*str(error).split(": ", 1)) from None
 
 
-def _direction(node: NodeInfo) -> str:
+def _direction(node: ir.NodeInfo) -> str:
     return node.string_attr("direction", tuple(_DIRECTIONS))
 
 
-def _check_extents(node: NodeInfo) -> None:
+def _check_extents(node: ir.NodeInfo) -> None:
     """Refuse operands whose extents do not fit one another."""
     n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
@@ -458,7 +443,7 @@ def _check_extents(node: NodeInfo) -> None:
             raise node.wrong(f"{name} ({value.name}) has extents {list(value.shape)}", rule)
 
 
-def _not_in_the_library(node: NodeInfo, functions: Sequence[Sequence[Activation]]) -> Refusal | None:
+def _not_in_the_library(node: ir.NodeInfo, functions: Sequence[Sequence[Activation]]) -> ir.Refusal | None:
     """Options that no primitive has."""
     if node.attrs.get("clip"):
         return node.refused(f"attribute clip is {node.attrs['clip']}", "primitives clip nothing")
@@ -475,7 +460,7 @@ def _not_in_the_library(node: NodeInfo, functions: Sequence[Sequence[Activation]
     return None
 
 
-def _constants(node: NodeInfo, *, is_linear_first: bool) -> dict[str, np.ndarray]:
+def _constants(node: ir.NodeInfo, *, is_linear_first: bool) -> dict[str, np.ndarray]:
     """Weights, biases and peepholes as the library has them, views where gates keep their order."""
     order, n_states = _GATE_ORDER[node.op_type], node.shape(2)[-1]
     names = {"weights": 1, "weights_iter": 2}

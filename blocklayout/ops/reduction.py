@@ -10,20 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Transposed,
-    Wish,
-    zero_padding_step,
-)
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._answers import beside_axis, is_filled, is_known, is_source, over_axis, with_axes
@@ -50,20 +37,20 @@ class Steps(Struct):
     dtype: str
     n_threads: int
     source: str = "src"
-    done: list[RecipeStep] = field(default_factory=list)
+    done: list[ir.RecipeStep] = field(default_factory=list)
 
     def add(self, spec: dnnl.Spec, reads: str = "src", others: tuple[tuple[str, str], ...] = ()) -> None:
         """Append a primitive that reads the last result as its argument ``reads``, and operands of ``others``."""
         result = f"partial_{len(self.done)}"
-        self.done.append(RecipeStep(spec, (("dst", result), (reads, self.source), *others)))
+        self.done.append(ir.RecipeStep(spec, (("dst", result), (reads, self.source), *others)))
         self.source = result
 
-    def finished(self) -> tuple[tuple[RecipeStep, ...], tuple[tuple[str, MemoryDesc], ...]]:
+    def finished(self) -> tuple[tuple[ir.RecipeStep, ...], tuple[tuple[str, MemoryDesc], ...]]:
         """The steps, and the temporaries between them."""
         *before, last = self.done
         temporaries = tuple((f"partial_{index}", step.spec.memory_desc("dst")) for index, step in enumerate(before))
         operands = tuple((arg, "dst" if arg == "dst" else operand) for arg, operand in last.operands)
-        return (*before, RecipeStep(last.spec, operands)), temporaries
+        return (*before, ir.RecipeStep(last.spec, operands)), temporaries
 
     def add_eltwise(self, n: int, function: dnnl.Eltwise) -> None:
         """Append a function of each of ``n`` elements."""
@@ -140,7 +127,7 @@ _FORMULAS: Mapping[str, Formula] = {
 }
 
 
-def _reduced_axes(node: NodeInfo) -> tuple[int, ...] | None:
+def _reduced_axes(node: ir.NodeInfo) -> tuple[int, ...] | None:
     given, ndims = node.integers(1, "axes"), len(node.shape(0))
     if given is None and node.has_input(1):
         return None
@@ -149,22 +136,22 @@ def _reduced_axes(node: NodeInfo) -> tuple[int, ...] | None:
     return tuple(sorted({axis % ndims for axis in given}))
 
 
-def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
+def _transposed(node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
     gone = _reduced_axes(node)
     if gone is None:
         return None
     result = perm if node.attrs.get("keepdims", 1) else without(perm, set(gone))
     if not node.integers(1, "axes"):
-        return Transposed(result, node.attrs)
+        return ir.Transposed(result, node.attrs)
     return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), result)
 
 
-def _keeps_rows(node: NodeInfo, rows: frozenset[int]) -> bool:
+def _keeps_rows(node: ir.NodeInfo, rows: frozenset[int]) -> bool:
     gone = _reduced_axes(node)
     return rows == {0} and gone is not None and 0 not in gone
 
 
-class Reduce(BaseOperator, frozen=True):
+class Reduce(ir.BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along dimensions of extents above 1, in any dense layout."""
 
     op_types = tuple(_FORMULAS)
@@ -175,7 +162,7 @@ class Reduce(BaseOperator, frozen=True):
     axes: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "data")
         axes = _axes(node, len(src.shape))
         _check_extents(node, src.shape, axes)
@@ -190,10 +177,10 @@ class Reduce(BaseOperator, frozen=True):
     transposed = staticmethod(_transposed)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return _along_axes(node, _IN_NUMPY[node.op_type])
 
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
         if not isinstance(src, MemoryDesc) or attr.post_ops:
             return None
@@ -210,8 +197,8 @@ class Reduce(BaseOperator, frozen=True):
             return None
         done, temporaries = steps.finished()
         if dst.n_padding and not self.formula.keeps_zero:
-            done = (*done, zero_padding_step(dst))
-        return Recipe(done, temporaries, (("src", src), ("dst", dst)))
+            done = (*done, ir.zero_padding_step(dst))
+        return ir.Recipe(done, temporaries, (("src", src), ("dst", dst)))
 
     def _steps(self, src: MemoryDesc, n_threads: int) -> Steps | None:
         parts = digits(src)
@@ -234,7 +221,7 @@ class Reduce(BaseOperator, frozen=True):
         return steps
 
 
-def _is_wished(wish: Wish, problem: Problem, dst: MemoryDesc) -> bool:
+def _is_wished(wish: ir.Wish, problem: ir.Problem, dst: MemoryDesc) -> bool:
     # One name or descriptor on both sides asks to be followed; the rank may be another one behind.
     if wish.dst in (wish.src, "any"):
         return True
@@ -242,7 +229,7 @@ def _is_wished(wish: Wish, problem: Problem, dst: MemoryDesc) -> bool:
     return isinstance(wished, MemoryDesc) and wished.physically_equal(dst)
 
 
-def _axes(node: NodeInfo, ndims: int) -> tuple[int, ...]:
+def _axes(node: ir.NodeInfo, ndims: int) -> tuple[int, ...]:
     """The dimensions to reduce, which are known."""
     given = node.integers(1, "axes") or ()
     if any(not -ndims <= axis < ndims for axis in given):
@@ -250,14 +237,14 @@ def _axes(node: NodeInfo, ndims: int) -> tuple[int, ...]:
     return _reduced_axes(node) or ()
 
 
-def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
+def _check_extents(node: ir.NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
     kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
     if not node.int_attr("keepdims", 1):
         kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
     node.check_result(kept, f"reducing {list(dims)} along {list(axes)} gives {kept}")
 
 
-def _along_axes(node: NodeInfo, function: NumpyFunction) -> NumpyFunction:
+def _along_axes(node: ir.NodeInfo, function: ir.NumpyFunction) -> ir.NumpyFunction:
     """A reduction along axes that are an attribute, or an input."""
     given = node.integers(1, "axes") if not node.has_input(1) else None
     nothing = () if node.flag_attr("noop_with_empty_axes") else None
@@ -308,7 +295,7 @@ def _log_of_exponentials(x: np.ndarray, out: np.ndarray, axis: Any, *, keepdims:
     out += largest.reshape(out.shape)
 
 
-_IN_NUMPY: Mapping[str, NumpyFunction] = {
+_IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "ReduceL1": partial(_sum_of, function=np.absolute),
     "ReduceL2": _norm,
     "ReduceLogSum": _log_of_sum,
@@ -321,7 +308,7 @@ _IN_NUMPY: Mapping[str, NumpyFunction] = {
 }
 
 
-class ReduceLogSumExp(Facts, frozen=True):
+class ReduceLogSumExp(ir.Facts, frozen=True):
     """The logarithm of the sum of exponentials along some dimensions."""
 
     op_types = ("ReduceLogSumExp",)
@@ -332,11 +319,11 @@ class ReduceLogSumExp(Facts, frozen=True):
     transposed = staticmethod(_transposed)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return _along_axes(node, _log_of_exponentials)
 
 
-class ArgReduce(Facts, frozen=True):
+class ArgReduce(ir.Facts, frozen=True):
     """The index of the largest or smallest element along one dimension."""
 
     op_types = ("ArgMax", "ArgMin")
@@ -345,12 +332,12 @@ class ArgReduce(Facts, frozen=True):
     keeps_rows = staticmethod(partial(beside_axis, default=0))
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         return over_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        function: NumpyFunction = np.argmax if node.op_type == "ArgMax" else np.argmin
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        function: ir.NumpyFunction = np.argmax if node.op_type == "ArgMax" else np.argmin
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
         how: dict[str, Any] = {"axis": axis, "keepdims": bool(node.int_attr("keepdims", 1))}
         if not node.flag_attr("select_last_index"):

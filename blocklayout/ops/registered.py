@@ -14,22 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from msgspec import Struct
 
+from blocklayout import ir
 from blocklayout.dtypes import named
 from blocklayout.errors import LayoutError, ModelError, OperatorError, PlanError, closest, did_you_mean
-from blocklayout.ir import (
-    BaseOperator,
-    Compute,
-    HostSpec,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    RecipeStep,
-    TensorInfo,
-    Value,
-    Wish,
-    zero_padding_step,
-)
 from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.ops._layouts import like, n_lanes
@@ -134,7 +121,9 @@ def registered_like(op_type: str) -> str:
     return f"register a class for {op_type} first, with bl.register_operator{known}"
 
 
-def result_of(op_type: str, name: str, attrs: Mapping[str, Any], inputs: Sequence[Value | None], output: str) -> Value:
+def result_of(
+    op_type: str, name: str, attrs: Mapping[str, Any], inputs: Sequence[ir.Value | None], output: str
+) -> ir.Value:
     """The value that a node computes, by the shape rule of its class.
 
     Raises:
@@ -150,10 +139,10 @@ def result_of(op_type: str, name: str, attrs: Mapping[str, Any], inputs: Sequenc
     except TypeError as error:
         raise ModelError(f"{where}: compute(result, *sources) with {len(inputs)} sources: {error}") from None
     dims = _dims(operator, [None if value is None else value.dims for value in inputs], where)
-    return Value(output, dims, definition.dtype or inputs[0].dtype)
+    return ir.Value(output, dims, definition.dtype or inputs[0].dtype)
 
 
-def compute_of(spec: HostSpec) -> Compute:
+def compute_of(spec: ir.HostSpec) -> ir.Compute:
     """The function that runs a step, where its class takes the step's layouts.
 
     Raises:
@@ -176,7 +165,7 @@ def compute_of(spec: HostSpec) -> Compute:
     return _Runner(spec.label, operator, places, definition).run
 
 
-class Registered(BaseOperator, frozen=True):
+class Registered(ir.BaseOperator, frozen=True):
     """A node of a registered operator: its attributes as JSON, facts of its class, and data types by argument."""
 
     op_type: str
@@ -186,7 +175,7 @@ class Registered(BaseOperator, frozen=True):
     dtypes: tuple[tuple[str, str], ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         definition = _definitions[node.op_type]
         sources = {f"src_{index}": value for index, value in enumerate(node.inputs) if value is not None}
         first = sources["src_0"]
@@ -203,9 +192,9 @@ class Registered(BaseOperator, frozen=True):
         rule = pointwise if operands[0].dims == dims else keep
         return rule(operands, dims, dtype)
 
-    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: Attr) -> ir.Recipe | None:
         dtypes = dict(self.dtypes)
-        infos = {arg: TensorInfo(info.dims, dtypes[arg]) for arg, info in problem.arguments}
+        infos = {arg: ir.TensorInfo(info.dims, dtypes[arg]) for arg, info in problem.arguments}
         wished = wish.src_desc(infos["src_0"])
         if attr.post_ops or not isinstance(wished, MemoryDesc):
             return None
@@ -213,12 +202,12 @@ class Registered(BaseOperator, frozen=True):
         first = _accepted(definition, wished) or next(_formats(definition, wished))
         descs = {arg: self._desc(info, first) for arg, info in infos.items()}
         named = tuple((arg, arg) for arg in descs)
-        steps = [RecipeStep(HostSpec("registered", tuple(descs.items()), self.op_type, self.attrs), named)]
+        steps = [ir.RecipeStep(ir.HostSpec("registered", tuple(descs.items()), self.op_type, self.attrs), named)]
         if descs["dst"].n_padding and not self.keeps_zeros:
-            steps.append(zero_padding_step(descs["dst"]))
-        return Recipe(tuple(steps))
+            steps.append(ir.zero_padding_step(descs["dst"]))
+        return ir.Recipe(tuple(steps))
 
-    def _desc(self, info: TensorInfo, first: MemoryDesc) -> MemoryDesc:
+    def _desc(self, info: ir.TensorInfo, first: MemoryDesc) -> MemoryDesc:
         return like(first, info) if len(info.dims) == first.ndims else MemoryDesc(info.dims, info.dtype)
 
 

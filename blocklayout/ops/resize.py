@@ -12,8 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, TapSums, Transposed, Value
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import has_one_output, in_order, is_known, is_source
@@ -196,7 +195,7 @@ class Interpolate(Follower, frozen=True):
 
     axes: tuple[int, ...]
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         pairs = paired(src, dst, self.axes)
         if pairs is None or attr.post_ops:
             return None
@@ -209,10 +208,10 @@ class Interpolate(Follower, frozen=True):
             extents[index] = new
         done, temporaries = steps.finished()
         matrices = {name: MemoryDesc(info.dims, src.dtype) for name, info in problem.constants.items()}
-        return Recipe(done, temporaries, (("src", src), ("dst", dst), *matrices.items()))
+        return ir.Recipe(done, temporaries, (("src", src), ("dst", dst), *matrices.items()))
 
 
-def interpolated(src: Value, matrices: Mapping[int, np.ndarray]) -> Lowered:
+def interpolated(src: ir.Value, matrices: Mapping[int, np.ndarray]) -> ir.Lowered:
     """The operator that multiplies ``src`` with a matrix along each of some dimensions."""
     return Interpolate(tuple(matrices)).bind({"src": src}, {f"matrix_{axis}": m for axis, m in matrices.items()})
 
@@ -238,25 +237,25 @@ _POLICIES = ("stretch", "not_larger", "not_smaller")
 _MOST_RESIZED = 3
 
 
-def _looks_at_elements(node: NodeInfo) -> Refusal | None:
+def _looks_at_elements(node: ir.NodeInfo) -> ir.Refusal | None:
     src = node.required(0, "X")
     if 0 not in (*src.shape, *node.result.shape):
         return None
     return node.refused(f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
 
 
-def _crops_nothing(node: NodeInfo) -> Refusal | None:
+def _crops_nothing(node: ir.NodeInfo) -> ir.Refusal | None:
     if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         return None
     return node.refused("coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
 
 
-def _sizes_are_known(node: NodeInfo) -> Refusal | None:
+def _sizes_are_known(node: ir.NodeInfo) -> ir.Refusal | None:
     scales, sizes = (is_known(_index(node, name), name)(node) for name in ("scales", "sizes"))
     return scales or sizes
 
 
-def _index(node: NodeInfo, name: str) -> int:
+def _index(node: ir.NodeInfo, name: str) -> int:
     """The input that holds the scales or sizes."""
     has_regions = node.op_type == "Resize" and node.opset >= _FIRST_OPSET_OF_TRANSFORMATIONS
     return {"scales": 2 if has_regions else 1, "sizes": 3}[name]
@@ -273,7 +272,7 @@ class Resize(Follower, frozen=True):
     axes: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         mode, resized = _mode(node), _resized(node, src)
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
@@ -284,13 +283,13 @@ class Resize(Follower, frozen=True):
         return cls(f"resampling_{mode}", axes).bind({"src": src})
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         moves = node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", "tf_half_pixel_for_nn")
         is_known = _sizes_are_known(node) is None
         return rows == {0} and not moves and is_known and _scales(node, node.shape(0))[0] == 1
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         rest = range(1, len(node.inputs))
         if any(node.has_input(index) and node.constant(index) is None for index in rest):
             return None
@@ -299,26 +298,26 @@ class Resize(Follower, frozen=True):
         if min(changed, default=2) >= 2 and min((perm[dim] for dim in changed), default=2) < 2:
             return None
         if "axes" in node.attrs:
-            return Transposed(perm, {**node.attrs, "axes": tuple(perm[axis] for axis in node.attrs["axes"])})
+            return ir.Transposed(perm, {**node.attrs, "axes": tuple(perm[axis] for axis in node.attrs["axes"])})
         attrs, back = dict(node.attrs), inverse(perm)
         if "scales" in attrs:
             attrs["scales"] = tuple(in_order(np.asarray(attrs["scales"]), back).tolist())
         constants = {index: array for index in rest if (array := node.constant(index)) is not None}
-        return Transposed(perm, attrs, {index: in_order(array, back) for index, array in constants.items()})
+        return ir.Transposed(perm, attrs, {index: in_order(array, back) for index, array in constants.items()})
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if 3 <= len(problem.dst.dims) <= 5 and min(self.axes) >= 2:
             spec = dnnl.resampling(src, dst, self.algorithm, attr=attr, n_threads=problem.n_threads)
-            return Recipe.single(spec)
+            return ir.Recipe.single(spec)
         views = None if attr.post_ops else self._views(src, dst)
         if views is None:
             return None
         spec = dnnl.resampling(*views, self.algorithm, n_threads=problem.n_threads)
-        return Recipe.single(spec, whole=(("src", src), ("dst", dst)))
+        return ir.Recipe.single(spec, whole=(("src", src), ("dst", dst)))
 
     def merged(
-        self, problem: Problem, reader: BaseOperator, reading: Problem
-    ) -> tuple[BaseOperator, Mapping[str, TapSums]] | None:
+        self, problem: ir.Problem, reader: ir.BaseOperator, reading: ir.Problem
+    ) -> tuple[ir.BaseOperator, Mapping[str, ir.TapSums]] | None:
         src, dst = argument(problem, "src").dims, problem.dst.dims
         if self.algorithm != "resampling_nearest" or not isinstance(reader, Conv) or min(self.axes) < 2:
             return None
@@ -351,12 +350,12 @@ def _image(parts: Sequence[Digit], first: int, behind: int, dtype: str) -> Memor
     return MemoryDesc((n_images, n_channels, *spatial), dtype, "channels_last")
 
 
-def _mode(node: NodeInfo) -> str:
+def _mode(node: ir.NodeInfo) -> str:
     mode = node.string_attr("mode", _MODES)
     return mode if mode in ("nearest", "cubic") else "linear"
 
 
-def _resized(node: NodeInfo, src: Value) -> list[Axis]:
+def _resized(node: ir.NodeInfo, src: ir.Value) -> list[Axis]:
     """Source and result along each dimension."""
     dims, extents = src.shape, node.result.shape
     if len(dims) != len(extents):
@@ -369,7 +368,7 @@ def _resized(node: NodeInfo, src: Value) -> list[Axis]:
     return [Axis(*sizes) for sizes in zip(dims, extents, scales, strict=True)]
 
 
-def _scales(node: NodeInfo, dims: tuple[int, ...]) -> list[float]:
+def _scales(node: ir.NodeInfo, dims: tuple[int, ...]) -> list[float]:
     """The scale of each dimension, given or by the sizes that are."""
     axes = [int(axis) % len(dims) for axis in node.attrs.get("axes") or range(len(dims))]
     given = _numbers(node, "scales")
@@ -384,7 +383,7 @@ def _scales(node: NodeInfo, dims: tuple[int, ...]) -> list[float]:
     return [by_axis.get(dim, 1.0) for dim in range(len(dims))]
 
 
-def _numbers(node: NodeInfo, name: str) -> list[float]:
+def _numbers(node: ir.NodeInfo, name: str) -> list[float]:
     """The scales or sizes; none if they are absent."""
     if node.op_type == "Upsample" and node.opset < _FIRST_OPSET_OF_SCALES_INPUT:
         return [float(scale) for scale in node.attrs.get(name, ())]
@@ -392,7 +391,7 @@ def _numbers(node: NodeInfo, name: str) -> list[float]:
     return [] if value is None else [float(number) for number in np.ravel(node.known(value, name))]
 
 
-def _is_like_dnnl(node: NodeInfo, mode: str, axis: Axis) -> bool:
+def _is_like_dnnl(node: ir.NodeInfo, mode: str, axis: Axis) -> bool:
     """Whether the library looks at the elements that the model wants."""
     transformation, roundings = _rules(node, axis)
     if mode == "nearest":
@@ -402,7 +401,7 @@ def _is_like_dnnl(node: NodeInfo, mode: str, axis: Axis) -> bool:
     return is_linear_like_dnnl(axis, transformation)
 
 
-def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lowered | Refusal:
+def _otherwise(node: ir.NodeInfo, mode: str, src: ir.Value, resized: list[Axis]) -> ir.Lowered | ir.Refusal:
     """By copies or multiplications, where the library would look at other elements."""
     if mode == "nearest":
         return _picked(node, src, resized)
@@ -420,7 +419,7 @@ def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lo
     return interpolated(src, matrices)
 
 
-def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered | Refusal:
+def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered | ir.Refusal:
     """The nearest elements: one copy where they lie in equal steps, else products with rows of one 1 each."""
     taken = []
     for dim, axis in enumerate(resized):
@@ -444,7 +443,7 @@ def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered | Refusa
     return interpolated(src, matrices)
 
 
-def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
+def _rules(node: ir.NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
     """How coordinates are transformed, and every way in which they may be rounded."""
     if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS:
         # The specification of these opsets does not say which element is taken of several.

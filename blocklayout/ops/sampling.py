@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout import dnnl
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout import dnnl, ir
 
 Tap = tuple[np.ndarray, np.ndarray]
 """Indices along one dimension, and the weights of the elements there."""
@@ -20,13 +19,13 @@ Points = tuple[np.ndarray, np.ndarray]
 _CUBIC = -0.75
 
 
-class GridSample(Facts, frozen=True):
+class GridSample(ir.Facts, frozen=True):
     """Elements at points that a grid has for each of the result, in coordinates from -1 to 1."""
 
     op_types = ("GridSample",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         mode = node.string_attr("mode", ("linear", "bilinear", "nearest", "cubic", "bicubic")).removeprefix("bi")
         padding = node.string_attr("padding_mode", ("zeros", "border", "reflection"))
         return partial(sample, mode=mode, padding=padding, is_aligned=node.flag_attr("align_corners"))
@@ -106,13 +105,13 @@ def _reflected(x: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.where((x < low) | (x > high), np.where(is_from_low, low + rest, high - rest), x)
 
 
-class AffineGrid(Facts, frozen=True):
+class AffineGrid(ir.Facts, frozen=True):
     """The grid that an affine map of the image's coordinates makes, for GridSample."""
 
     op_types = ("AffineGrid",)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         is_aligned = node.flag_attr("align_corners")
 
         def draw(theta: np.ndarray, size: np.ndarray, out: np.ndarray) -> None:
@@ -126,14 +125,14 @@ class AffineGrid(Facts, frozen=True):
         return draw
 
 
-class RoiAlign(Facts, frozen=True):
+class RoiAlign(ir.Facts, frozen=True):
     """The mean or the largest of points read in each of the bins of each region."""
 
     op_types = ("RoiAlign",)
     channels_last = (0,)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         modes = ("half_pixel", "output_half_pixel") if node.opset >= 16 else ("output_half_pixel",)
         return partial(
             _align,

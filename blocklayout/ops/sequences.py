@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout import ir
 
-_Made = Callable[[NodeInfo], ArraysFunction]
+_Made = Callable[[ir.NodeInfo], ir.ArraysFunction]
 
 
-def _place(node: NodeInfo, position: np.ndarray | None, n: int, n_places: int) -> int:
+def _place(node: ir.NodeInfo, position: np.ndarray | None, n: int, n_places: int) -> int:
     """A place in a sequence of ``n`` elements; that behind the last one without a position."""
     place = n if position is None else int(position.item())
     if not -n <= place < n_places:
@@ -20,7 +20,7 @@ def _place(node: NodeInfo, position: np.ndarray | None, n: int, n_places: int) -
     return place + n if place < 0 else place
 
 
-def _insert(node: NodeInfo) -> ArraysFunction:
+def _insert(node: ir.NodeInfo) -> ir.ArraysFunction:
     def insert(sequence: Sequence[Any], tensor: Any, position: np.ndarray | None = None) -> tuple[list[Any]]:
         place = _place(node, position, len(sequence), len(sequence) + 1)
         return ([*sequence[:place], tensor, *sequence[place:]],)
@@ -28,7 +28,7 @@ def _insert(node: NodeInfo) -> ArraysFunction:
     return insert
 
 
-def _erase(node: NodeInfo) -> ArraysFunction:
+def _erase(node: ir.NodeInfo) -> ir.ArraysFunction:
     def erase(sequence: Sequence[Any], position: np.ndarray | None = None) -> tuple[list[Any]]:
         n = len(sequence)
         place = n - 1 if position is None and n else _place(node, position, n, n)
@@ -37,14 +37,14 @@ def _erase(node: NodeInfo) -> ArraysFunction:
     return erase
 
 
-def _at(node: NodeInfo) -> ArraysFunction:
+def _at(node: ir.NodeInfo) -> ir.ArraysFunction:
     def at(sequence: Sequence[Any], position: np.ndarray) -> Any:
         return sequence[_place(node, position, len(sequence), len(sequence))]
 
     return at
 
 
-def _split(node: NodeInfo) -> ArraysFunction:
+def _split(node: ir.NodeInfo) -> ir.ArraysFunction:
     keeps = node.int_attr("keepdims", 1) != 0
 
     def split(x: np.ndarray, sizes: np.ndarray | None = None) -> tuple[list[Any]]:
@@ -66,7 +66,7 @@ def _split(node: NodeInfo) -> ArraysFunction:
     return split
 
 
-def _concat(node: NodeInfo) -> ArraysFunction:
+def _concat(node: ir.NodeInfo) -> ir.ArraysFunction:
     join = np.stack if node.flag_attr("new_axis") else np.concatenate
 
     def concat(sequence: Sequence[np.ndarray]) -> np.ndarray:
@@ -79,7 +79,7 @@ def _concat(node: NodeInfo) -> ArraysFunction:
     return concat
 
 
-def _element(node: NodeInfo) -> ArraysFunction:
+def _element(node: ir.NodeInfo) -> ir.ArraysFunction:
     def element(held: Any) -> tuple[Any]:
         if held is None:
             raise node.wrong("its input is empty", "ask OptionalHasElement before")
@@ -103,11 +103,11 @@ _FUNCTIONS: Mapping[str, _Made] = {
 }
 
 
-class OfSequences(Facts, frozen=True):
+class OfSequences(ir.Facts, frozen=True):
     """Reads or writes a list of tensors, or a value that may be absent."""
 
     op_types = tuple(_FUNCTIONS)
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         return _FUNCTIONS[node.op_type](node)

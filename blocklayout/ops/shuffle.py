@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
-from blocklayout.ir import Lowered, NodeInfo, Problem, Recipe
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source
 from blocklayout.ops._layouts import Follower
@@ -22,7 +21,7 @@ class ChannelShuffle(Follower, frozen=True):
     groups: int
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
         groups = node.int_attr("groups", 1)
         if groups < 1 or src.shape[1] % groups:
@@ -32,20 +31,20 @@ class ChannelShuffle(Follower, frozen=True):
 
     keeps_rows = staticmethod(of_source)
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:
             return None
         try:
             return self._as_reorder(src, dst, problem.n_threads)
         except LayoutError:  # channels in blocks, which is where the primitive is no reference kernel
             group_size = src.dims[1] // self.groups
-            return Recipe.single(dnnl.shuffle(src, dst, axis=1, group_size=group_size, n_threads=problem.n_threads))
+            return ir.Recipe.single(dnnl.shuffle(src, dst, axis=1, group_size=group_size, n_threads=problem.n_threads))
 
-    def _as_reorder(self, src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Recipe:
+    def _as_reorder(self, src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> ir.Recipe:
         """Rows and columns of channels as dimensions that change places; a LayoutError where they cannot be."""
         n, channels, *spatial = src.dims
         columns = channels // self.groups
         perm = (0, 2, 1, *range(3, len(src.dims) + 1))
         rows = src.reshaped((n, self.groups, columns, *spatial)).permuted(perm)
         spec = dnnl.reorder(rows, dst.reshaped((n, columns, self.groups, *spatial)), n_threads=n_threads)
-        return Recipe.single(spec, whole=(("dst", dst), ("src", src)))
+        return ir.Recipe.single(spec, whole=(("dst", dst), ("src", src)))

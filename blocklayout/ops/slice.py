@@ -10,22 +10,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
-from blocklayout.ir import (
-    ArraysFunction,
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    Transposed,
-)
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import along_axis, beside_axis, is_known, over_axis, with_axes
@@ -39,7 +25,7 @@ _Part = tuple[MemoryDesc, MemoryDesc, tuple[int, ...]]
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
 
 
-def _sliced_axes(node: NodeInfo) -> tuple[int, ...] | None:
+def _sliced_axes(node: ir.NodeInfo) -> tuple[int, ...] | None:
     """The dimensions that a Slice names; ``None`` where they are known at run time only."""
     axes = node.integers(_INPUTS["axes"], "axes")
     if axes is not None or node.has_input(_INPUTS["axes"]):
@@ -47,19 +33,19 @@ def _sliced_axes(node: NodeInfo) -> tuple[int, ...] | None:
     return tuple(range(len(node.attrs["starts"]) if "starts" in node.attrs else node.shape(_INPUTS["starts"])[0]))
 
 
-class Slice(BaseOperator, frozen=True):
+class Slice(ir.BaseOperator, frozen=True):
     """Neighbouring elements from ``offsets`` on along every dimension: the result has the extents ``shape``."""
 
     op_types = ("Slice",)
     is_quick_on_arrays = True
-    role = Role.VIEW
+    role = ir.Role.VIEW
     needs = tuple(is_known(index, name) for name, index in _INPUTS.items())
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         def cut(
             x: np.ndarray,
             starts: np.ndarray,
@@ -80,7 +66,7 @@ class Slice(BaseOperator, frozen=True):
         return cut
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "data")
         starts, ends, axes, steps = (node.integers(index, name) for name, index in _INPUTS.items())
         if starts is None or ends is None:
@@ -94,7 +80,7 @@ class Slice(BaseOperator, frozen=True):
         return node.of_other_dtype(src) or SteppedSlice(offsets, distances).bind({"src": src})
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         attrs: list[Any] = [node.attrs.get(name) for name in _INPUTS]
 
         def cut(x: np.ndarray, *given: Any, out: np.ndarray) -> None:
@@ -109,18 +95,18 @@ class Slice(BaseOperator, frozen=True):
         return cut
 
     @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
+    def same_as(cls, node: ir.NodeInfo) -> int | None:
         steps = node.constant(_INPUTS["steps"])
         goes_forward = not node.has_input(_INPUTS["steps"]) if steps is None else bool(np.all(steps > 0))
         return same_if_same_shape(node) if goes_forward else None
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         axes = _sliced_axes(node)
         return rows == {0} and axes is not None and all(axis % len(node.shape(0)) for axis in axes)
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         axes = _sliced_axes(node)
         if axes is None:
             return None
@@ -143,13 +129,13 @@ class SteppedSlice(Follower, frozen=True):
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = self._parts(src, dst)
         if parts is None or attr.post_ops:
             return None
         specs = (copy_spec(*part, problem.n_threads) for part in parts)
-        steps = tuple(RecipeStep(spec, (("dst", "dst"), ("src", "src"))) for spec in specs)
-        return Recipe(steps, (), (("src", src), ("dst", dst)))
+        steps = tuple(ir.RecipeStep(spec, (("dst", "dst"), ("src", "src"))) for spec in specs)
+        return ir.Recipe(steps, (), (("src", src), ("dst", dst)))
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Part] | None:
         """Parts to copy; ``None`` where blocks are cut."""
@@ -205,7 +191,7 @@ def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: s
 
 
 def _box(
-    node: NodeInfo,
+    node: ir.NodeInfo,
     dims: tuple[int, ...],
     axes: tuple[int, ...],
     starts: tuple[int, ...],
@@ -230,7 +216,7 @@ def _box(
     return tuple(shape), tuple(offsets), tuple(distances)
 
 
-class Split(Facts, frozen=True):
+class Split(ir.Facts, frozen=True):
     """Parts along one dimension."""
 
     op_types = ("Split",)
@@ -240,7 +226,7 @@ class Split(Facts, frozen=True):
     transposed = staticmethod(partial(along_axis, default=0))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis, sizes = node.axis_attr("axis", len(node.shape(0)), 0), node.attrs.get("split")
 
         def split(x: np.ndarray, given: Any = None, *, out: Any) -> None:
@@ -254,24 +240,24 @@ class Split(Facts, frozen=True):
         return split
 
 
-class Gather(Facts, frozen=True):
+class Gather(ir.Facts, frozen=True):
     """Elements at any places along one dimension."""
 
     op_types = ("Gather",)
     is_quick_on_arrays = True
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         is_first = int(node.attrs.get("axis", 0)) % len(node.shape(0)) == 0
         return rows == ({1} if is_first else {0}) and len(node.shape(1)) + len(node.shape(0)) > 1
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         places = node.constant(1)
         if places is None or places.ndim > 1:
             return None
         return over_axis(node, perm, keeps_axis=places.ndim == 1)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return partial(take, axis=node.axis_attr("axis", len(node.shape(0)), 0))

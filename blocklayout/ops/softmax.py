@@ -7,18 +7,7 @@ from math import prod
 
 import numpy as np
 
-from blocklayout import dnnl
-from blocklayout.ir import (
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Transposed,
-    zero_padding_step,
-)
+from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._answers import along_axis, beside_axis, is_source
@@ -47,28 +36,28 @@ class Softmax(Follower, frozen=True):
     axes: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "input")
         return cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)).bind({"src": src})
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         return beside_axis(node, rows, -1 if node.opset >= _FIRST_OPSET_OF_ONE_AXIS else 1)
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         if node.opset >= _FIRST_OPSET_OF_ONE_AXIS:
             return along_axis(node, perm, -1)
         first = int(node.attrs.get("axis", 1)) % len(perm)
         axis = _where_trailing(permuted(node.shape(0), inverse(perm)), set(perm[first:]))
-        return None if axis is None else Transposed(perm, {**node.attrs, "axis": axis})
+        return None if axis is None else ir.Transposed(perm, {**node.attrs, "axis": axis})
 
     @classmethod
-    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return () if node.op_type == "Softmax" else None
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axes, is_log = _axes(node, node.shape(0)), node.op_type == "LogSoftmax"
 
         def normalise(x: np.ndarray, out: np.ndarray) -> None:
@@ -82,18 +71,18 @@ class Softmax(Follower, frozen=True):
 
         return normalise
 
-    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if not are_eltwise(attr.post_ops):
             return None
         if self._is_block_of_lanes(src):
-            return Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
-        steps: list[RecipeStep] = []
+            return ir.Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
+        steps: list[ir.RecipeStep] = []
         view = self._rows(src)
         if view is not None:
             steps.append(_step(self._spec(view, 1, attr, problem.n_threads), "src", "dst"))
             if dst.n_padding:
-                steps.append(zero_padding_step(dst))
-            return Recipe(tuple(steps), (), (("src", src), ("dst", dst)))
+                steps.append(ir.zero_padding_step(dst))
+            return ir.Recipe(tuple(steps), (), (("src", src), ("dst", dst)))
         return self._turned(src, dst, attr, problem.n_threads)
 
     def _is_block_of_lanes(self, src: MemoryDesc) -> bool:
@@ -110,7 +99,7 @@ class Softmax(Follower, frozen=True):
         rows = as_rows(runs(parts, self.axes))
         return None if rows is None else MemoryDesc(rows, src.dtype)
 
-    def _turned(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> Recipe:
+    def _turned(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.Recipe:
         """Reorders to rows and back around the primitive."""
         order = [*(dim for dim in range(src.ndims) if dim not in self.axes), *self.axes]
         turned = MemoryDesc([src.dims[dim] for dim in order], src.dtype)
@@ -122,17 +111,17 @@ class Softmax(Follower, frozen=True):
             _step(self._spec(rows, 1, attr, n_threads), "rows", "rows"),
             _step(dnnl.reorder(back, dst, n_threads=n_threads), "rows", "dst"),
         )
-        return Recipe(steps, (("rows", rows),), (("src", src), ("dst", dst)))
+        return ir.Recipe(steps, (("rows", rows),), (("src", src), ("dst", dst)))
 
     def _spec(self, desc: MemoryDesc, axis: int, attr: dnnl.Attr, n_threads: int) -> dnnl.Spec:
         return dnnl.softmax(desc, desc, axis=axis, algorithm=self.algorithm, attr=attr, n_threads=n_threads)
 
 
-def _step(spec: dnnl.Spec, source: str, result: str) -> RecipeStep:
-    return RecipeStep(spec, (("dst", result), ("src", source)))
+def _step(spec: dnnl.Spec, source: str, result: str) -> ir.RecipeStep:
+    return ir.RecipeStep(spec, (("dst", result), ("src", source)))
 
 
-def _axes(node: NodeInfo, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _axes(node: ir.NodeInfo, shape: tuple[int, ...]) -> tuple[int, ...]:
     if node.opset >= _FIRST_OPSET_OF_ONE_AXIS:
         return (node.axis_attr("axis", len(shape), -1),)
     # Before opset 13 everything from the axis on was flattened into one dimension (a 1-D source has axis 0 only).
@@ -148,7 +137,7 @@ def _where_trailing(shape: tuple[int, ...], dims: set[int]) -> int | None:
     return first if wide & set(range(first, len(shape))) == wide & dims else None
 
 
-class Hardmax(Facts, frozen=True):
+class Hardmax(ir.Facts, frozen=True):
     """One where the largest element along some dimensions stands, zero elsewhere."""
 
     op_types = ("Hardmax",)
@@ -157,7 +146,7 @@ class Hardmax(Facts, frozen=True):
     transposed = staticmethod(Softmax.transposed)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         dims = node.shape(0)
         axis = node.axis_attr("axis", len(dims), -1 if node.opset >= 13 else 1)
         # Before, the dimensions from the axis on were one.
@@ -171,7 +160,7 @@ class Hardmax(Facts, frozen=True):
         return mark
 
 
-class LpNormalization(Facts, frozen=True):
+class LpNormalization(ir.Facts, frozen=True):
     """Elements divided by their norm along one dimension."""
 
     op_types = ("LpNormalization",)
@@ -180,7 +169,7 @@ class LpNormalization(Facts, frozen=True):
     transposed = staticmethod(partial(along_axis, default=-1))
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis, p = node.axis_attr("axis", len(node.shape(0)), -1), node.int_attr("p", 2)
 
         def divide(x: np.ndarray, out: np.ndarray) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.ir import ArraysFunction, Facts, NodeInfo, NumpyFunction
+from blocklayout import ir
 from blocklayout.ops._answers import beside_axis
 
 _WORTH_PARTING = 4
 """How many times as many elements there must be as are wanted, for parting them before sorting to pay."""
 
 
-class TopK(Facts, frozen=True):
+class TopK(ir.Facts, frozen=True):
     """The first of the sorted elements, and their places; of equal ones that with the lower index comes first."""
 
     op_types = ("TopK",)
@@ -20,7 +20,7 @@ class TopK(Facts, frozen=True):
     keeps_rows = staticmethod(beside_axis)
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), -1)
         is_largest = bool(node.int_attr("largest", 1))
 
@@ -42,7 +42,7 @@ class TopK(Facts, frozen=True):
         return top
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         is_largest = bool(node.int_attr("largest", 1))
 
         def top(x: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

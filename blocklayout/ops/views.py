@@ -8,49 +8,39 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from blocklayout import ir
 from blocklayout.errors import LayoutError
-from blocklayout.ir import (
-    ArraysFunction,
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    NumpyFunction,
-    Refusal,
-    Role,
-    Transposed,
-)
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
 from blocklayout.ops._answers import always, has_one_output
 
 
-def same_if_same_shape(node: NodeInfo) -> int | None:
+def same_if_same_shape(node: ir.NodeInfo) -> int | None:
     """The answer of an operator that computes nothing where extents and type stay as they are."""
     source, result = node.inputs[0], node.outputs[0]
     is_same = source is not None and result is not None and (source.shape, source.dtype) == (result.shape, result.dtype)
     return 0 if is_same else None
 
 
-def same_if_alone(node: NodeInfo) -> int | None:
+def same_if_alone(node: ir.NodeInfo) -> int | None:
     """The answer of an operator that combines sources: of one alone it computes nothing."""
     return 0 if len(node.inputs) == 1 else None
 
 
-class Reshape(BaseOperator, frozen=True):
+class Reshape(ir.BaseOperator, frozen=True):
     """The same elements in logical order with the extents ``shape``; ``source`` are the former ones, if known."""
 
     op_types = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
     is_quick_on_arrays = True
     extents_read = (1,)
-    role = Role.VIEW
+    role = ir.Role.VIEW
 
     shape: tuple[int, ...]
     source: tuple[int, ...] = ()
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, dst = node.required(0, "data"), node.result
         if math.prod(src.shape) != math.prod(dst.shape):
             rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
@@ -58,7 +48,7 @@ class Reshape(BaseOperator, frozen=True):
         return cls(dst.dims, src.dims).bind({"src": src})
 
     @classmethod
-    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
         if node.op_type != "Reshape":
             return None
         copies = not node.flag_attr("allowzero")
@@ -79,11 +69,11 @@ class Reshape(BaseOperator, frozen=True):
     same_as = staticmethod(same_if_same_shape)
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         return rows == {0} and node.shape(0)[:1] == node.result.shape[:1] != ()
 
     @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+    def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         before, after = node.shape(0), node.result.shape
         if 0 in before or not after:
             return None
@@ -137,7 +127,7 @@ def groups_of(before: Sequence[int], after: Sequence[int]) -> list[Group]:
     return groups
 
 
-def _regrouped(before: Sequence[int], after: Sequence[int], perm: Perm) -> Transposed | None:
+def _regrouped(before: Sequence[int], after: Sequence[int], perm: Perm) -> ir.Transposed | None:
     """The Reshape of the original: its groups stay where they are, and the result is permuted as a whole.
 
     Dimensions to be merged that are not adjacent in the original are brought together first, which moves no more than
@@ -150,33 +140,33 @@ def _regrouped(before: Sequence[int], after: Sequence[int], perm: Perm) -> Trans
     result, extents = inverse(dims), np.array([after[dim] for dim in dims], np.int64)
     order = [dim for group in groups for dim in group.before]
     if sorted(perm[dim] for dim in order) == [perm[dim] for dim in order]:
-        return Transposed(result, {}, {1: extents}, op_type="Reshape")
+        return ir.Transposed(result, {}, {1: extents}, op_type="Reshape")
     if result == identity(len(result)):
         return None
     others = sorted((dim for dim in range(len(perm)) if dim not in order), key=lambda dim: perm[dim])
-    return Transposed(result, {}, {1: extents}, source=inverse((*others, *order)), op_type="Reshape")
+    return ir.Transposed(result, {}, {1: extents}, source=inverse((*others, *order)), op_type="Reshape")
 
 
-def _flattened(before: Sequence[int], after: Sequence[int], perm: Perm) -> Transposed | None:
+def _flattened(before: Sequence[int], after: Sequence[int], perm: Perm) -> ir.Transposed | None:
     """The rows of images as they are, their elements in another order."""
     if perm[0] != 0 or len(after) != 2 or after[0] != before[0]:
         return None
     places = np.arange(after[1]).reshape(before[1:])
     order = places.transpose([dim - 1 for dim in inverse(perm)[1:]]).reshape(-1)
-    return Transposed(identity(2), {}, {1: np.array(after, np.int64)}, op_type="Reshape", order=order)
+    return ir.Transposed(identity(2), {}, {1: np.array(after, np.int64)}, op_type="Reshape", order=order)
 
 
-class Transpose(BaseOperator, frozen=True):
+class Transpose(ir.BaseOperator, frozen=True):
     """The dimensions in another logical order: ``perm`` has for each dimension of the result the source's."""
 
     op_types = ("Transpose",)
     is_quick_on_arrays = True
-    role = Role.VIEW
+    role = ir.Role.VIEW
 
     perm: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, perm = node.required(0, "data"), cls.permutation(node)
         if perm is None:
             what = f"attribute perm is {node.attrs['perm']!r}"
@@ -186,18 +176,18 @@ class Transpose(BaseOperator, frozen=True):
         return cls(perm).bind({"src": src})
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         perm = cls.permutation(node)
         return rows == {0} and perm is not None and perm[:1] == (0,)
 
     @classmethod
-    def permutation(cls, node: NodeInfo) -> Perm | None:
+    def permutation(cls, node: ir.NodeInfo) -> Perm | None:
         dims = identity(len(node.shape(0)))
         perm = tuple(node.attrs.get("perm") or dims[::-1])
         return perm if tuple(sorted(perm)) == dims else None
 
     @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
+    def same_as(cls, node: ir.NodeInfo) -> int | None:
         perm = cls.permutation(node)
         return 0 if perm is not None and perm == identity(len(perm)) else None
 
@@ -211,7 +201,7 @@ class Transpose(BaseOperator, frozen=True):
 _FIRST_OPSET_OF_TRAINING_INPUT = 12
 
 
-def _is_training(node: NodeInfo) -> bool:
+def _is_training(node: ir.NodeInfo) -> bool:
     """Whether a Dropout drops elements, or may do so."""
     if node.op_type != "Dropout" or node.opset < _FIRST_OPSET_OF_TRAINING_INPUT or not node.has_input(2):
         return False
@@ -219,39 +209,39 @@ def _is_training(node: NodeInfo) -> bool:
     return training is None or bool(training.any())
 
 
-def _is_inference(node: NodeInfo) -> Refusal | None:
+def _is_inference(node: ir.NodeInfo) -> ir.Refusal | None:
     if not _is_training(node):
         return None
     return node.refused("training_mode is true or computed at run time", "only inference is computed: false")
 
 
-class Identity(BaseOperator, frozen=True):
+class Identity(ir.BaseOperator, frozen=True):
     """The same tensor; Dropout is one once training is over."""
 
     op_types = ("Identity", "Dropout")
     is_quick_on_arrays = True
-    role = Role.VIEW
+    role = ir.Role.VIEW
     needs = (has_one_output("the mask"), _is_inference)
     is_elementwise = True
 
     @classmethod
-    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         return rows == {cls.same_as(node)}
 
     @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
+    def same_as(cls, node: ir.NodeInfo) -> int | None:
         return None if _is_training(node) else 0
 
     not_negative_if = staticmethod(always((0,)))
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "input")
         node.check_result(src.shape, f"{src.name} has {list(src.shape)}")
         return cls().bind({"src": src})
 
     @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         seed, may_drop = node.attrs.get("seed"), _is_training(node)
 
         def drop(
@@ -281,7 +271,7 @@ class Identity(BaseOperator, frozen=True):
         return desc
 
 
-class Extents(Facts, frozen=True):
+class Extents(ir.Facts, frozen=True):
     """The extents of a tensor, or the number of its elements."""
 
     op_types = ("Shape", "Size")
