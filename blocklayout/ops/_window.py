@@ -39,6 +39,11 @@ def _same(window: ir.Window, spatial: tuple[int, ...], *, is_upper: bool) -> ir.
     return ir.Window(window.kernel, window.strides, begin, end, window.dilations)
 
 
+def sliding(window: ir.Window) -> dict[str, Any]:
+    """The arguments by which a primitive is told how a window slides."""
+    return {"strides": window.strides, "pads": window.pads, "dilations": window.dnnl_dilations}
+
+
 def read_kernel_shape(node: ir.NodeInfo, ndims: int) -> tuple[int, ...]:
     """The attribute ``kernel_shape``, where it is required."""
     if "kernel_shape" not in node.attrs:

@@ -13,7 +13,7 @@ from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source
 from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain, plain_if_any
-from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, read_window
+from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, read_window, sliding
 
 
 class Conv(ir.BaseOperator, frozen=True):
@@ -28,13 +28,7 @@ class Conv(ir.BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        src = node.required(0, "X")
-        weights, bias = node.required(1, "W"), node.input(2)
-        n_groups = node.int_attr("group", 1)
-        check_weights(node, src, weights, n_groups, channels_axis=1)
-        check_bias(node, bias, weights.shape[0])
-        if weights.shape[0] % n_groups:
-            raise node.wrong(f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} output channels")
+        src, weights, bias, n_groups = _operands(node, channels_axis=1)
         window = read_window(node, weights.shape[2:], src.shape[2:])
         check_extents(node, window.extents(src.shape[2:]))
         operator, arguments = cls(window, n_groups), {"src": src, "weights": weights, "bias": bias}
@@ -71,19 +65,14 @@ class Conv(ir.BaseOperator, frozen=True):
             recipe = self._of_line(src, dst, problem, wish, attr)
             if recipe is not None:
                 return recipe
-        spec = dnnl.convolution(
-            src,
-            seen,
-            dst,
-            self._bias(problem),
-            strides=self.window.strides,
-            pads=self.window.pads,
-            dilations=self.window.dnnl_dilations,
-            prop_kind=wish.prop_kind,
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
-        return ir.Recipe.single(spec, whole=whole)
+        return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr), whole=whole)
+
+    def _spec(
+        self, descs: Sequence[dnnl.Desc], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr, **slides: Any
+    ) -> dnnl.Spec:
+        src, weights, dst = descs
+        given = {**sliding(self.window), **slides, "attr": attr, "n_threads": problem.n_threads}
+        return dnnl.convolution(src, weights, dst, self._bias(problem), prop_kind=wish.prop_kind, **given)
 
     @property
     def _is_pointwise(self) -> bool:
@@ -123,17 +112,14 @@ class Conv(ir.BaseOperator, frozen=True):
         weights, window = argument(problem, "weights"), self.window
         block = src.inner_blks[0] if src.inner_blks else 16 if dnnl.isa().startswith("avx512") else 8
         packed = MemoryDesc(weights.dims, weights.dtype, f"Abcd{block}a")
-        spec = dnnl.convolution(
-            src.viewed_as(lifted(src.dims, 1)),
-            packed.viewed_as(lifted(weights.dims, 1)),
-            dst.viewed_as(lifted(dst.dims, 1)),
-            self._bias(problem),
+        spec = self._spec(
+            [each.viewed_as(lifted(each.dims, 1)) for each in (src, packed, dst)],
+            problem,
+            wish,
+            attr,
             strides=lifted(window.strides, 1),
             pads=lifted(window.pads_begin, 0) + lifted(window.pads_end, 0),
             dilations=lifted(window.dnnl_dilations, 0),
-            prop_kind=wish.prop_kind,
-            attr=attr,
-            n_threads=problem.n_threads,
         )
         whole = {"src": src, "dst": dst, "weights": packed}
         return ir.Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
@@ -164,18 +150,10 @@ class Conv(ir.BaseOperator, frozen=True):
         ends[-1], n_taps = max(behind, 0), n_taps + max(-behind, 0)  # zeros see pixels behind the last window
         made = ir.TapsAsChannels(stride, before, n_taps)
         pixels = ir.TensorInfo((info.dims[0], stride, *info.dims[2:-1], n_steps), info.dtype)
-        spec = dnnl.convolution(
-            ir.wished_desc("channels_last", pixels),
-            dnnl.AnyDesc(made.dims(weights.dims), weights.dtype),
-            wish.dst_desc(problem.dst),
-            self._bias(problem),
-            strides=(*self.window.strides[:-1], 1),
-            pads=(*begins, *ends),
-            dilations=self.window.dnnl_dilations,
-            prop_kind=wish.prop_kind,
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        packed = dnnl.AnyDesc(made.dims(weights.dims), weights.dtype)
+        descs = ir.wished_desc("channels_last", pixels), packed, wish.dst_desc(problem.dst)
+        strides = (*self.window.strides[:-1], 1)
+        spec = self._spec(descs, problem, wish, attr, strides=strides, pads=(*begins, *ends))
         return replace(ir.Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),))
 
     def _bias(self, problem: ir.Problem) -> MemoryDesc | None:
@@ -209,16 +187,17 @@ def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
     return (n_groups, dims[0] // n_groups, *dims[1:])
 
 
-def check_weights(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, n_groups: int, channels_axis: int) -> None:
-    """Compare the extents of weights with the source and the attributes ``group`` and ``kernel_shape``.
+def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value, ir.Value | None, int]:
+    """Source, weights, bias and number of groups, whose extents fit one another and the attribute ``kernel_shape``.
 
-    Args:
-        node: For its attributes and name.
-        src: The source.
-        weights: In ONNX order.
-        n_groups: The attribute ``group``.
-        channels_axis: Where the weights hold the source's channels: 1 holds those of one group, 0 all.
+    ``channels_axis`` is where the weights hold the source's channels: 1 holds those of one group, 0 all.
     """
+    src, weights, bias, n_groups = (
+        node.required(0, "X"),
+        node.required(1, "W"),
+        node.input(2),
+        node.int_attr("group", 1),
+    )
     if n_groups < 1:
         raise node.wrong(f"attribute group is {n_groups}", "it must be at least 1")
     if len(weights.shape) != len(src.shape):
@@ -233,12 +212,13 @@ def check_weights(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, n_groups:
     said = node.ints_attr("kernel_shape", len(kernel), 1, at_least=1)
     if node.attrs.get("kernel_shape") and said != kernel:
         raise node.wrong(f"attribute kernel_shape is {list(said)}", f"the weights have {list(kernel)}")
-
-
-def check_bias(node: ir.NodeInfo, bias: ir.Value | None, n_channels: int) -> None:
-    """Compare a bias with the destination's channels."""
-    if bias is not None and bias.shape != (n_channels,):
-        raise node.wrong(f"the bias has extents {list(bias.shape)}", f"there are {n_channels} output channels")
+    n_outputs = weights.shape[1] * n_groups if channels_axis == 0 else weights.shape[0]
+    if bias is not None and bias.shape != (n_outputs,):
+        raise node.wrong(f"the bias has extents {list(bias.shape)}", f"there are {n_outputs} output channels")
+    if weights.shape[0] % n_groups:
+        kind = "input" if channels_axis == 0 else "output"
+        raise node.wrong(f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} {kind} channels")
+    return src, weights, bias, n_groups
 
 
 class ConvTranspose(ir.BaseOperator, frozen=True):
@@ -253,13 +233,7 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
-        src = node.required(0, "X")
-        weights, bias = node.required(1, "W"), node.input(2)
-        n_groups = node.int_attr("group", 1)
-        check_weights(node, src, weights, n_groups, channels_axis=0)
-        check_bias(node, bias, weights.shape[1] * n_groups)
-        if weights.shape[0] % n_groups:
-            raise node.wrong(f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
+        src, weights, bias, n_groups = _operands(node, channels_axis=0)
         window = _read_transposed(node, weights.shape[2:], src.shape[2:])
         if isinstance(window, ir.Refusal):
             return window
@@ -301,9 +275,7 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
                 seen,
                 dst,
                 bias,
-                strides=self.window.strides,
-                pads=self.window.pads,
-                dilations=self.window.dnnl_dilations,
+                **sliding(self.window),
                 prop_kind=wish.prop_kind,
                 attr=attr,
                 n_threads=problem.n_threads,

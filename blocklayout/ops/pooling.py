@@ -14,7 +14,15 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import always, is_known, is_source, of_source, per_channel
 from blocklayout.ops._layouts import Follower, are_eltwise, argument, with_roles_swapped
-from blocklayout.ops._window import check_extents, combined, n_seen, padded_window, read_kernel_shape, read_window
+from blocklayout.ops._window import (
+    check_extents,
+    combined,
+    n_seen,
+    padded_window,
+    read_kernel_shape,
+    read_window,
+    sliding,
+)
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
 _FIRST_OPSET_OF_COUNTED_PADS = 7
@@ -126,9 +134,7 @@ class Pooling(Follower, frozen=True):
             *seen,
             self.algorithm,
             kernel=window.kernel,
-            strides=window.strides,
-            pads=window.pads,
-            dilations=window.dnnl_dilations,
+            **sliding(window),
             attr=dnnl.Attr() if self.is_shared else attr,
             n_threads=problem.n_threads,
         )
@@ -171,9 +177,7 @@ class Pooling(Follower, frozen=True):
             dst,
             dst.with_dtype("s64") if self.numbering else None,
             kernel=self.window.kernel,
-            strides=self.window.strides,
-            pads=self.window.pads,
-            dilations=self.window.dnnl_dilations,
+            **sliding(self.window),
             numbering=self.numbering or "row_major",
             n_threads=n_threads,
         )
@@ -312,9 +316,7 @@ class LpPooling(Follower, frozen=True):
             dst,
             "pooling_avg_include_padding",
             kernel=self.window.kernel,
-            strides=self.window.strides,
-            pads=self.window.pads,
-            dilations=self.window.dnnl_dilations,
+            **sliding(self.window),
             attr=dnnl.Attr((total, *self._roots(), *attr.post_ops)),
             n_threads=problem.n_threads,
         )

@@ -33,6 +33,19 @@ def _sliced_axes(node: ir.NodeInfo) -> tuple[int, ...] | None:
     return tuple(range(len(node.attrs["starts"]) if "starts" in node.attrs else node.shape(_INPUTS["starts"])[0]))
 
 
+def _cut(node: ir.NodeInfo, x: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> np.ndarray:
+    """The part of an array between bounds along some axes, or all."""
+    box = [slice(None)] * x.ndim
+    along = range(len(starts)) if axes is None else axes
+    strides = (1,) * len(starts) if steps is None else steps
+    for axis, *bounds in zip(along, starts, ends, strides, strict=True):
+        if not -x.ndim <= axis < x.ndim or not bounds[2]:
+            what = f"axis {axis} of {x.ndim} is sliced with a step of {bounds[2]}"
+            raise node.wrong(what, "axes must be there, and no step can be 0")
+        box[axis] = slice(*map(int, bounds))
+    return x[tuple(box)]
+
+
 class Slice(ir.BaseOperator, frozen=True):
     """Neighbouring elements from ``offsets`` on along every dimension: the result has the extents ``shape``."""
 
@@ -46,24 +59,7 @@ class Slice(ir.BaseOperator, frozen=True):
 
     @classmethod
     def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
-        def cut(
-            x: np.ndarray,
-            starts: np.ndarray,
-            ends: np.ndarray,
-            axes: np.ndarray | None = None,
-            steps: np.ndarray | None = None,
-        ) -> np.ndarray:
-            box = [slice(None)] * x.ndim
-            along = range(len(starts)) if axes is None else axes
-            strides = np.ones(len(starts), np.int64) if steps is None else steps
-            for axis, *bounds in zip(along, starts, ends, strides, strict=True):
-                if not -x.ndim <= axis < x.ndim or not bounds[2]:
-                    what = f"axis {axis} of {x.ndim} is sliced with a step of {bounds[2]}"
-                    raise node.wrong(what, "axes must be there, and no step can be 0")
-                box[axis] = slice(*map(int, bounds))
-            return x[tuple(box)]
-
-        return cut
+        return partial(_cut, node)
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
@@ -81,18 +77,8 @@ class Slice(ir.BaseOperator, frozen=True):
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        attrs: list[Any] = [node.attrs.get(name) for name in _INPUTS]
-
-        def cut(x: np.ndarray, *given: Any, out: np.ndarray) -> None:
-            starts, ends, axes, steps = (*given, None, None)[:4] if given else attrs
-            axes = range(len(starts)) if axes is None else axes
-            steps = [1] * len(starts) if steps is None else steps
-            index: list[Any] = [slice(None)] * x.ndim
-            for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-                index[axis] = slice(*bounds)
-            np.copyto(out, x[tuple(index)])
-
-        return cut
+        attrs = [node.attrs.get(name) for name in _INPUTS]
+        return lambda x, *given, out: np.copyto(out, _cut(node, x, *(given or attrs)))
 
     @classmethod
     def same_as(cls, node: ir.NodeInfo) -> int | None:
