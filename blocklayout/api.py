@@ -222,7 +222,7 @@ def save(
     if isinstance(source, Tensor):
         source.save(path)
     elif isinstance(source, Mapping):
-        from blocklayout.tensor.state_files import save_all
+        from blocklayout.tensor.files import save_all
 
         save_all(source, path)
     else:
@@ -251,7 +251,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         {'w': Tensor(f32 32x16x3x3 OIhw8i8o), 'b': Tensor(f32 32 a)}
     """
     if is_saved_session(path):  # it begins as a safetensors file
-        from blocklayout.tensor.state_files import load_all
+        from blocklayout.tensor.files import load_all
 
         return load_all(path)
     from blocklayout import model

@@ -105,7 +105,7 @@ def tensors_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         ModelError: As :func:`open_model`, or a format is damaged.
         UnsupportedError: As :func:`open_model`.
     """
-    from blocklayout.tensor.state_files import formatted
+    from blocklayout.tensor.files import formatted
 
     model = open_onnx(path)
     return {name: formatted(name, array, model.formats.get(name)) for name, array in model.constants.items()}

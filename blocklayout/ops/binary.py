@@ -205,11 +205,6 @@ class Binary(ir.BaseOperator, frozen=True):
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
 
-    @property
-    def is_commutative(self) -> bool:
-        """Whether the sources may change places."""
-        return self.algorithm in COMMUTATIVE
-
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         descs = followed(problem, wish, problem.dst)
         if descs is None:
@@ -223,7 +218,7 @@ class Binary(ir.BaseOperator, frozen=True):
         return ir.Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
-        if arg not in problem.sources or not (arg == "src_0" or self.is_commutative):
+        if arg not in problem.sources or not (arg == "src_0" or self.algorithm in COMMUTATIVE):
             return None
         chain, operand = argument(problem, arg), argument(problem, _OTHER[arg])
         if chain.dims != problem.dst.dims or not _is_post_op_operand(operand, problem.dst):

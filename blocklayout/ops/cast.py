@@ -15,10 +15,6 @@ _CONVERTED = ("u8", "s8", "s32", "bool")
 """Data types that reorders take; a bool is a byte that is 0 or 1."""
 
 
-def _converted(x: np.ndarray, *_: np.ndarray | None, out: np.ndarray) -> None:
-    np.copyto(out, x, casting="unsafe")
-
-
 class Cast(Follower, frozen=True):
     """The same numbers as floats: a reorder that keeps the layout; between floats nothing, a plan computes in one type.
 
@@ -41,7 +37,7 @@ class Cast(Follower, frozen=True):
             return Identity().bind({"src": src})
         return cls().bind({"src": src})
 
-    in_numpy = staticmethod(always(_converted))
+    in_numpy = staticmethod(always(lambda x, *_, out: np.copyto(out, x, casting="unsafe")))
     same_as = staticmethod(same_if_same_shape)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:

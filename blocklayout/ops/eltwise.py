@@ -197,10 +197,6 @@ class NumpyFunctions(ir.Facts, frozen=True):
         return _IN_NUMPY.get(node.op_type)
 
 
-def _relu(x: np.ndarray, out: np.ndarray) -> None:
-    np.maximum(x, x.dtype.type(0), out=out)
-
-
 def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
     """By way of tanh, which overflows nowhere."""
     np.tanh(x / 2, out=out)
@@ -271,7 +267,7 @@ _IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "Neg": np.negative,
     "Not": np.logical_not,
     "Reciprocal": np.reciprocal,
-    "Relu": _relu,
+    "Relu": lambda x, out: np.maximum(x, x.dtype.type(0), out=out),
     "Round": np.rint,
     "Sigmoid": _sigmoid,
     "Sin": np.sin,

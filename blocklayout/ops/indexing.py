@@ -47,11 +47,7 @@ class GatherElements(ir.Facts, frozen=True):
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
-
-        def gather(x: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-            out[...] = x[_along(places, axis)]
-
-        return gather
+        return lambda x, places, out: np.copyto(out, x[_along(places, axis)])
 
 
 class GatherND(ir.Facts, frozen=True):

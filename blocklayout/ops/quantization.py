@@ -139,17 +139,6 @@ def _has_signed_weights(node: ir.NodeInfo) -> ir.Refusal | None:
     return node.refused(what, "its primitive takes s8")
 
 
-def _product(
-    a: np.ndarray,
-    b: np.ndarray,
-    a_zero: np.ndarray | None = None,
-    b_zero: np.ndarray | None = None,
-    *,
-    out: np.ndarray,
-) -> None:
-    np.copyto(out, exact_product(a, b, a_zero, b_zero), casting="unsafe")
-
-
 class IntegerProduct(ByteProduct, frozen=True):
     """A product of matrices of bytes."""
 
@@ -161,11 +150,13 @@ class IntegerProduct(ByteProduct, frozen=True):
         product = MatMul.from_onnx(node)
         return product if isinstance(product, ir.Refusal) else cls.with_zeros(product, node)
 
-    in_numpy = staticmethod(always(_product))
+    in_numpy = staticmethod(always(lambda *operands, out: np.copyto(out, exact_product(*operands), casting="unsafe")))
     result_format = staticmethod(row_major)
 
 
-def exact_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
+def exact_product(
+    a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None
+) -> np.ndarray:
     """By floats, which the library behind numpy multiplies fast, wide enough for every sum."""
     wide = exact_floats(a.shape[-1])
     first, second = a.astype(wide), b.astype(wide)
@@ -200,10 +191,7 @@ class IntegerConvolution(ByteProduct, frozen=True):
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         convolve = exact_convolution(node, node.shape(1))
 
-        def compute(x: np.ndarray, w: np.ndarray, *zeros: np.ndarray | None, out: np.ndarray) -> None:
-            np.copyto(out, convolve(x, w, *zeros), casting="unsafe")
-
-        return compute
+        return lambda *operands, out: np.copyto(out, convolve(*operands), casting="unsafe")
 
     result_format = staticmethod(dominating)
 

@@ -60,17 +60,9 @@ def _taps(points: np.ndarray, extent: int, mode: str, padding: str, *, is_aligne
         at = _reflected(at, low, high)
     first = np.floor(at)
     t = at - first
-    weights = {"nearest": _nearest, "linear": _linear, "cubic": _cubic}[mode](t)
+    weights = _cubic(t) if mode == "cubic" else [1 - t, t] if mode == "linear" else [np.ones_like(t)]
     begin = first.astype(np.int64) - (mode == "cubic")
     return [_tap(begin + step, weight, extent, padding, (low, high)) for step, weight in enumerate(weights)]
-
-
-def _nearest(t: np.ndarray) -> list[np.ndarray]:
-    return [np.ones_like(t)]
-
-
-def _linear(t: np.ndarray) -> list[np.ndarray]:
-    return [1 - t, t]
 
 
 def _cubic(t: np.ndarray) -> list[np.ndarray]:

@@ -38,10 +38,7 @@ def _erase(node: ir.NodeInfo) -> ir.ArraysFunction:
 
 
 def _at(node: ir.NodeInfo) -> ir.ArraysFunction:
-    def at(sequence: Sequence[Any], position: np.ndarray) -> Any:
-        return sequence[_place(node, position, len(sequence), len(sequence))]
-
-    return at
+    return lambda sequence, position: sequence[_place(node, position, len(sequence), len(sequence))]
 
 
 def _split(node: ir.NodeInfo) -> ir.ArraysFunction:
