@@ -112,6 +112,10 @@ class Operators:
         """Window attributes, spread over the spatial dimensions; those with ONNX's default are left out."""
         raise UnsupportedError(_NOT_LOADED)
 
+    def _pooled(self, kernel: Extents, strides: Extents | None, **attrs: Extents) -> dict[str, Extents | None]:
+        """Window attributes of a pooling; windows lie side by side unless ``strides`` is given."""
+        return self._window(kernel_shape=kernel, strides=kernel if strides is None else strides, **attrs)
+
     # Functions of each element.
 
     def abs(self, name: str | None = None) -> Self:
@@ -390,9 +394,7 @@ class Operators:
         Raises:
             ModelError: The window does not fit the source.
         """
-        window = self._window(
-            kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads, dilations=dilations
-        )
+        window = self._pooled(kernel, strides, pads=pads, dilations=dilations)
         return self._op("MaxPool", self, name=name, ceil_mode=1 if ceil_mode else None, **window)
 
     def max_pool_with_indices(
@@ -420,9 +422,7 @@ class Operators:
         Raises:
             ModelError: The window does not fit the source.
         """
-        window = self._window(
-            kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads, dilations=dilations
-        )
+        window = self._pooled(kernel, strides, pads=pads, dilations=dilations)
         results: Any = self._op("MaxPool", self, name=name, n_outputs=2, ceil_mode=1 if ceil_mode else None, **window)
         return results  # type: ignore[no-any-return]
 
@@ -450,10 +450,10 @@ class Operators:
             ModelError: The window does not fit, or ``output_shape`` is smaller than what it gives.
             InvalidArgumentsError: An index is none of the result's, which is found out when it runs.
         """
-        steps = kernel if strides is None else strides
-        window = self._window(kernel_shape=kernel, strides=steps, pads=pads)
+        window = self._pooled(kernel, strides, pads=pads)
         if output_shape is not None:
             # The kernel says nothing but how far the last window reaches.
+            steps = kernel if strides is None else strides
             window["kernel_shape"] = self._reaching(tuple(output_shape), steps, pads)
         return self._op("MaxUnpool", self, indices, name=name, **window)
 
@@ -480,13 +480,13 @@ class Operators:
         Raises:
             ModelError: The window does not fit the source.
         """
-        window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads)
+        window = self._pooled(kernel, strides, pads=pads)
         flags = {"count_include_pad": 1 if count_include_pad else None, "ceil_mode": 1 if ceil_mode else None}
         return self._op("AveragePool", self, name=name, **flags, **window)
 
     def lp_pool(self, kernel: Extents, strides: Extents | None = None, p: Count = 2, name: str | None = None) -> Self:
         """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given."""
-        window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides)
+        window = self._pooled(kernel, strides)
         return self._op("LpPool", self, name=name, p=p, **window)
 
     def global_average_pool(self, name: str | None = None) -> Self:

@@ -40,7 +40,7 @@ def _same(window: ir.Window, spatial: tuple[int, ...], *, is_upper: bool) -> ir.
 
 
 def sliding(window: ir.Window) -> dict[str, Any]:
-    """The arguments by which a primitive is told how a window slides."""
+    """Arguments of a primitive: how a window slides."""
     return {"strides": window.strides, "pads": window.pads, "dilations": window.dnnl_dilations}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from blocklayout.ops._layouts import Digit, Follower, copy_spec, digits
 from blocklayout.ops.views import Identity
 
 Pads = tuple[tuple[int, int], ...]
+_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 class Pad(Follower, frozen=True):
@@ -40,7 +41,7 @@ class Pad(Follower, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "data")
-        mode, pads = node.string_attr("mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
+        mode, pads = node.string_attr("mode", _MODES), _pads(node, len(src.shape))
         expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
         node.check_result(expected, f"the pads make them {expected}")
         if not any(number for pair in pads for number in pair):
@@ -60,7 +61,7 @@ class Pad(Follower, frozen=True):
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        mode = node.string_attr("mode", ("constant", *_BORDERS))
+        mode = node.string_attr("mode", _MODES)
         return partial(_padded, mode=mode, attrs=node.attrs)
 
     @classmethod
@@ -246,31 +247,6 @@ def _borders(
         yield copy, MemoryDesc(box, dtype, strides=strides, offset=source.offset0), target
 
 
-def _constant(index: int, line: _Line) -> list[_Copy]:
-    return [_Copy(index, 0, line.begin), _Copy(index, line.end, line.dst - line.end)]
-
-
-def _edge(index: int, line: _Line) -> list[_Copy]:
-    before = _Copy(index, 0, line.begin, line.begin, repeats=True)
-    return [before, _Copy(index, line.end, line.dst - line.end, line.end - 1, repeats=True)]
-
-
-def _reflect(index: int, line: _Line) -> list[_Copy]:
-    before, behind = line.begin, line.dst - line.end
-    return [
-        _Copy(index, 0, before, line.begin + 1, is_backwards=True),
-        _Copy(index, line.end, behind, line.end - 1 - behind, is_backwards=True),
-    ]
-
-
-def _wrap(index: int, line: _Line) -> list[_Copy]:
-    before = _Copy(index, 0, line.begin, line.end - line.begin)
-    return [before, _Copy(index, line.end, line.dst - line.end, line.begin)]
-
-
-_BORDERS: Mapping[str, Callable[[int, _Line], list[_Copy]]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
-
-
 def _padded(
     x: np.ndarray,
     given: np.ndarray | None = None,
@@ -293,9 +269,21 @@ def _padded(
     out[tuple(slice(before, before + n) for before, n in zip(pads[0], x.shape, strict=True))] = x
 
 
-def _copies(mode: str, index: int, line: _Line) -> Sequence[_Copy]:
+def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
     """Copies that fill a line before and behind the source."""
-    return [copy for copy in _BORDERS.get(mode, _constant)(index, line) if copy.n]
+    behind = line.dst - line.end
+    sources = {
+        "constant": (None, None),
+        "edge": (line.begin, line.end - 1),
+        "reflect": (line.begin + 1, line.end - 1 - behind),
+        "wrap": (line.end - line.begin, line.begin),
+    }[mode]
+    places = (0, line.begin), (line.end, behind)
+    return [
+        _Copy(index, begin, n, source, repeats=mode == "edge", is_backwards=mode == "reflect")
+        for (begin, n), source in zip(places, sources, strict=True)
+        if n
+    ]
 
 
 def _pads(node: ir.NodeInfo, ndims: int) -> Pads:

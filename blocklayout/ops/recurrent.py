@@ -74,8 +74,9 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
 
 
 class _Side(NamedTuple):
-    """One direction's parameters, and its states before the first step."""
+    """One direction's parameters, and its states before the first step; and the node's attributes."""
 
+    attrs: Mapping[str, Any]
     functions: tuple[Function, ...]
     weights: np.ndarray
     recurrent: np.ndarray
@@ -107,12 +108,11 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
         zeros if cell is None else cell,
     )
     functions = _functions(op_type, attrs, n_sides)
-    step = _STEPS[op_type](attrs)
     is_reverse = _text(attrs.get("direction", "forward")) == "reverse"
     results = []
     for side in range(n_sides):
-        of_side = _Side(functions[side], *(each[side] for each in parameters))
-        results.append(_one_way(step, of_side, x, lengths, is_reverse=is_reverse or side == 1))
+        of_side = _Side(attrs, functions[side], *(each[side] for each in parameters))
+        results.append(_one_way(_STEPS[op_type], of_side, x, lengths, is_reverse=is_reverse or side == 1))
     y, last, last_cell = (
         np.stack(each, axis) for each, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True)
     )
@@ -158,52 +158,37 @@ def _one_way(
     return y, state, cell
 
 
-def _rnn(attrs: Mapping[str, Any]) -> _Step:
-    del attrs
-
-    def step(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        [function] = side.functions
-        return function(products + state @ side.recurrent.T + sum(np.split(side.bias, 2))), cell
-
-    return step
+def _rnn(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    [function] = side.functions
+    return function(products + state @ side.recurrent.T + sum(np.split(side.bias, 2))), cell
 
 
-def _gru(attrs: Mapping[str, Any]) -> _Step:
-    is_linear_first = bool(attrs.get("linear_before_reset"))
-
-    def step(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        f, g = side.functions
-        n_states = state.shape[-1]
-        gates, last = slice(2 * n_states), slice(2 * n_states, None)
-        of_source, of_state = np.split(side.bias, 2)
-        sums = products[:, gates] + state @ side.recurrent[gates].T + of_source[gates] + of_state[gates]
-        update, reset = np.split(f(sums), 2, -1)
-        recurrent = side.recurrent[last].T
-        if is_linear_first:
-            reached = reset * (state @ recurrent + of_state[last])
-        else:
-            reached = (reset * state) @ recurrent + of_state[last]
-        return (1 - update) * g(products[:, last] + of_source[last] + reached) + update * state, cell
-
-    return step
+def _gru(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    f, g = side.functions
+    n_states = state.shape[-1]
+    gates, last = slice(2 * n_states), slice(2 * n_states, None)
+    of_source, of_state = np.split(side.bias, 2)
+    sums = products[:, gates] + state @ side.recurrent[gates].T + of_source[gates] + of_state[gates]
+    update, reset = np.split(f(sums), 2, -1)
+    recurrent = side.recurrent[last].T
+    if side.attrs.get("linear_before_reset"):
+        reached = reset * (state @ recurrent + of_state[last])
+    else:
+        reached = (reset * state) @ recurrent + of_state[last]
+    return (1 - update) * g(products[:, last] + of_source[last] + reached) + update * state, cell
 
 
-def _lstm(attrs: Mapping[str, Any]) -> _Step:
-    is_coupled = bool(attrs.get("input_forget"))
-
-    def step(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        f, g, h = side.functions
-        into, out, forget, new = np.split(products + state @ side.recurrent.T + sum(np.split(side.bias, 2)), 4, -1)
-        of_input, of_output, of_forget = np.split(side.peepholes, 3)
-        into = f(into + of_input * cell)
-        forget = 1 - into if is_coupled else f(forget + of_forget * cell)
-        cell = forget * cell + into * g(new)
-        return f(out + of_output * cell) * h(cell), cell
-
-    return step
+def _lstm(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    f, g, h = side.functions
+    into, out, forget, new = np.split(products + state @ side.recurrent.T + sum(np.split(side.bias, 2)), 4, -1)
+    of_input, of_output, of_forget = np.split(side.peepholes, 3)
+    into = f(into + of_input * cell)
+    forget = 1 - into if side.attrs.get("input_forget") else f(forget + of_forget * cell)
+    cell = forget * cell + into * g(new)
+    return f(out + of_output * cell) * h(cell), cell
 
 
-_STEPS: Mapping[str, Callable[[Mapping[str, Any]], _Step]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+_STEPS: Mapping[str, _Step] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 _CELLS = {"LSTM": "vanilla_lstm", "GRU": "vanilla_gru", "RNN": "vanilla_rnn"}

@@ -232,7 +232,6 @@ def _multiply(steps: Steps, extents: Sequence[int], index: int, new: int, matrix
 _FIRST_OPSET_OF_TRANSFORMATIONS = 11
 _FIRST_OPSET_OF_SCALES_INPUT = 9
 _MODES = ("nearest", "linear", "bilinear", "trilinear", "cubic")
-_NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 _MOST_RESIZED = 3
 
@@ -449,4 +448,4 @@ def _rules(node: ir.NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
         # The specification of these opsets does not say which element is taken of several.
         return "asymmetric", ("floor",) if axis.scale >= 1 else ("floor", "ceil")
     transformation = node.string_attr("coordinate_transformation_mode", tuple(TRANSFORMATIONS))
-    return transformation, (node.string_attr("nearest_mode", _NEAREST_MODES),)
+    return transformation, (node.string_attr("nearest_mode", tuple(ROUNDINGS)),)
