@@ -48,10 +48,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from bench.records import add_files, keep, read_measured, write_page
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import numbers, positive, seconds
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

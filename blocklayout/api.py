@@ -17,8 +17,8 @@ from blocklayout.loading.queue import Queue
 from blocklayout.loading.saved_plan import Terms, warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.policies import checked_policy
-from blocklayout.plan.report.runs import LOSS_MODES
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
+from blocklayout.plan.runs import LOSS_MODES
 from blocklayout.runtime import MAX_PLANS, Session
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import checked_mode

@@ -14,15 +14,15 @@ from blocklayout import dnnl
 from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
-from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table, add_html
 from blocklayout.commands.comparing import Contender, Race, exceptions, plan_of, say_comparison
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
-from blocklayout.commands.output import print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
+from blocklayout.show.bench_page import BenchPage, Chart, Row, Table, add_html
+from blocklayout.show.output import print_table, say, say_json, shown_progress
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:

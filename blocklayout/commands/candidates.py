@@ -15,7 +15,6 @@ from blocklayout import dnnl
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import Parser, add_json, add_threads, extents, indices, positive
-from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.ir import TensorInfo, wished_desc
@@ -24,6 +23,7 @@ from blocklayout.plan import Machine
 from blocklayout.plan.candidates.recipes import NOT_OFFERED
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.random_data import random_array
+from blocklayout.show.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.timing import time_in_turn
 
 if TYPE_CHECKING:

@@ -13,22 +13,22 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from blocklayout.api import load
-from blocklayout.commands.output import kib, print_table, say, small
 from blocklayout.errors import PlanError
 from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
-from blocklayout.plan.report.text import primitive_name, reference_reason
 from blocklayout.runtime import ContentsNeededError
+from blocklayout.show.output import kib, print_table, say, small
+from blocklayout.show.plan_text import primitive_name, reference_reason
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from blocklayout.commands.output import Tell
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
     from blocklayout.runtime import Session
-    from blocklayout.runtime.report import Report
+    from blocklayout.show.output import Tell
+    from blocklayout.show.report import Report
 
     Feeds = Mapping[str, np.ndarray]
 
@@ -211,7 +211,7 @@ class Race(Struct, frozen=True):
         Raises:
             BlockLayoutError: One of them cannot be had, or is cut into pieces.
         """
-        from blocklayout.runtime.profile import typical
+        from blocklayout.show.profile import typical
 
         with ExitStack() as opened:
             sessions = [opened.enter_context(self.session(each)) for each in contenders]

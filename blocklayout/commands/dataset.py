@@ -17,9 +17,9 @@ from blocklayout.commands import pictures
 from blocklayout.commands.feeds import ZOO, open_model, save_source
 from blocklayout.commands.findings import Question
 from blocklayout.commands.options import load_options
-from blocklayout.commands.output import say, say_json
 from blocklayout.errors import InputError
 from blocklayout.loading.signature import signature_of
+from blocklayout.show.output import say, say_json
 
 if TYPE_CHECKING:
     import argparse

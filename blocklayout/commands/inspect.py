@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from blocklayout.commands.options import add_json, extents, indices, natural
-from blocklayout.commands.output import say, say_json
-from blocklayout.inspector import describe, library_agreement
 from blocklayout.layout import MemoryDesc
+from blocklayout.show.inspector import describe, library_agreement
+from blocklayout.show.output import say, say_json
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,8 @@ from msgspec import to_builtins
 from blocklayout import dnnl
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import add_json
-from blocklayout.commands.output import print_table, say, say_json, shown_progress
 from blocklayout.eager.offers import HOWS, Offer, all_op_types, candidates, default_layouts
+from blocklayout.show.output import print_table, say, say_json, shown_progress
 
 if TYPE_CHECKING:
     import argparse

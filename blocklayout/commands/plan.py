@@ -15,9 +15,9 @@ from blocklayout.commands.options import (
     named_layout,
     words,
 )
-from blocklayout.commands.output import json_text, say, shown_progress
 from blocklayout.errors import InputError, PlanError
 from blocklayout.loading.exporting import export
+from blocklayout.show.output import json_text, say, shown_progress
 
 if TYPE_CHECKING:
     import argparse

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import add_model_options, add_plan_options, load_options, positive
-from blocklayout.commands.output import json_text, say, shown_progress
 from blocklayout.errors import InputError
+from blocklayout.show.output import json_text, say, shown_progress
 
 if TYPE_CHECKING:
     import argparse

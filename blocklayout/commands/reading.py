@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from blocklayout.commands.answers import Boxes
-    from blocklayout.commands.output import Tell
     from blocklayout.commands.pictures import Picture
+    from blocklayout.show.output import Tell
 
 TALL = 1.5
 """A box that is higher than this many widths holds a line that is turned by 90 degrees."""

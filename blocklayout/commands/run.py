@@ -24,10 +24,10 @@ from blocklayout.commands.options import (
     ratio,
     words,
 )
-from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
+from blocklayout.show.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import asked_shapes, open_with_plan
 from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural, words
-from blocklayout.commands.output import say, say_json, shown_progress
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
-from blocklayout.runtime.report import Report, check_name
+from blocklayout.show.output import say, say_json, shown_progress
+from blocklayout.show.report import Report, check_name
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.commands.output import Tell
+    from blocklayout.show.output import Tell
 
 MAX_NAME_NBYTES = 100
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from blocklayout.ir.result_format import agree, is_plain
 from blocklayout.layout_events import carry, report
-from blocklayout.runtime.run_report import report_step_of
+from blocklayout.show.events import report_step_of
 
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Planned, Problem

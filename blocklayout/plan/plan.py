@@ -396,7 +396,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
-        from blocklayout.plan.report.explain import explanation
+        from blocklayout.show.explain import explanation
 
         return explanation(self)
 
@@ -451,17 +451,17 @@ class Plan(Struct, frozen=True, dict=True):
             raise PlanError(f"{Path(path)}: {error}") from error
 
     def _repr_html_(self) -> str:
-        from blocklayout.plan.report.text import plan_html
+        from blocklayout.show.plan_text import plan_html
 
         return plan_html(self)
 
     def __repr__(self) -> str:
-        from blocklayout.plan.report.text import heading, shown_steps
+        from blocklayout.show.plan_text import heading, shown_steps
 
         return f"<{heading(self)}: {shown_steps(self)}, about {self.cost_ns / 1000:.0f} us>"
 
     def __str__(self) -> str:
-        from blocklayout.plan.report.text import plan_text
+        from blocklayout.show.plan_text import plan_text
 
         return plan_text(self)
 

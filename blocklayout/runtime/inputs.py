@@ -18,7 +18,7 @@ from blocklayout.layout.ordering import named_format
 from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.struct_json import TagField
-from blocklayout.runtime.run_report import report_unpacked
+from blocklayout.show.events import report_unpacked
 from blocklayout.tensor import Tensor, as_array, as_memory
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Stop
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
-    from blocklayout.runtime.profile import Profile, StepProfile
-    from blocklayout.runtime.report import Report
     from blocklayout.runtime.session import Session
+    from blocklayout.show.profile import Profile, StepProfile
+    from blocklayout.show.report import Report
 
 _Seen = TypeVar("_Seen")
 
@@ -257,7 +257,7 @@ class Pieces:
 
     def profile(self, feed: Values, n_runs: int) -> Profile:
         """As :meth:`Session.profile`: the steps of each piece behind each other."""
-        from blocklayout.runtime.profile import Profile
+        from blocklayout.show.profile import Profile
 
         steps: list[StepProfile] = []
         for _, profile, call in self._seen(feed, n_runs, lambda session, fed: session.profile(fed, n_runs=n_runs)):
@@ -266,21 +266,21 @@ class Pieces:
 
     def report(self, feed: Values | None, n_runs: int) -> Report:
         """As :meth:`Session.report`; without a feed, of the plans that there are by now."""
-        from blocklayout.runtime.report import PieceReport, Report
+        from blocklayout.show.report import Report
 
         if feed is None:
-            return Report.of_pieces([PieceReport(piece, _last_report(piece)) for piece in self.pieces])
+            return Report.of_pieces([(piece, _last_report(piece), None) for piece in self.pieces])
         reports = []
         for piece, report, call in self._seen(feed, n_runs, lambda session, fed: session.report(fed, n_runs=n_runs)):
             within = _last_report(piece) if isinstance(piece, Call) else None  # of the node's subgraphs
-            reports.append(PieceReport(piece, report or within, None if call is None else call.ns))
+            reports.append((piece, report or within, None if call is None else call.ns))
         return Report.of_pieces(reports)
 
     def _seen(
         self, feed: Values, n_runs: int, see: Callable[[Session, Values], _Seen]
     ) -> Iterator[tuple[Piece, _Seen | None, StepProfile | None]]:
         """Each piece, run: what is seen of a planned one's session and feed, or the time of any other."""
-        from blocklayout.runtime.profile import profile_of_call
+        from blocklayout.show.profile import profile_of_call
 
         values = self._fed(feed)
         for piece in self.pieces:

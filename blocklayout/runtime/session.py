@@ -26,9 +26,9 @@ from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.row_parts import each_part, part_feeds, workspace_of
-from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Room, Workspace
+from blocklayout.show.events import report_run
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import check_mode
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan, Request
     from blocklayout.runtime.joining import Batching
     from blocklayout.runtime.pieces import Pieces
-    from blocklayout.runtime.profile import Profile
-    from blocklayout.runtime.report import Report
     from blocklayout.runtime.stats import Stats
     from blocklayout.runtime.submissions import Submission, Submissions
+    from blocklayout.show.profile import Profile
+    from blocklayout.show.report import Report
     from blocklayout.value_checks import CheckMode
 
     WriteSession = Callable[[Path, "SessionContents"], None]
@@ -546,7 +546,7 @@ class Session:
             InputError: As :meth:`run`.
         """
         from blocklayout.runtime.ceilings import measured_machine
-        from blocklayout.runtime.profile import check_n_runs, profile_of
+        from blocklayout.show.profile import check_n_runs, profile_of
 
         check_n_runs(n_runs)
         pieces = self._pieces
@@ -574,8 +574,8 @@ class Session:
             PlanError: There is no plan yet, or several and no feed to tell which.
         """
         from blocklayout.runtime.ceilings import measured_machine
-        from blocklayout.runtime.profile import check_n_runs, profile_of
-        from blocklayout.runtime.report import Report
+        from blocklayout.show.profile import check_n_runs, profile_of
+        from blocklayout.show.report import Report
 
         check_n_runs(n_runs)
         if self._pieces is not None:
@@ -809,7 +809,7 @@ class Session:
             return [(kept.ready, list(kept.workspaces.values())) for kept in self._plans.values()]
 
     def __repr__(self) -> str:
-        from blocklayout.runtime.session_text import session_text
+        from blocklayout.show.session_text import session_text
 
         plans = self.plans
         threads = "1 thread" if self._streams.n_threads == 1 else f"{self._streams.n_threads} threads"
@@ -822,7 +822,7 @@ class Session:
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
 
     def _repr_html_(self) -> str:
-        from blocklayout.runtime.session_text import session_html
+        from blocklayout.show.session_text import session_html
 
         return session_html(repr(self), self.plans[-1:] if self._pieces is None else self.plans)
 
@@ -945,7 +945,7 @@ class Session:
 
 def last_report(session: Session) -> Report:
     """The report of the plan that ran last, without times; of a model that is cut, of each piece's."""
-    from blocklayout.runtime.report import Report
+    from blocklayout.show.report import Report
 
     if session.pieces is not None:
         return session.report()

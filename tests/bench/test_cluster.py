@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench import cluster as bench
 from bench.cluster import Cluster, Costs, Job, simulate
-from tests.pages.records import record_of
+from tests.show.records import record_of
 
 if TYPE_CHECKING:
     from pathlib import Path

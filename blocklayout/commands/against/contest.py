@@ -15,12 +15,12 @@ from msgspec import Struct, to_builtins
 from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.feeds import n_images
-from blocklayout.commands.output import print_table, say, small
 from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.show.output import print_table, say, small
 from blocklayout.timing import Spread, TurnProcess
 
 if TYPE_CHECKING:
-    from blocklayout.commands.output import Tell
+    from blocklayout.show.output import Tell
 
 TURN_NS = 100e6
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout import pages
-from blocklayout.pages import ASSETS, html_page
+from blocklayout.show import page
+from blocklayout.show.page import ASSETS, html_page
 
 ROOT = Path(__file__).resolve().parents[2]
 VENDOR = ASSETS / "vendor"
@@ -34,7 +34,7 @@ ADDRESS = re.compile(
 
 def test_every_vendored_file_is_listed() -> None:
     listed = {name for name, *_ in LIBRARIES}
-    assert listed == {path.name for path in VENDOR.glob("*.js")} == set(pages._VENDORED)
+    assert listed == {path.name for path in VENDOR.glob("*.js")} == set(page._VENDORED)
     licences = {f"{name.split('.')[0]}.LICENSE" for name in listed}
     assert {path.name for path in VENDOR.iterdir()} == listed | licences | {"README.md"}
 
@@ -68,26 +68,26 @@ def test_a_script_of_ours_makes_no_markup_or_code_of_text(path: Path) -> None:
 
 
 def test_every_script_is_in_a_page() -> None:
-    named = {name for names in pages._KINDS.values() for name in names}
-    assert named == {path.name for path in SCRIPTS} | set(pages._VENDORED)
+    named = {name for names in page._KINDS.values() for name in names}
+    assert named == {path.name for path in SCRIPTS} | set(page._VENDORED)
 
 
 def test_every_asset_is_packed() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["blocklayout.pages"]
+    patterns = project["tool"]["setuptools"]["package-data"]["blocklayout.show"]
     paths = [path.relative_to(ASSETS.parent).as_posix() for path in ASSETS.rglob("*") if path.is_file()]
     assert paths
     assert not [path for path in paths if not any(fnmatch(path, pattern) for pattern in patterns)]
 
 
-@pytest.mark.parametrize("kind", sorted(pages._KINDS))
+@pytest.mark.parametrize("kind", sorted(page._KINDS))
 def test_a_page_allows_its_own_scripts_alone(kind: str) -> None:
     text = html_page(kind, "title", {})
     policy = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)[0]
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe-eval" not in policy
     assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
-    assert policy.count("'sha256-") == text.count("<script>") == len(pages._KINDS[kind])
+    assert policy.count("'sha256-") == text.count("<script>") == len(page._KINDS[kind])
     markup = re.sub(r"<script\b.*?</script>", "", text, flags=re.DOTALL)
     assert not ADDRESS.search(markup)
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.plan.report.record import plan_record
-from blocklayout.runtime.profile import Profile, predicted_profile
-from blocklayout.runtime.report import Report
+from blocklayout.show.plan_record import plan_record
+from blocklayout.show.profile import Profile, predicted_profile
+from blocklayout.show.report import Report
 from tests import nets
 
 

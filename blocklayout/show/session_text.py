@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan, Request
-    from blocklayout.runtime.inputs import InputInfo
+
+
+class Border(Protocol):
+    """An input or an output of a model, in words."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> str: ...
+
+    @property
+    def extents(self) -> str: ...
+
+    @property
+    def border(self) -> str | None: ...
 
 
 def session_text(
-    inputs: Sequence[InputInfo],
-    outputs: Sequence[InputInfo],
+    inputs: Sequence[Border],
+    outputs: Sequence[Border],
     plans: Sequence[Plan],
     asked: Request | None,
     facts: Sequence[str],
@@ -39,13 +54,13 @@ def session_html(text: str, plans: Sequence[Plan]) -> str:
         text: The line.
         plans: Those to show.
     """
-    from blocklayout.plan.report.text import plan_html
+    from blocklayout.show.plan_text import plan_html
 
     hint = "<code>.report()</code> shows the plan as a page, and <code>.report(feed)</code> with measured times."
     return f"<p><code>{escape(text)}</code></p>{''.join(map(plan_html, plans))}<p>{hint}</p>"
 
 
-def _border(info: InputInfo) -> str:
+def _border(info: Border) -> str:
     return " ".join(filter(None, (info.name, info.dtype, info.extents, info.border)))
 
 

@@ -21,7 +21,7 @@ from blocklayout.layout.addresses import all_offsets
 from blocklayout.layout.layout_map import LayoutMap, listed_extents, map_layout, place_at, walk_steps
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.reorder_runs import ReorderRuns, Runs, follow_reorder
-from blocklayout.pages import framed, html_page, save_page
+from blocklayout.show.page import framed, html_page, save_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,9 +13,9 @@ import pytest
 import blocklayout as bl
 from blocklayout.cli import main
 from blocklayout.errors import InputError
-from blocklayout.pages import LAYOUT_COLOURS
-from blocklayout.pages.strips import strips_svg
-from blocklayout.runtime.report import Report
+from blocklayout.show.page import LAYOUT_COLOURS
+from blocklayout.show.report import Report
+from blocklayout.show.strips import strips_svg
 from tests import nets
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.dnnl import executable
-from blocklayout.runtime.profile import KINDS, Profile, StepProfile, predicted_profile, typical
+from blocklayout.show.profile import KINDS, Profile, StepProfile, predicted_profile, typical
 from tests import nets
 
 

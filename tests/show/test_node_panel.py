@@ -11,7 +11,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.runtime.report import Report
+from blocklayout.show.report import Report
 from tests import nets
 
 if TYPE_CHECKING:

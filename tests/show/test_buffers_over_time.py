@@ -10,8 +10,8 @@ import pytest
 import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.plan.place import ALIGNMENT
-from blocklayout.plan.report.memory import held_values, lifetimes
-from blocklayout.plan.report.record import plan_record
+from blocklayout.show.memory import held_values, lifetimes
+from blocklayout.show.plan_record import plan_record
 from tests import nets
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.runtime.report import Report
-from tests.pages.waiting import wait_until
+from blocklayout.show.report import Report
+from tests.show.waiting import wait_until
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue

@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from msgspec import Struct
 
-from blocklayout.pages import LAYOUT_COLOURS
+from blocklayout.show.page import LAYOUT_COLOURS
 
 _WORDS = {
     "plain": ("plane by plane (nchw)", "plane by plane", "nchw"),

@@ -14,7 +14,7 @@ from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.serving import PlanServer
 from blocklayout.commands.what_if import WhatIf
 from blocklayout.model import open_model
-from blocklayout.runtime.report import Report
+from blocklayout.show.report import Report
 from tests import nets
 from tests.cli.command import conv_model
 

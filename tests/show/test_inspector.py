@@ -10,8 +10,8 @@ from hypothesis import given, settings
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError, UnsupportedError
-from blocklayout.inspector import describe, library_agreement
 from blocklayout.layout import Layout, MemoryDesc
+from blocklayout.show.inspector import describe, library_agreement
 from tests.layout import strategies
 
 DRAWN = """

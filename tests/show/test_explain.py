@@ -9,7 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.plan import find_runs, portfolio
-from blocklayout.plan.report.runs import family
+from blocklayout.plan.runs import family
 from tests import nets
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.runtime.report import Report
+from blocklayout.show.report import Report
 from tests import nets
-from tests.pages.waiting import wait_until
+from tests.show.waiting import wait_until
 
 
 def _report(network: Any, **options: Any) -> Report:

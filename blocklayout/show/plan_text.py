@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from blocklayout.ir import Fused, HostSpec, layout_name
-from blocklayout.text_table import table
+from blocklayout.show.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout.runtime.report import Report
+from blocklayout.show.report import Report
 from tests import nets
 from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
 

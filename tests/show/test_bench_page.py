@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import blocklayout as bl
-from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table
+from blocklayout.show.bench_page import BenchPage, Chart, Row, Table
 from blocklayout.timing import Spread
-from tests.pages.waiting import wait_until
+from tests.show.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,36 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, to_builtins
 
 from blocklayout.dnnl.processor import cpu_name
 from blocklayout.errors import InputError, PlanError
-from blocklayout.pages import framed, html_page, save_page
-from blocklayout.plan.report.record import plan_record
-from blocklayout.runtime.profile import predicted_profile
+from blocklayout.show.page import framed, html_page, save_page
+from blocklayout.show.plan_record import plan_record
+from blocklayout.show.profile import predicted_profile
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan
-    from blocklayout.runtime.pieces import Piece
-    from blocklayout.runtime.profile import Profile
+    from blocklayout.show.profile import Profile
 
 SUFFIXES = (".html", ".svg")
 
 
-class PieceReport(Struct, frozen=True):
-    """A piece of a model that is cut.
+class Shown(Protocol):
+    """A piece of a model that is cut, as its report shows it."""
 
-    Attributes:
-        piece: The piece.
-        report: That of its plan; ``None`` where it has none.
-        ns: Nanoseconds of a piece that no plan computes; ``None`` where it was not run.
-    """
+    @property
+    def name(self) -> str: ...
 
-    piece: Piece
-    report: Report | None
-    ns: float | None = None
+    @property
+    def by(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 class Report(Struct, frozen=True):
@@ -93,19 +94,20 @@ class Report(Struct, frozen=True):
         return Report(self.record | {"source": source, "shapes": given, "threads": threads})
 
     @classmethod
-    def of_pieces(cls, pieces: Sequence[PieceReport]) -> Report:
+    def of_pieces(cls, pieces: Sequence[tuple[Shown, Report | None, float | None]]) -> Report:
         """The report of a model that is cut: piece by piece, the first that has a plan shown first.
 
         Args:
-            pieces: In the order in which they run.
+            pieces: In the order in which they run; each with the report of its plan, if it has one, and otherwise with
+                its nanoseconds, if it was run.
 
         Raises:
             PlanError: None of them has a plan.
         """
-        planned = [piece.report for piece in pieces if piece.report is not None]
+        planned = [report for _, report, _ in pieces if report is not None]
         if not planned:
             raise PlanError("no piece of this model has a plan yet: give a feed, or run once")
-        return cls(planned[0].record | {"pieces": [record for piece in pieces for record in _piece_records(piece)]})
+        return cls(planned[0].record | {"pieces": [record for piece in pieces for record in _piece_records(*piece)]})
 
     def timed(self, profile: Profile) -> Report:
         """The same with the times of runs, in place of predicted ones."""
@@ -130,7 +132,7 @@ class Report(Struct, frozen=True):
 
     def to_svg(self) -> str:
         """A picture of the run: a strip for each policy, its steps as wide as their times, coloured by layout."""
-        from blocklayout.pages.strips import strips_svg
+        from blocklayout.show.strips import strips_svg
 
         return strips_svg(self.record)
 
@@ -165,17 +167,14 @@ def check_name(path: Path) -> None:
         raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
 
 
-def _piece_records(each: PieceReport) -> list[dict[str, Any]]:
+def _piece_records(piece: Shown, report: Report | None, ns: float | None) -> list[dict[str, Any]]:
     """A piece as the page has it; one that is cut itself, as its own pieces."""
-    if each.report is not None and each.report.record["pieces"]:
-        return list(each.report.record["pieces"])
-    piece = each.piece
-    record: dict[str, Any] = {"name": piece.name, "by": piece.by, "reason": piece.reason, "ns": each.ns, "report": None}
-    record["notes"] = list(piece.notes)
-    if each.report is not None:
-        of_all = ("others", "pieces", "served", "source", "shapes", "threads")
-        record["report"] = {name: value for name, value in each.report.record.items() if name not in of_all}
-    return [record]
+    if report is not None and report.record["pieces"]:
+        return list(report.record["pieces"])
+    of_all = ("others", "pieces", "served", "source", "shapes", "threads")
+    shown = report and {name: value for name, value in report.record.items() if name not in of_all}
+    about = {"name": piece.name, "by": piece.by, "reason": piece.reason, "notes": list(piece.notes)}
+    return [{**about, "ns": ns, "report": shown}]
 
 
 def _machine_record(plan: Plan, machine: Machine) -> dict[str, Any]:

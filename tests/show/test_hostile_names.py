@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
-from blocklayout.pages import framed
+from blocklayout.show.page import framed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from blocklayout.runtime.report import Report
+    from blocklayout.show.report import Report
 
 NAMES = [
     "<script>window.wasRun=1</script>",

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError
 from blocklayout.ir import HostSpec
-from blocklayout.plan.report.text import primitive_name, short, step_layouts
-from blocklayout.text_table import table
+from blocklayout.show.plan_text import primitive_name, short, step_layouts
+from blocklayout.show.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.plan import Entry, Machine, Plan, Step

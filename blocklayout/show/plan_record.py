@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.ir import Fused, layout_name
 from blocklayout.plan.plan import Step
-from blocklayout.plan.report.explain import verdict, way_text
-from blocklayout.plan.report.impl_words import impl_words
-from blocklayout.plan.report.memory import held_values, lifetimes, memory_record
-from blocklayout.plan.report.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
-from blocklayout.plan.report.text import primitive_name, weights_role
+from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
+from blocklayout.show.explain import verdict, way_text
+from blocklayout.show.impl_words import impl_words
+from blocklayout.show.memory import held_values, lifetimes, memory_record
+from blocklayout.show.plan_text import primitive_name, weights_role
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout

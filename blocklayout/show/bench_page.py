@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert, to_builtins
 
-from blocklayout.pages import html_page, save_page
+from blocklayout.show.page import html_page, save_page
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.plan.report.runs import RunEnd, find_runs
-from blocklayout.plan.report.text import short, us
-from blocklayout.text_table import table
+from blocklayout.plan.runs import RunEnd, find_runs
+from blocklayout.show.plan_text import short, us
+from blocklayout.show.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.plan.choices import Alternative, Way

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from blocklayout.pages import LAYOUT_COLOURS
+from blocklayout.show.page import LAYOUT_COLOURS
 
 GROUNDS = ("#ffffff", "#16171a")
 

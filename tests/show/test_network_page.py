@@ -9,7 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.runtime.report import Report
+from blocklayout.show.report import Report
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,35 @@
-"""Reports of a run to watches: bytes that were moved at the border and between kernels, and layouts that were lost."""
+"""Events of a run: reported to watches, and as a table.
+
+They are bytes that were moved at the border and between kernels, and layouts that were lost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from math import prod
-from typing import TYPE_CHECKING
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import LayoutError
 from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout_events import EventKind, report, report_step
-from blocklayout.plan.report.runs import find_runs
-from blocklayout.plan.report.text import short
+from blocklayout.layout_events import Event, EventKind, event_totals, report, report_step, tensor_text
+from blocklayout.plan.runs import find_runs
+from blocklayout.show.plan_text import short
+from blocklayout.show.text_table import table
 
 if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan import Entry, Plan, Step
     from blocklayout.plan.choices import KernelChoice
+
+_OPERATOR_WIDTH, _REASON_WIDTH = 28, 40
+
+_HEADER = ("kind", "operator", "where", "inputs", "result", "KiB", "us", "reason")
+_PLURALS = {"reorder": "reorders", "copy": "copies", "loss": "losses", "step": "steps"}
 
 
 def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]) -> None:
@@ -124,3 +136,39 @@ def _desc_of(array: np.ndarray) -> MemoryDesc | None:
         return MemoryDesc.from_array(array)
     except LayoutError:  # strides that run backwards, for one, or a scalar
         return None
+
+
+def events_table(events: Sequence[Event]) -> str:
+    """A row for each event, and a last line with the totals of each kind."""
+    lines = table(_HEADER, [row for event in events for row in zip_longest(*_cells(event), fillvalue="")])
+    totals = ", ".join(_total_text(kind, total) for kind, total in event_totals(events).items())
+    return "\n".join(line.rstrip() for line in [*(lines if events else ()), totals or "nothing was moved or lost"])
+
+
+def _cells(event: Event) -> list[list[str]]:
+    """The lines of each cell."""
+    return [
+        [event.kind],
+        wrap(event.operator, _OPERATOR_WIDTH),
+        [f"{Path(event.file).name}:{event.line}"],
+        [line for desc in event.inputs for line in (tensor_text(desc), f"  strides {desc.strides}")],
+        [_result_text(event)],
+        [f"{event.nbytes / 1024:,.1f}" if event.nbytes else ""],
+        [f"{event.ns / 1000:,.1f}" if event.ns is not None else ""],
+        wrap(event.reason, _REASON_WIDTH),
+    ]
+
+
+def _result_text(event: Event) -> str:
+    """Only the layout, where all else is as it was."""
+    if event.result is None:
+        return ""
+    is_alike = [(desc.dtype, desc.dims) for desc in event.inputs] == [(event.result.dtype, event.result.dims)]
+    return event.result.named("src") if is_alike else tensor_text(event.result)
+
+
+def _total_text(kind: str, total: dict[str, Any]) -> str:
+    counted = f"{total['n']} {kind if total['n'] == 1 else _PLURALS[kind]}"
+    parts = [f"{total['nbytes'] / 1024:,.1f} KiB"] if total["nbytes"] else []
+    parts += [f"{total['ns'] / 1000:,.1f} us"] if total["ns"] else []
+    return f"{counted} ({', '.join(parts)})" if parts else counted

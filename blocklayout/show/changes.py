@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.plan.plan import Entry
-from blocklayout.plan.report.text import short
+from blocklayout.show.plan_text import short
 
 if TYPE_CHECKING:
     from blocklayout.plan.choices import KernelChoice
