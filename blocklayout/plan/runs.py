@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from blocklayout.errors import LayoutLossWarning, PlanError
 from blocklayout.ir import Fused, layout_name, readable_as
+from blocklayout.plan.reasons import CALLER, dropped
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
@@ -120,7 +121,7 @@ def _ends(plan: Plan, members: set[str], heads: Mapping[str, str], head: str) ->
                 yield RunEnd(value, plan.formats[value], choice.kernel, reads, choice.chosen.dst, choice.layouts)
     for result in plan.results:
         if result.name in written and result.desc is not None:
-            yield RunEnd(result.name, plan.formats[result.name], "the caller", result.desc, None, ())
+            yield RunEnd(result.name, plan.formats[result.name], CALLER, result.desc, None, ())
 
 
 def check_losses(plan: Plan, mode: LossMode | None) -> None:
@@ -151,6 +152,6 @@ def loss_text(plan: Plan, run: Run, end: RunEnd) -> str:
         for value, desc in ((value, plan.formats[value]) for value in choice.reads)
     )
     return (
-        f"{end.reader} ({choice.operator}) drops a run of {len(run.kernels)} kernels in {run.family} layout to plain: "
+        f"{end.reader} ({choice.operator}) {dropped(len(run.kernels), run.family)}: "
         f"it is given {inputs}, reads {layout_name(end.reads)} and writes {layout_name(choice.chosen.dst)}"
     )

@@ -16,6 +16,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import Event, EventKind, event_totals, report, report_step, tensor_text
+from blocklayout.plan.reasons import dropped
 from blocklayout.plan.runs import find_runs
 from blocklayout.show.plan_text import short
 from blocklayout.show.text_table import table
@@ -112,8 +113,7 @@ def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
     reasons = {step.kernel: step.reason for step in plan.steps if step.is_row_major}
     found = {kernel: reason for kernel, reason in reasons.items() if _reads_layouts(plan, choices[kernel].reads)}
     for run in find_runs(plan):
-        n = len(run.kernels)
-        what = f"drops a run of {n} kernel{'s' * (n > 1)} in {run.family} layout to plain"
+        what = dropped(len(run.kernels), run.family)
         for end in run.ends:
             if end.is_loss:
                 found[end.reader] = f"{what}: {reasons[end.reader]}" if end.reader in reasons else what
