@@ -367,11 +367,11 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def formats(self) -> Mapping[str, MemoryDesc]:
-        """The layout of every value of the model, by its name.
+        """The layout of every value of the model, by its name, and named as activations' are: ``nchw``, ``nChw8c``.
 
         A value that exists only inside a fused primitive has that in which the primitive holds it.
         """
-        return dict(self.values)
+        return {name: desc.in_role("src") for name, desc in self.values}
 
     @property
     def names(self) -> Names:
