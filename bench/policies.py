@@ -39,7 +39,8 @@ from blocklayout.commands.options import positive, words
 from blocklayout.plan import POLICIES
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.show.bench_page import Chart, Row
-from blocklayout.show.output import json_text, kib, print_table, small
+from blocklayout.show.output import json_text, print_table
+from blocklayout.show.words import kib, small
 from blocklayout.zoo import digits, light
 
 if TYPE_CHECKING:

@@ -79,7 +79,9 @@ class Event(Struct, frozen=True):
         return f"{self.kind} in {self.operator}: {self.reason} ({given}{became}{moved}{took})"
 
     def __str__(self) -> str:
-        return self._text("" if self.ns is None else f", {self.ns / 1000:.1f} us")
+        from blocklayout.show.words import us
+
+        return self._text("" if self.ns is None else f", {us(self.ns)} us")
 
 
 def tensor_text(desc: MemoryDesc) -> str:

@@ -16,9 +16,11 @@ from blocklayout.api import load
 from blocklayout.errors import PlanError
 from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
+from blocklayout.plan.reasons import only_reference
 from blocklayout.runtime import ContentsNeededError
-from blocklayout.show.output import kib, print_table, say, small
-from blocklayout.show.plan_text import primitive_name, reference_reason
+from blocklayout.show.names import primitive_name
+from blocklayout.show.output import print_table, say
+from blocklayout.show.words import kib, ms, small
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def _layout_counts(plan: Plan) -> list[tuple[str, int]]:
 
 def _references(plan: Plan) -> list[tuple[str, str, str]]:
     """Kernels that run a reference implementation: kernel, implementation, reason."""
-    return [(step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps]
+    return [(step.kernel, step.spec.impl, only_reference(step)) for step in plan.reference_steps]
 
 
 def _plain(plan: Plan) -> list[tuple[str, str, str]]:
@@ -313,7 +315,7 @@ def _row(measurement: Measurement) -> tuple[str, ...]:
         f"{measurement.time_ms.median:,.3f}",
         f"{measurement.ratio.median:.2f}",
         f"{measurement.ratio.low:.2f}-{measurement.ratio.high:.2f}",
-        f"{plan.cost_ns / 1e6:,.3f}",
+        ms(plan.cost_ns),
         str(len(plan.reorders)),
         kib(plan.reorder_nbytes),
         str(len(plan.reference_steps)),

@@ -27,7 +27,8 @@ from blocklayout.commands.options import (
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
-from blocklayout.show.output import kib, print_table, say, say_json, shown_progress
+from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.words import kib
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:

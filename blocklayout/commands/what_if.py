@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from blocklayout.show.changes import changes_record
+from blocklayout.show.plan_record import changes_record
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:

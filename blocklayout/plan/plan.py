@@ -456,9 +456,9 @@ class Plan(Struct, frozen=True, dict=True):
         return plan_html(self)
 
     def __repr__(self) -> str:
-        from blocklayout.show.plan_text import heading, shown_steps
+        from blocklayout.show.plan_text import plan_line
 
-        return f"<{heading(self)}: {shown_steps(self)}, about {self.cost_ns / 1000:.0f} us>"
+        return plan_line(self)
 
     def __str__(self) -> str:
         from blocklayout.show.plan_text import plan_text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.plan.plan import Operand
 from blocklayout.resource_limits import check_time
-from blocklayout.show.plan_text import primitive_name
+from blocklayout.show.names import primitive_name
 from blocklayout.value_checks import prove
 
 if TYPE_CHECKING:

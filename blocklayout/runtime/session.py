@@ -809,7 +809,7 @@ class Session:
             return [(kept.ready, list(kept.workspaces.values())) for kept in self._plans.values()]
 
     def __repr__(self) -> str:
-        from blocklayout.show.session_text import session_text
+        from blocklayout.show.plan_text import session_text
 
         plans = self.plans
         threads = "1 thread" if self._streams.n_threads == 1 else f"{self._streams.n_threads} threads"
@@ -822,7 +822,7 @@ class Session:
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
 
     def _repr_html_(self) -> str:
-        from blocklayout.show.session_text import session_html
+        from blocklayout.show.plan_text import session_html
 
         return session_html(repr(self), self.plans[-1:] if self._pieces is None else self.plans)
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, convert, to_builtins
 
-from blocklayout.show.page import html_page, save_page
+from blocklayout.show.page import Page, html_page
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     import argparse
-    import os
 
 Cell = str | int | float | None
 
@@ -44,12 +43,8 @@ class Row(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For the page; ``quartiles`` are ``null`` where there are fewer than four values."""
-        spread = self.spread
-        return {
-            "name": self.name,
-            "group": self.group,
-            **{name: getattr(spread, name) for name in ("median", "low", "high", "quartiles", "values")},
-        }
+        numbers = {name: getattr(self.spread, name) for name in ("median", "low", "high", "quartiles", "values")}
+        return {"name": self.name, "group": self.group, **numbers}
 
 
 class Chart(Struct, frozen=True):
@@ -69,16 +64,6 @@ class Chart(Struct, frozen=True):
     baseline: str = ""
     better: str = "less"
 
-    def to_dict(self) -> dict[str, Any]:
-        """For the page."""
-        return {
-            "title": self.title,
-            "unit": self.unit,
-            "baseline": self.baseline,
-            "better": self.better,
-            "rows": [row.to_dict() for row in self.rows],
-        }
-
 
 class Table(Struct, frozen=True):
     """A table beside the charts: versions, agreement of results, and the like.
@@ -94,7 +79,7 @@ class Table(Struct, frozen=True):
     rows: Sequence[Sequence[Cell]]
 
 
-class BenchPage(Struct, frozen=True):
+class BenchPage(Page, frozen=True):
     """A benchmark as a page.
 
     Attributes:
@@ -115,22 +100,15 @@ class BenchPage(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Every number on the page, as values that JSON can hold."""
-        return {
-            "title": self.title,
-            "command": self.command,
-            "environment": dict(self.environment),
-            "charts": [chart.to_dict() for chart in self.charts if chart.rows],
-            "tables": to_builtins([table for table in self.tables if table.rows]),
-            "notes": list(self.notes),
-        }
+        charts = [
+            to_builtins(chart) | {"rows": [row.to_dict() for row in chart.rows]} for chart in self.charts if chart.rows
+        ]
+        tables = to_builtins([table for table in self.tables if table.rows])
+        record: dict[str, Any] = to_builtins(self)
+        return record | {"charts": charts, "tables": tables}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page.
-
-        Raises:
-            InputError: The file cannot be written.
-        """
-        save_page(path, html_page("bench", self.title, self.to_dict()))
+    def to_html(self) -> str:
+        return html_page("bench", self.title, self.to_dict())
 
 
 def add_html(parser: argparse.ArgumentParser) -> None:

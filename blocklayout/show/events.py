@@ -1,7 +1,4 @@
-"""Events of a run: reported to watches, and as a table.
-
-They are bytes that were moved at the border and between kernels, and layouts that were lost.
-"""
+"""Events of a run, reported to watches and as a table: bytes moved at the border and between kernels, layouts lost."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from itertools import zip_longest
 from math import prod
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError
 from blocklayout.ir import HostSpec
@@ -18,8 +15,8 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import Event, EventKind, event_totals, report, report_step, tensor_text
 from blocklayout.plan.reasons import dropped
 from blocklayout.plan.runs import find_runs
-from blocklayout.show.plan_text import short
-from blocklayout.show.text_table import table
+from blocklayout.show.names import layout
+from blocklayout.show.words import counted, kib, table, us
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
 _OPERATOR_WIDTH, _REASON_WIDTH = 28, 40
 
 _HEADER = ("kind", "operator", "where", "inputs", "result", "KiB", "us", "reason")
-_PLURALS = {"reorder": "reorders", "copy": "copies", "loss": "losses", "step": "steps"}
+_PLURALS = {"copy": "copies", "loss": "losses"}
 
 
 def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]) -> None:
@@ -49,7 +46,9 @@ def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]
     for step, ns in zip(plan.steps, times[n_entries:], strict=True):
         operator = operators.get(step.kernel) or results[step.dst.buffer]
         if step.is_reorder:
-            _report_reorder(step, operator, ns)
+            src, dst = dict(step.operands)["src"].desc, step.dst.desc
+            kind: EventKind = "copy" if src.readable_as(dst) else "reorder"
+            report(kind, operator, [src], dst, nbytes=step.nbytes_moved, ns=ns, reason=step.reason)
         report_step_of(step, operator, ns)
     for choice, reason in _losses(plan):
         inputs = [plan.formats[value] for value in choice.reads]
@@ -59,15 +58,15 @@ def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]
 def report_step_of(step: Step, operator: str, ns: int) -> None:
     """Report a step that ran to the watches that ask for steps."""
     operands = [(name, operand.desc) for name, operand in step.operands]
-    written = [desc for name, desc in operands if name.startswith("dst")]
+    written = next((desc for name, desc in operands if name.startswith("dst")), None)
     read = [desc for name, desc in operands if not name.startswith(("dst", "scratchpad", "workspace"))]
-    report_step(operator, read, written[0] if written else None, ns, step.spec.kind, step.spec.impl)
+    report_step(operator, read, written, ns, step.spec.kind, step.spec.impl)
 
 
 def report_unpacked(name: str, desc: MemoryDesc, array: np.ndarray, ns: int) -> None:
     """Report an input in blocks that became a row-major array, since only numpy moves its data type."""
     became = MemoryDesc.from_array(array)
-    reason = f"oneDNN has no reorder of {desc.dtype}: what is given in {short(desc)} is unpacked"
+    reason = f"oneDNN has no reorder of {desc.dtype}: what is given in {layout(desc)} is unpacked"
     report("reorder", f"input {name}", [desc], became, nbytes=_moved(desc) + became.nbytes, ns=ns, reason=reason)
 
 
@@ -87,15 +86,9 @@ def _report_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
     reason = entry.reason
     if not given.readable_as(entry.source):
         readers = f"{', '.join(entry.readers)} {'reads' if len(entry.readers) == 1 else 'read'}"
-        reason = f"{readers} {short(entry.desc)}, the caller gave {short(given)}"
+        reason = f"{readers} {layout(entry.desc)}, the caller gave {layout(given)}"
     nbytes = _moved(given) + entry.desc.nbytes
     report("reorder", f"input {entry.input}", [given], entry.desc, nbytes=nbytes, ns=ns, reason=reason)
-
-
-def _report_reorder(step: Step, operator: str, ns: int) -> None:
-    src, dst = dict(step.operands)["src"].desc, step.dst.desc
-    kind: EventKind = "copy" if src.readable_as(dst) else "reorder"
-    report(kind, operator, [src], dst, nbytes=step.nbytes_moved, ns=ns, reason=step.reason)
 
 
 def _operators(plan: Plan) -> dict[str, str]:
@@ -113,10 +106,10 @@ def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
     reasons = {step.kernel: step.reason for step in plan.steps if step.is_row_major}
     found = {kernel: reason for kernel, reason in reasons.items() if _reads_layouts(plan, choices[kernel].reads)}
     for run in find_runs(plan):
-        what = dropped(len(run.kernels), run.family)
         for end in run.ends:
             if end.is_loss:
-                found[end.reader] = f"{what}: {reasons[end.reader]}" if end.reader in reasons else what
+                why = (dropped(len(run.kernels), run.family), reasons.get(end.reader))
+                found[end.reader] = ": ".join(filter(None, why))
     return ((choices[kernel], reason) for kernel, reason in found.items())
 
 
@@ -140,9 +133,13 @@ def _desc_of(array: np.ndarray) -> MemoryDesc | None:
 
 def events_table(events: Sequence[Event]) -> str:
     """A row for each event, and a last line with the totals of each kind."""
-    lines = table(_HEADER, [row for event in events for row in zip_longest(*_cells(event), fillvalue="")])
-    totals = ", ".join(_total_text(kind, total) for kind, total in event_totals(events).items())
-    return "\n".join(line.rstrip() for line in [*(lines if events else ()), totals or "nothing was moved or lost"])
+    rows = [row for event in events for row in zip_longest(*_cells(event), fillvalue="")]
+    totals = []
+    for kind, total in event_totals(events).items():
+        moved = [f"{kib(total['nbytes'])} KiB"] * bool(total["nbytes"]) + [f"{us(total['ns'])} us"] * bool(total["ns"])
+        totals.append(counted(total["n"], kind, _PLURALS.get(kind, "")) + (f" ({', '.join(moved)})" if moved else ""))
+    lines = table(_HEADER, rows, numbers=(5, 6)) if events else ()
+    return "\n".join([*lines, ", ".join(totals) or "nothing was moved or lost"])
 
 
 def _cells(event: Event) -> list[list[str]]:
@@ -153,8 +150,8 @@ def _cells(event: Event) -> list[list[str]]:
         [f"{Path(event.file).name}:{event.line}"],
         [line for desc in event.inputs for line in (tensor_text(desc), f"  strides {desc.strides}")],
         [_result_text(event)],
-        [f"{event.nbytes / 1024:,.1f}" if event.nbytes else ""],
-        [f"{event.ns / 1000:,.1f}" if event.ns is not None else ""],
+        [kib(event.nbytes) if event.nbytes else ""],
+        ["" if event.ns is None else us(event.ns)],
         wrap(event.reason, _REASON_WIDTH),
     ]
 
@@ -165,10 +162,3 @@ def _result_text(event: Event) -> str:
         return ""
     is_alike = [(desc.dtype, desc.dims) for desc in event.inputs] == [(event.result.dtype, event.result.dims)]
     return event.result.named("src") if is_alike else tensor_text(event.result)
-
-
-def _total_text(kind: str, total: dict[str, Any]) -> str:
-    counted = f"{total['n']} {kind if total['n'] == 1 else _PLURALS[kind]}"
-    parts = [f"{total['nbytes'] / 1024:,.1f} KiB"] if total["nbytes"] else []
-    parts += [f"{total['ns'] / 1000:,.1f} us"] if total["ns"] else []
-    return f"{counted} ({', '.join(parts)})" if parts else counted

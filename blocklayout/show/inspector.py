@@ -6,13 +6,12 @@ block or dimension; its left column is its first offset.
 
 from __future__ import annotations
 
-import os
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, UnsupportedError
@@ -21,7 +20,8 @@ from blocklayout.layout.addresses import all_offsets
 from blocklayout.layout.layout_map import LayoutMap, listed_extents, map_layout, place_at, walk_steps
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.reorder_runs import ReorderRuns, Runs, follow_reorder
-from blocklayout.show.page import framed, html_page, save_page
+from blocklayout.show.page import Page, html_page
+from blocklayout.show.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,21 +37,10 @@ _SHOWN_STORED = 512  # elements drawn of a larger tensor
 _MAX_WIDTH = 16  # cells in a row
 _HOLE, _PAD = "_", "·"
 
-_TAKEN_OVER = (
-    "dims",
-    "dtype",
-    "tag",
-    "canonical_tag",
-    "padded_dims",
-    "strides",
-    "offset0",
-    "nbytes",
-    "is_dense",
-    "itemsize",
-)
+_TAKEN_OVER = "dims dtype tag canonical_tag padded_dims strides offset0 nbytes is_dense itemsize"
 
 
-class LayoutReport(Struct, frozen=True, kw_only=True):
+class LayoutReport(Page, frozen=True, kw_only=True):
     """Facts about a descriptor; counts are in elements where no unit is named.
 
     Attributes:
@@ -135,7 +124,11 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
               memory walks   c%8, then w, h, c//8, n
               offset of (1, 16, 4, 3) is 952
         """
-        lines = [self.desc, *_facts(self), *_answers(self)]
+        lines = [self.desc, *_facts(self)]
+        if self.index is not None:
+            lines.append(f"  offset of {self.index} is {self.index_offset}")
+        if self.offset is not None:
+            lines.append(f"  at offset {self.offset} lies {self.element}")
         if self.to is not None:
             lines += [f"  to {self.to.desc}: {self.to.formula}", *(f"    {line}" for line in _reorder_words(self))]
         return "\n".join([*lines, *([""] if self.drawing else []), *self.drawing])
@@ -149,17 +142,6 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
             whole = replace(describe(desc, self.index, self.offset, show_offsets=True, to=to), library=self.library)
         title = self.desc if self.to is None else f"{self.desc} to {self.to.tag}"
         return html_page("layout", title, whole.to_dict())
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page; a reader never sees half of it.
-
-        Raises:
-            InputError: The file cannot be written.
-        """
-        save_page(path, self.to_html())
-
-    def _repr_html_(self) -> str:
-        return framed(self.to_html())
 
 
 def describe(
@@ -189,39 +171,44 @@ def describe(
         >>> page = describe(MemoryDesc((2, 17, 5, 4)), to="nChw8c").to_html()
     """
     other = MemoryDesc(desc.dims, desc.dtype, to) if isinstance(to, str) else to
-    is_empty = 0 in desc.dims
-    reorder = None if other is None or is_empty else follow_reorder(desc, other)
-    letters = _letters_of_both(desc, other)
-    extents = None if is_empty else listed_extents(*filter(None, (desc, other)))
-    listed = extents if show_offsets else None
+    descs = [each for each in (desc, other) if each is not None]
+    own = [letters_of(each) for each in descs]
+    letters = own[-1] if own[0] == LETTERS[: desc.ndims] else own[0]  # the alphabet, unless one has more to say
+    listed = None if 0 in desc.dims or not show_offsets else listed_extents(*descs)
+    element: tuple[int, ...] | str | None = None
+    if offset is not None:
+        element = desc.index(offset) or (PADDING if place_at(desc, offset) else HOLE)
     return replace(
         _report(desc, letters, listed, show_offsets=show_offsets),
         index=None if index is None else tuple(index),
         index_offset=None if index is None else desc.offset(*index),
         offset=offset,
-        element=None if offset is None else _element(desc, offset),
+        element=element,
         to=None if other is None else _report(other, letters, listed, show_offsets=show_offsets),
-        reorder=reorder,
+        reorder=None if other is None or 0 in desc.dims else follow_reorder(desc, other),
     )
 
 
 def _report(desc: MemoryDesc, letters: str, listed: tuple[int, ...] | None, *, show_offsets: bool) -> LayoutReport:
-    blocks = zip(desc.inner_blks, desc.inner_idxs, strict=True)
     lists_offsets = show_offsets and desc.nbytes // desc.itemsize <= MAX_STORED
+    n_used = desc.n_elements + desc.n_padding + desc.offset0
+    n_bytes_apart = desc.nbytes - n_used * desc.itemsize - (desc.extra.nbytes if desc.extra else 0)
+    loops = _loops(desc, letters)
+    outwards = [_term(*loop) for loop in reversed(loops) if loop[1]]
     return LayoutReport(
-        **{name: getattr(desc, name) for name in _TAKEN_OVER},
+        **{name: getattr(desc, name) for name in _TAKEN_OVER.split()},
         desc=str(desc),
         descriptor=desc.to_dict(),
         letters=letters,
-        inner_blocks=tuple((size, letters[dim]) for size, dim in blocks),
+        inner_blocks=tuple((size, letters[dim]) for size, dim in zip(desc.inner_blks, desc.inner_idxs, strict=True)),
         padding_nbytes=desc.n_padding * desc.itemsize,
-        hole_nbytes=_hole_nbytes(desc),
-        formula=formula(desc, letters),
-        walk=walk(desc, letters),
-        terms=tuple(_term(text, step) for text, step in _steps(desc, letters)),
+        hole_nbytes=0 if desc.is_dense or desc.repeats else n_bytes_apart,
+        formula=" + ".join([str(desc.offset0)] * bool(desc.offset0) + outwards) or "0",
+        walk=tuple(text for text, step in loops if step),
+        terms=tuple(_term(*loop) for loop in loops),
         offsets=desc.offsets().tolist() if lists_offsets else None,
-        padding_offsets=tuple(padding_offsets(desc)) if lists_offsets else None,
-        drawing=tuple(draw(desc)) if show_offsets else (),
+        padding_offsets=_padding_offsets(desc) if lists_offsets else None,
+        drawing=tuple(_draw(desc)) if show_offsets else (),
         extra=_extra_text(desc),
         map=None if listed is None else map_layout(desc, listed),
     )
@@ -256,37 +243,22 @@ def library_agreement(desc: MemoryDesc) -> str | None:
     return f"oneDNN {version} agrees on padded dims, strides, inner blocks and size"
 
 
-def _element(desc: MemoryDesc, offset: int) -> tuple[int, ...] | str:
-    found = desc.index(offset)
-    if found is not None:
-        return found
-    return PADDING if place_at(desc, offset) else HOLE
-
-
-def _hole_nbytes(desc: MemoryDesc) -> int:
-    if desc.is_dense or desc.repeats:
-        return 0
-    n_used = desc.n_elements + desc.n_padding + desc.offset0
-    return desc.nbytes - n_used * desc.itemsize - (desc.extra.nbytes if desc.extra else 0)
-
-
 def _facts(report: LayoutReport) -> list[str]:
     blocks = "".join(f"{size}{letter}" for size, letter in report.inner_blocks)
-    facts = {
+    holes = f", {report.hole_nbytes} not part of it" if report.hole_nbytes else ""
+    dense = "dense" if report.is_dense else "not dense"
+    facts: dict[str, str | None] = {
         "logical dims": _by_letter(report.letters, report.dims),
         "padded dims": _by_letter(report.letters, report.padded_dims),
         "in letters": report.canonical_tag or "no tag: there are gaps, or it is a part of something",
         "strides": ", ".join(_stride_texts(report)),
         "inner blocks": blocks or "none",
-        "size": _size_text(report),
+        "size": f"{report.nbytes} bytes, {report.padding_nbytes} of them padding{holes}; {dense}",
         "offset": report.formula,
         "memory walks": ", ".join(report.walk).replace(", ", ", then ", 1) or "nowhere",
     }
-    if report.extra is not None:
-        facts["extra"] = report.extra
-    if report.library is not None:
-        facts["library"] = report.library
-    return [f"  {name:<14} {text}" for name, text in facts.items()]
+    told = {"extra": report.extra, "library": report.library}
+    return [f"  {name:<14} {text}" for name, text in (facts | told).items() if text is not None]
 
 
 def _extra_text(desc: MemoryDesc) -> str | None:
@@ -294,12 +266,12 @@ def _extra_text(desc: MemoryDesc) -> str | None:
     if extra is None:
         return None
     masks = {"sums": extra.compensation_mask, "sums for a zero point": extra.asymm_compensation_mask}
-    sums = [f"{name} along {_masked(desc, mask)}" for name, mask in masks.items() if mask]
+    along = {
+        name: ", ".join(letter for dim, letter in enumerate(letters_of(desc)) if mask >> dim & 1)
+        for name, mask in masks.items()
+    }
+    sums = [f"{name} along {letters}" for name, letters in along.items() if letters]
     return "; ".join([f"{extra}: {extra.nbytes} bytes behind the elements", *sums])
-
-
-def _masked(desc: MemoryDesc, mask: int) -> str:
-    return ", ".join(letter for dim, letter in enumerate(letters_of(desc)) if mask >> dim & 1)
 
 
 def _reorder_words(report: LayoutReport) -> list[str]:
@@ -329,7 +301,7 @@ def _runs_text(runs: Runs, itemsize: int) -> str:
 
 
 def _elements(n: int, itemsize: int) -> str:
-    return f"{n:,} element{'s' if n > 1 else ''} ({n * itemsize:,} byte{'s' if n * itemsize > 1 else ''})"
+    return f"{counted(n, 'element')} ({counted(n * itemsize, 'byte')})"
 
 
 def _by_letter(letters: str, values: tuple[int, ...]) -> str:
@@ -344,17 +316,6 @@ def _stride_texts(report: LayoutReport) -> list[str]:
     return [f"{letter} {step}{each[letter]}" for letter, step in zip(report.letters, report.strides, strict=True)]
 
 
-def _size_text(report: LayoutReport) -> str:
-    holes = f", {report.hole_nbytes} not part of it" if report.hole_nbytes else ""
-    dense = "dense" if report.is_dense else "not dense"
-    return f"{report.nbytes} bytes, {report.padding_nbytes} of them padding{holes}; {dense}"
-
-
-def _answers(report: LayoutReport) -> list[str]:
-    answers = [f"  offset of {report.index} is {report.index_offset}"] if report.index is not None else []
-    return answers + ([f"  at offset {report.offset} lies {report.element}"] if report.offset is not None else [])
-
-
 def letters_of(desc: MemoryDesc) -> str:
     """One letter for each dimension: those of the alphabet the layout was given in.
 
@@ -365,53 +326,29 @@ def letters_of(desc: MemoryDesc) -> str:
     return LETTERS[: desc.ndims] if desc.canonical_tag is None else FormatTag.parse(desc.tag).alphabet
 
 
-def _letters_of_both(desc: MemoryDesc, other: MemoryDesc | None) -> str:
-    """The letters of the first, unless only the other has any that mean something."""
-    letters = letters_of(desc)
-    return letters_of(other) if other is not None and letters == LETTERS[: desc.ndims] else letters
-
-
-def formula(desc: MemoryDesc, letters: str | None = None) -> str:
-    """The offset of an element as an expression, terms from the outermost to the innermost.
-
-    Args:
-        desc: Where the element lies.
-        letters: One for each dimension, by default :func:`letters_of`.
-
-    Example:
-        >>> formula(MemoryDesc((32, 32, 3, 3), "s8", "OIhw4i16o4i"))
-        '(o//16)*4608 + (i//16)*2304 + h*768 + w*256 + (i//4)%4*64 + o%16*4 + i%4'
-    """
-    terms = [str(desc.offset0)] if desc.offset0 else []
-    terms += [_term(text, step) for text, step in reversed(_steps(desc, letters or letters_of(desc))) if step]
-    return " + ".join(terms) or "0"
-
-
-def walk(desc: MemoryDesc, letters: str | None = None) -> tuple[str, ...]:
-    """Walk order of memory from front to back, fastest dimension first.
-
-    Args:
-        desc: The memory.
-        letters: One for each dimension, by default :func:`letters_of`.
-
-    Example:
-        >>> walk(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
-        ('c%8', 'w', 'h', 'c//8', 'n')
-    """
-    return tuple(text for text, step in _steps(desc, letters or letters_of(desc)) if step)
-
-
-def padding_offsets(desc: MemoryDesc) -> list[int]:
+def _padding_offsets(desc: MemoryDesc) -> tuple[int, ...]:
     """The offsets that hold padding, ascending."""
-    if desc.n_padding == 0:
-        return []
     is_padding = np.ones(desc.padded_dims, dtype=bool)
-    is_padding[tuple(slice(extent) for extent in desc.dims)] = False
-    found = all_offsets(desc.placement, desc.padded_dims)[is_padding]
-    return [int(offset) for offset in np.sort(found)]
+    is_padding[tuple(map(slice, desc.dims))] = False
+    return tuple(np.sort(all_offsets(desc.placement, desc.padded_dims)[is_padding]).tolist())
 
 
-def draw(desc: MemoryDesc) -> Iterator[str]:
+def _loops(desc: MemoryDesc, letters: str) -> list[tuple[str, int]]:
+    """Dimension and length in elements of each step of the walk through memory, innermost first."""
+    found = []
+    for loop in walk_steps(desc):
+        block = f"{letters[loop.dim]}//{loop.below}" if loop.below > 1 else letters[loop.dim]
+        text = f"({block})" if loop.below > 1 and not loop.is_outer else block
+        found.append((text if loop.is_outer else f"{text}%{loop.count}", loop.step))
+    return found
+
+
+def _term(text: str, step: int) -> str:
+    factor = f"({text})" if "//" in text and "%" not in text else text
+    return factor if step == 1 else f"{factor}*{step}"
+
+
+def _draw(desc: MemoryDesc) -> Iterator[str]:
     """The map, line by line: offsets as tables where the tensor is small, then memory from front to back."""
     if 0 in desc.dims:
         yield "nothing to draw: the tensor has no elements"
@@ -420,21 +357,6 @@ def draw(desc: MemoryDesc) -> Iterator[str]:
         yield from _tables(desc)
         yield ""
     yield from _memory(desc)
-
-
-def _steps(desc: MemoryDesc, letters: str) -> list[tuple[str, int]]:
-    """Dimension and length in elements of each step of the walk, innermost first."""
-    steps = []
-    for loop in walk_steps(desc):
-        block = f"{letters[loop.dim]}//{loop.below}" if loop.below > 1 else letters[loop.dim]
-        text = f"({block})" if loop.below > 1 and not loop.is_outer else block
-        steps.append((text if loop.is_outer else f"{text}%{loop.count}", loop.step))
-    return steps
-
-
-def _term(text: str, step: int) -> str:
-    factor = f"({text})" if "//" in text and "%" not in text else text
-    return factor if step == 1 else f"{factor}*{step}"
 
 
 def _tables(desc: MemoryDesc) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from blocklayout.ir import Fused
 from blocklayout.plan.place import ALIGNMENT
@@ -19,21 +19,16 @@ BEFORE = -1
 
 def lifetimes(plan: Plan) -> dict[int, tuple[int, int]]:
     """First and last step, both included, that touch each buffer or a part of it; ``BEFORE`` for filled inputs."""
+    touched = [(entry.buffer, BEFORE) for entry in plan.entries]
+    touched += [(operand.buffer, n) for n, step in enumerate(plan.steps) for _, operand in step.operands]
     spans: dict[int, tuple[int, int]] = {}
-    for entry in plan.entries:
-        _widen(plan, spans, entry.buffer, BEFORE)
-    for number, step in enumerate(plan.steps):
-        for _, operand in step.operands:
-            _widen(plan, spans, operand.buffer, number)
+    for buffer, number in touched:
+        at: int | None = buffer
+        while at is not None:
+            first, last = spans.get(at, (number, number))
+            spans[at] = min(first, number), max(last, number)
+            at = plan.buffers[at].within
     return spans
-
-
-def _widen(plan: Plan, spans: dict[int, tuple[int, int]], buffer: int, number: int) -> None:
-    at: int | None = buffer
-    while at is not None:
-        first, last = spans.get(at, (number, number))
-        spans[at] = min(first, number), max(last, number)
-        at = plan.buffers[at].within
 
 
 def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
@@ -57,17 +52,13 @@ def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
     for index, buffer in enumerate(plan.buffers):
         if not held[index] and buffer.name in plan.formats:  # written in parts
             held[index][buffer.name] = plan.formats[buffer.name]
-    _add_views(plan, held)
-    return held
-
-
-def _add_views(plan: Plan, held: dict[int, dict[str, MemoryDesc]]) -> None:
     where = {value: index for index, values in reversed(held.items()) for value in values}
     for choice in plan.choices:
         dst = choice.chosen.dst
         if choice.writes not in where and not isinstance(dst, Fused) and choice.reads and choice.reads[0] in where:
             where[choice.writes] = where[choice.reads[0]]
             held[where[choice.writes]][choice.writes] = dst
+    return held
 
 
 def alive_nbytes(plan: Plan, spans: Mapping[int, tuple[int, int]]) -> list[int]:
@@ -80,14 +71,3 @@ def alive_nbytes(plan: Plan, spans: Mapping[int, tuple[int, int]]) -> list[int]:
             changes[first + 1] += nbytes
             changes[last + 2] -= nbytes
     return list(accumulate(changes[:-1]))
-
-
-def memory_record(plan: Plan, spans: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
-    """Sums that a page shows; ``elements`` are bytes without padding, in the type of what is packed."""
-    packed = [each.desc for each in plan.constants]
-    return {
-        "alive_nbytes": alive_nbytes(plan, spans),
-        "results_nbytes": sum(buffer.nbytes for buffer in plan.buffers if buffer.kind == "output"),
-        "weights_nbytes": sum(desc.nbytes for desc in packed),
-        "weights_elements_nbytes": sum(desc.n_elements * desc.itemsize for desc in packed),
-    }

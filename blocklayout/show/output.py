@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.show.words import table, width_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Tell = Callable[[str], None]
-
-UNBOUNDED = 1000
-"""Width in columns where no terminal sets one."""
 
 
 def say(text: str) -> None:
@@ -55,41 +54,10 @@ def print_table(
         title: Above the table.
         text_columns: Numbers of the columns that hold text, which stands on the left; numbers stand on the right.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    left = set(text_columns)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for number, name in enumerate(header):
-        table.add_column(Text(name), justify="left" if number in left else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
-    if title:
-        console.print(Text(title, style="bold"))
-    console.print(table)
-
-
-def kib(nbytes: int) -> str:
-    """Bytes in KiB.
-
-    Example:
-        >>> kib(3840), kib(0)
-        ('3.8', '0')
-    """
-    return f"{nbytes / 1024:,.1f}" if 0 < nbytes < 100 * 1024 else f"{nbytes / 1024:,.0f}"
-
-
-def small(value: float) -> str:
-    """A difference: two digits, or 0.
-
-    Example:
-        >>> small(1.23e-7), small(0.0)
-        ('1.2e-07', '0')
-    """
-    return f"{value:.1e}" if value else "0"
+    lines = [*table(header, [*rows], numbers={*range(len(header))} - {*text_columns})]
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if sys.stdout.encoding.lower().startswith("utf") else "-"
+    lines.insert(1, rule * (1 + max(map(width_of, lines))))
+    say("\n".join([title, *lines] if title else lines))
 
 
 @contextlib.contextmanager
@@ -114,6 +82,4 @@ def _cleaned(value: Any) -> Any:
         return {key: _cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_cleaned(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

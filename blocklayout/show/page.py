@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError
@@ -66,7 +67,10 @@ def html_page(kind: str, title: str, record: Any) -> str:
         >>> "<title>&lt;b&gt;</title>" in text, '{"desc":"\\u003c/script\\u003e"}' in text
         (True, True)
     """
-    scripts = [_asset(name) for name in _KINDS[kind]]
+    name = spelt(title)
+    if len(name) > _LONGEST_TITLE:
+        name = f"{name[: _LONGEST_TITLE - 1]}…"
+    scripts = [_asset(script) for script in _KINDS[kind]]
     data = msgspec.json.encode(record).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     allowed = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     policy = (
@@ -79,7 +83,7 @@ def html_page(kind: str, title: str, record: Any) -> str:
             f'<html lang="en" data-kind="{kind}"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(_shown(title))}</title>",
+            f"<title>{escape(name)}</title>",
             f"<style>{_colours()}{_asset('style.css')}</style></head>",
             "<body><noscript>This page is drawn by the scripts in it; JavaScript is off.</noscript>",
             f'<script type="application/json" id="record">{data}</script>',
@@ -89,8 +93,27 @@ def html_page(kind: str, title: str, record: Any) -> str:
     )
 
 
-def save_page(path: str | os.PathLike[str], html: str) -> None:
-    """Write a page; a reader never sees half of it.
+class Page(Struct, frozen=True):
+    """Something that has a page, which is how a notebook shows it."""
+
+    def to_html(self) -> str:
+        """The page: one document that loads nothing."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page; a reader never sees half of it.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        save_text(path, self.to_html())
+
+    def _repr_html_(self) -> str:
+        return framed(self.to_html())
+
+
+def save_text(path: str | os.PathLike[str], text: str, kind: str = "page") -> None:
+    """Write a page, or what else ``kind`` says; a reader never sees half of it.
 
     Raises:
         InputError: The file cannot be written.
@@ -98,10 +121,10 @@ def save_page(path: str | os.PathLike[str], html: str) -> None:
     target = Path(path)
     try:
         with replacing(target) as beside:
-            beside.write_text(html, encoding="utf-8")
+            beside.write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"the page cannot be written to {target}: {reason}") from error
+        raise InputError(f"the {kind} cannot be written to {target}: {reason}") from error
 
 
 def framed(html: str) -> str:
@@ -109,10 +132,14 @@ def framed(html: str) -> str:
     return f'<iframe srcdoc="{escape(html)}" style="width:100%;height:44rem;border:0"></iframe>'
 
 
-def _shown(title: str) -> str:
-    """A title of moderate length, characters that are not seen or turn text around spelt out."""
-    spelt = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in title)
-    return spelt if len(spelt) <= _LONGEST_TITLE else f"{spelt[: _LONGEST_TITLE - 1]}…"
+def spelt(text: object) -> str:
+    r"""A name that a model's author chose, with characters that are not seen, or turn text around, spelt out.
+
+    Example:
+        >>> print(spelt("a\u202eb"))
+        a\u202eb
+    """
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in str(text))
 
 
 @cache

@@ -6,19 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.ir import Fused, layout_name
-from blocklayout.plan.plan import Step
+from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
 from blocklayout.show.explain import verdict, way_text
-from blocklayout.show.impl_words import impl_words
-from blocklayout.show.memory import held_values, lifetimes, memory_record
-from blocklayout.show.plan_text import primitive_name, weights_role
+from blocklayout.show.memory import alive_nbytes, held_values, lifetimes
+from blocklayout.show.names import impl_words, layout, moved, primitive_name, weights_role
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
     from blocklayout.plan.choices import Alternative, KernelChoice, Way
-    from blocklayout.plan.plan import Entry, Plan
-
-CALLER = "the caller"
+    from blocklayout.plan.plan import Plan, Step
 
 _INT8 = ("s8", "u8")
 _SCALARS = (
@@ -26,6 +23,11 @@ _SCALARS = (
     *("is_optimal", "is_exact", "unpinned_ns", "arena_nbytes", "arena_lower_bound", "scratchpad_nbytes"),
     *("padding_nbytes", "multiply_adds", "padding_multiply_adds", "reorder_nbytes"),
 )
+
+
+def _facts(value: object, names: str) -> dict[str, Any]:
+    """Attributes as a record has them."""
+    return {name: getattr(value, name) for name in names.split()}
 
 
 def layout_class(desc: ValueLayout) -> str:
@@ -58,42 +60,46 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     """
     descs = _Descs()
     steps = [_step_record(plan, step, descs) for step in plan.steps]
-    declined_ns = _declined_ns(plan)
+    # Gains that are smaller than prices may be wrong by are left alone: so much less costs the cheapest network.
+    declined_ns = max(0.0, plan.cost_ns - plan.bound_ns) if plan.is_exact else 0.0
     kernels = [_kernel_record(choice, descs, declined_ns) for choice in plan.choices]
     numbers = {kernel["name"]: index for index, kernel in enumerate(kernels)}
     for number, step in enumerate(plan.steps):
         if not step.is_reorder and step.kernel in numbers:
             kernels[numbers[step.kernel]]["steps"].append(number)
     owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
-    record = {name: getattr(plan, name) for name in _SCALARS}
-    spans = lifetimes(plan)
-    return record | {
+    return {
+        **{name: getattr(plan, name) for name in _SCALARS},
         "verdict": verdict(plan),
         "declined_ns": declined_ns,
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
-        "pins": [{"key": pin.key, "wanted": pin.wanted, "kernel": owners.get(pin.name)} for pin in plan.pins],
-        "precision": [{"key": each.key, "wanted": each.wanted} for each in plan.precision],
+        "pins": [_facts(pin, "key wanted") | {"kernel": owners.get(pin.name)} for pin in plan.pins],
+        "precision": [_facts(each, "key wanted") for each in plan.precision],
         "io_layout": [{"name": name, "format": text} for name, text in plan.io_layout],
         "exceptions": [{"kernel": kernel, "reason": reason} for kernel, reason in plan.exceptions],
         "inputs": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.inputs],
         "kernels": kernels,
         "edges": list(_edges(plan, numbers, descs)),
         "steps": steps,
-        "entries": [_entry_record(entry, descs) for entry in plan.entries],
+        "entries": [
+            _facts(entry, "input buffer is_reorder reason cost_ns readers without_ns")
+            | {"source": descs.number(entry.source), "desc": descs.number(entry.desc)}
+            | {"nbytes": entry.nbytes_moved if entry.is_reorder else 0}
+            for entry in plan.entries
+        ],
         "results": [
             {"name": result.name, "desc": None if result.desc is None else descs.number(result.desc)}
             for result in plan.results
         ],
         "values": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.values],
-        "buffers": _buffer_records(plan, numbers, descs, spans),
         "constants": [
-            {"name": each.constant, "kernel": each.kernel, "buffer": each.buffer, "desc": descs.number(each.desc)}
+            _facts(each, "kernel buffer") | {"name": each.constant, "desc": descs.number(each.desc)}
             for each in plan.constants
         ],
         "runs": [{"family": run.family, "kernels": [numbers[name] for name in run.kernels]} for run in find_runs(plan)],
+        **_memory_records(plan, numbers, descs),
         "descs": descs.records,
-        "memory": memory_record(plan, spans),
     }
 
 
@@ -107,61 +113,41 @@ class _Descs:
     def number(self, desc: ValueLayout, role: str = "src") -> int:
         if desc not in self._numbers:
             self._numbers[desc] = len(self.records)
-            self.records.append(desc_record(desc, role))
+            self.records.append(_desc_record(desc, role))
         return self._numbers[desc]
 
 
-def desc_record(desc: ValueLayout, role: str = "src") -> dict[str, Any]:
+def _desc_record(desc: ValueLayout, role: str) -> dict[str, Any]:
     """A descriptor: its name, class, extents, padded extents, strides, blocks and bytes."""
     if isinstance(desc, Fused):
         return {"layout": layout_name(desc), "class": "any", "is_fused": True}
-    return {
+    return _facts(desc, "dtype dims padded_dims strides nbytes") | {
         "layout": desc.named(role),
         "class": layout_class(desc),
-        "dtype": desc.dtype,
-        "dims": desc.dims,
-        "padded_dims": desc.padded_dims,
-        "strides": desc.strides,
         "inner_blocks": [[size, dim] for size, dim in zip(desc.inner_blks, desc.inner_idxs, strict=True)],
-        "nbytes": desc.nbytes,
         "padding_nbytes": desc.n_padding * desc.itemsize,
         "elements_nbytes": desc.n_elements * desc.itemsize,
     }
 
 
 def _kernel_record(choice: KernelChoice, descs: _Descs, declined_ns: float) -> dict[str, Any]:
-    return {
+    return _facts(choice, "operator nodes reads writes holds layouts") | {
         "name": choice.kernel,
-        "operator": choice.operator,
-        "nodes": choice.nodes,
         "aliases": tuple(alias for kernel in choice.kernels for alias in kernel.aliases),
         "role": choice.kernels[0].role,
-        "reads": choice.reads,
-        "writes": choice.writes,
-        "holds": choice.holds,
         "is_view": not choice.chosen.impls and not choice.is_of_a_pair,
         "chosen": _way_record(choice.chosen, descs),
         "alternatives": [_alternative_record(choice, each, descs, declined_ns) for each in choice.alternatives],
-        "layouts": choice.layouts,
         "steps": [],
     }
 
 
 def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
-    return {
+    return _facts(way, "origin impls in_place cost_ns") | {
         "text": way_text(way),
-        "origin": way.origin,
-        "impls": way.impls,
         "sources": [descs.number(desc) for desc in way.sources],
         "dst": descs.number(way.dst),
-        "in_place": way.in_place,
-        "cost_ns": way.cost_ns,
     }
-
-
-def _declined_ns(plan: Plan) -> float:
-    """How much less the cheapest network costs: gains that are smaller than prices may be wrong by are left alone."""
-    return max(0.0, plan.cost_ns - plan.bound_ns) if plan.is_exact else 0.0
 
 
 def _alternative_record(
@@ -179,21 +165,15 @@ def _alternative_record(
 
 
 def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
-    return {
-        "kernel": step.kernel,
+    return _facts(step, "kernel nodes reason cost_ns priced scratchpad_nbytes readers without_ns") | {
         "kind": "reorder" if step.is_reorder else "fallback" if step.is_plain or step.is_reference else "work",
         "primitive": primitive_name(step),
         "impl": step.spec.impl,
         "impl_words": impl_words(step.spec.impl),
         "spec": str(step.spec),
-        "nodes": step.nodes,
-        "reason": step.reason,
-        "cost_ns": step.cost_ns,
-        "priced": step.priced,
         "nbytes": step.nbytes_moved,
         "multiply_adds": step.multiply_adds(),
         "padded_multiply_adds": step.multiply_adds(padded=True),
-        "scratchpad_nbytes": step.scratchpad_nbytes,
         "operands": [
             {
                 "argument": argument,
@@ -203,23 +183,6 @@ def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
             }
             for argument, operand in step.operands
         ],
-        "readers": step.readers,
-        "without_ns": step.without_ns,
-    }
-
-
-def _entry_record(entry: Entry, descs: _Descs) -> dict[str, Any]:
-    return {
-        "input": entry.input,
-        "buffer": entry.buffer,
-        "source": descs.number(entry.source),
-        "desc": descs.number(entry.desc),
-        "is_reorder": entry.is_reorder,
-        "reason": entry.reason,
-        "cost_ns": entry.cost_ns,
-        "nbytes": entry.nbytes_moved if entry.is_reorder else 0,
-        "readers": entry.readers,
-        "without_ns": entry.without_ns,
     }
 
 
@@ -236,13 +199,10 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
                 writers.setdefault(plan.buffers[each.buffer].name, numbers[step.kernel])
     copies: dict[tuple[str, str], list[tuple[int, ValueLayout]]] = {}
     for number, step in enumerate(plan.steps):
-        if step.is_reorder:
-            for reader in step.readers:
-                copies.setdefault((plan.buffers[step.dst.buffer].name, reader), []).append((number, step.dst.desc))
-    entries: dict[tuple[str, str], int] = {}
-    for number, entry in enumerate(plan.entries):
-        if entry.is_reorder:
-            entries |= {(entry.input, reader): number for reader in entry.readers}
+        for reader in step.readers if step.is_reorder else ():
+            copies.setdefault((plan.buffers[step.dst.buffer].name, reader), []).append((number, step.dst.desc))
+    moving = [(number, entry) for number, entry in enumerate(plan.entries) if entry.is_reorder]
+    entries = {(entry.input, reader): number for number, entry in moving for reader in entry.readers}
     reading = [
         (value, choice.kernel, desc)
         for choice in plan.choices
@@ -250,28 +210,26 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
     ]
     reading += [(result.name, CALLER, result.desc) for result in plan.results if result.desc is not None]
     for value, reader, desc in reading:
-        written = plan.formats.get(value, desc)
         made = copies.get((value, reader), [])
-        taken = next((number for number, copy in made if copy == desc), made[0][0] if made else None)
         yield {
             "value": value,
             "source": writers.get(value),
             "reader": numbers.get(reader),
-            "written": descs.number(written),
+            "written": descs.number(plan.formats.get(value, desc)),
             "read": descs.number(desc),
-            "reorder": taken,
+            "reorder": next((number for number, copy in made if copy == desc), made[0][0] if made else None),
             "entry": entries.get((value, reader)),
         }
 
 
-def _buffer_records(
-    plan: Plan, numbers: Mapping[str, int], descs: _Descs, spans: Mapping[int, tuple[int, int]]
-) -> list[dict[str, Any]]:
+def _memory_records(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> dict[str, Any]:
     """Buffers with the steps that are the first and the last to touch them or parts of them; -1 is before the first.
 
     ``values`` are held one after the other; ``desc`` is the layout of the first, ``writers`` are steps, ``kernel`` is
-    the one that writes first, or reads first what the caller gives.
+    the one that writes first, or reads first what the caller gives. In the sums, elements are bytes without padding,
+    in the type of what is packed.
     """
+    spans = lifetimes(plan)
     writers: dict[int, list[int]] = {}
     for number, step in enumerate(plan.steps):
         for operand in step.dsts:
@@ -284,18 +242,51 @@ def _buffer_records(
         kernel = plan.steps[made[0]].kernel if made else kernels.get(buffer.name)
         first, last = spans.get(index, (None, None))
         records.append(
-            {
-                "kind": buffer.kind,
-                "name": buffer.name,
-                "nbytes": buffer.nbytes,
-                "offset": buffer.offset,
-                "within": buffer.within,
-                "first": first,
-                "last": last,
-                "desc": descs.number(next(iter(values.values()))) if values else None,
-                "values": list(values),
-                "writers": made,
-                "kernel": None if kernel is None else numbers.get(kernel),
-            }
+            _facts(buffer, "kind name nbytes offset within")
+            | {"first": first, "last": last, "writers": made, "values": list(values)}
+            | {"desc": descs.number(next(iter(values.values()))) if values else None}
+            | {"kernel": None if kernel is None else numbers.get(kernel)}
         )
-    return records
+    packed = [each.desc for each in plan.constants]
+    sums = {
+        "alive_nbytes": alive_nbytes(plan, spans),
+        "results_nbytes": sum(buffer.nbytes for buffer in plan.buffers if buffer.kind == "output"),
+        "weights_nbytes": sum(desc.nbytes for desc in packed),
+        "weights_elements_nbytes": sum(desc.n_elements * desc.itemsize for desc in packed),
+    }
+    return {"buffers": records, "memory": sums}
+
+
+def changes_record(before: Plan, after: Plan) -> dict[str, Any]:
+    """The differences between two plans of one model, as values that JSON can hold.
+
+    ``kernels`` has each kernel whose layouts or implementations differ, with ``before`` and ``after``, ``null`` where
+    a plan has no such kernel; ``reorders_gone`` those that only the first plan has, ``reorders_new`` only the second.
+    """
+    old, new = ({choice.kernel: _short_record(choice.chosen) for choice in plan.choices} for plan in (before, after))
+    was, now = _reorders(before), _reorders(after)
+    anew = [name for name in dict.fromkeys((*new, *old)) if _unpriced(old.get(name)) != _unpriced(new.get(name))]
+    return {
+        "kernels": [{"name": name, "before": old.get(name), "after": new.get(name)} for name in anew],
+        "reorders_gone": [record for key, record in was.items() if key not in now],
+        "reorders_new": [record for key, record in now.items() if key not in was],
+    }
+
+
+def _short_record(way: Way) -> dict[str, Any]:
+    return _facts(way, "impls cost_ns") | {"reads": [*map(layout, way.sources)], "writes": layout(way.dst)}
+
+
+def _unpriced(way: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A way without its price, which another plan may know otherwise."""
+    return way and way | {"cost_ns": None}
+
+
+def _reorders(plan: Plan) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Each reorder by the value that it copies and its two layouts."""
+    found = {}
+    for reorder in plan.reorders:
+        value, src, dst = moved(plan, reorder)
+        record = {"value": value, "src": layout(src), "dst": layout(dst), "nbytes": reorder.nbytes_moved}
+        found[value, layout(src), layout(dst)] = record | _facts(reorder, "readers cost_ns")
+    return found

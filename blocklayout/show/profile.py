@@ -9,20 +9,20 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from blocklayout.atomic_write import replacing
+from blocklayout.dnnl import Spec
 from blocklayout.errors import InputError
-from blocklayout.ir import HostSpec
-from blocklayout.show.plan_text import primitive_name, short, step_layouts
-from blocklayout.show.text_table import table
+from blocklayout.plan.reasons import CALLER
+from blocklayout.show.names import layout, primitive_name, step_layouts
+from blocklayout.show.page import save_text
+from blocklayout.show.words import ms, percent, table, us
 
 if TYPE_CHECKING:
-    from blocklayout.plan import Entry, Machine, Plan, Step
+    from blocklayout.plan import Machine, Plan, Step
 
 Kind = Literal["work", "reorder", "input", "output", "fallback", "outside"]
 KINDS: tuple[Kind, ...] = ("work", "reorder", "input", "output", "fallback", "outside")
@@ -55,10 +55,10 @@ class StepProfile(Struct, frozen=True):
     impl: str
     layouts: str
     ns: float
-    estimated_ns: float
-    nbytes: int
-    flops: int
-    ceiling_share: float | None
+    estimated_ns: float = 0
+    nbytes: int = 0
+    flops: int = 0
+    ceiling_share: float | None = None
     number: int | None = None
 
     @property
@@ -117,7 +117,7 @@ class Profile(Struct, frozen=True, dict=True):
         return sum(step.ns for step in steps) / self.ns if self.ns else 0.0
 
     def __str__(self) -> str:
-        return "\n".join(line.rstrip() for line in _lines(self))
+        return "\n".join(_lines(self))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; ``above_80`` is :meth:`share_above` of 0.8."""
@@ -140,19 +140,11 @@ class Profile(Struct, frozen=True, dict=True):
         Raises:
             InputError: It cannot be written.
         """
-        try:
-            with replacing(Path(path)) as beside:
-                beside.write_text(json.dumps(self.to_chrome_trace()) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"the trace cannot be written to {path}: {error.strerror or error}") from error
+        save_text(path, json.dumps(self.to_chrome_trace()) + "\n", "trace")
 
 
 def check_n_runs(n_runs: int) -> None:
-    """Refuse what is no number of runs.
-
-    Raises:
-        InputError: The message says what would be right.
-    """
+    """Refuse what is no number of runs, by an InputError."""
     if type(n_runs) is not int or n_runs < 1:
         raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
 
@@ -166,16 +158,10 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
         wall: For each run all of its nanoseconds.
         machine: Has the ceilings.
     """
-    pieces: list[Entry | Step] = [*plan.entries, *plan.steps]
     outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
     medians = [statistics.median(times) for times in zip(*runs, strict=True)]
-    numbers = [*[None] * len(plan.entries), *range(len(plan.steps))]
-    timed = zip(pieces, medians, numbers, strict=True)
-    steps = [_piece(piece, ns, machine, number) for piece, ns, number in timed if ns]
-    first = StepProfile(
-        "-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside, 0, 0, 0, None
-    )
-    return Profile(plan.model, len(runs), (first, *steps))
+    first = StepProfile("-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside)
+    return Profile(plan.model, len(runs), (first, *_steps(plan, medians, machine)))
 
 
 def predicted_profile(plan: Plan, machine: Machine) -> Profile:
@@ -185,21 +171,13 @@ def predicted_profile(plan: Plan, machine: Machine) -> Profile:
         plan: The plan.
         machine: Has the ceilings.
     """
-    entries = (_piece(entry, entry.cost_ns, machine, None) for entry in plan.entries if entry.cost_ns)
-    steps = (_piece(step, step.cost_ns, machine, number) for number, step in enumerate(plan.steps) if step.cost_ns)
-    return Profile(plan.model, 0, (*entries, *steps))
+    costs = [*(entry.cost_ns for entry in plan.entries), *(step.cost_ns for step in plan.steps)]
+    return Profile(plan.model, 0, tuple(_steps(plan, costs, machine)))
 
 
 def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
-    """A node that is computed between plans.
-
-    Args:
-        name: The node's.
-        by: What computes it.
-        times: Nanoseconds of some runs.
-    """
-    kind: Kind = "work" if by == "numpy" else "fallback"
-    return StepProfile(name, kind, (name,), by, by, "", statistics.median(times), 0, 0, 0, None)
+    """A node that is computed between plans, by ``numpy`` or ``onnx.reference``, in some nanoseconds."""
+    return StepProfile(name, "work" if by == "numpy" else "fallback", (name,), by, by, "", statistics.median(times))
 
 
 def typical(profiles: Sequence[Profile]) -> Profile:
@@ -207,8 +185,12 @@ def typical(profiles: Sequence[Profile]) -> Profile:
     times: dict[tuple[object, ...], list[float]] = {}
     for step in chain.from_iterable(each.steps for each in profiles):
         times.setdefault(_identity(step), []).append(step.ns)
-    steps = tuple(_with_ns(step, statistics.median(times[_identity(step)])) for step in profiles[0].steps)
-    return Profile(profiles[0].model, sum(each.n_runs for each in profiles), steps)
+    steps = []
+    for step in profiles[0].steps:
+        ns = statistics.median(times[_identity(step)])
+        share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
+        steps.append(replace(step, ns=ns, ceiling_share=share))
+    return Profile(profiles[0].model, sum(each.n_runs for each in profiles), tuple(steps))
 
 
 def _identity(step: StepProfile) -> tuple[object, ...]:
@@ -216,93 +198,82 @@ def _identity(step: StepProfile) -> tuple[object, ...]:
     return step.kind, step.number, step.name, step.layouts
 
 
-def _with_ns(step: StepProfile, ns: float) -> StepProfile:
-    share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
-    return replace(step, ns=ns, ceiling_share=share)
-
-
-def _piece(piece: Entry | Step, ns: float, machine: Machine, number: int | None) -> StepProfile:
-    from blocklayout.plan import Step
-
-    if not isinstance(piece, Step):
-        layouts = f"{short(piece.source)} -> {short(piece.desc)}"
-        share = _share(0, "", "", piece.nbytes_moved / machine.reorder_bandwidth, ns, machine)
-        return StepProfile(
-            piece.input, "input", (), "reorder", "", layouts, ns, piece.cost_ns, piece.nbytes_moved, 0, share
-        )
-    flops = 2 * piece.multiply_adds()
-    bandwidth = machine.reorder_bandwidth if piece.is_reorder else machine.bandwidth
-    dtype = "f32" if isinstance(piece.spec, HostSpec) or not piece.spec.has("src") else piece.spec.desc("src").dtype
-    return StepProfile(
-        name=piece.kernel,
-        kind=_kind(piece),
-        nodes=piece.nodes,
-        primitive=primitive_name(piece),
-        impl=piece.spec.impl,
-        layouts=step_layouts(piece),
-        ns=ns,
-        estimated_ns=piece.cost_ns,
-        nbytes=piece.nbytes_moved,
-        flops=flops,
-        ceiling_share=_share(flops, piece.spec.impl, dtype, piece.nbytes_moved / bandwidth, ns, machine),
-        number=number,
-    )
+def _steps(plan: Plan, times: Sequence[float], machine: Machine) -> Iterator[StepProfile]:
+    """Entries, then steps, that take any time."""
+    n_entries = len(plan.entries)
+    for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
+        if ns:
+            yield StepProfile(
+                name=entry.input,
+                kind="input",
+                nodes=(),
+                primitive="reorder",
+                impl="",
+                layouts=f"{layout(entry.source)} -> {layout(entry.desc)}",
+                ns=ns,
+                estimated_ns=entry.cost_ns,
+                nbytes=entry.nbytes_moved,
+                ceiling_share=entry.nbytes_moved / machine.reorder_bandwidth / ns,
+            )
+    for number, (step, ns) in enumerate(zip(plan.steps, times[n_entries:], strict=True)):
+        if ns:
+            yield StepProfile(
+                name=step.kernel,
+                kind=_kind(step),
+                nodes=step.nodes,
+                primitive=primitive_name(step),
+                impl=step.spec.impl,
+                layouts=step_layouts(step),
+                ns=ns,
+                estimated_ns=step.cost_ns,
+                nbytes=step.nbytes_moved,
+                flops=2 * step.multiply_adds(),
+                ceiling_share=_least_ns(step, machine) / ns or None,
+                number=number,
+            )
 
 
 def _kind(step: Step) -> Kind:
     if step.is_reorder:
-        return "output" if step.readers == ("the caller",) else "reorder"
+        return "output" if step.readers == (CALLER,) else "reorder"
     return "fallback" if step.is_plain or step.is_reference else "work"
 
 
-def _share(flops: int, impl: str, dtype: str, traffic_ns: float, ns: float, machine: Machine) -> float | None:
-    arithmetic_ns = flops / machine.peak_flops(impl, dtype) if flops else 0.0
-    return max(arithmetic_ns, traffic_ns) / ns or None
+def _least_ns(step: Step, machine: Machine) -> float:
+    """Nanoseconds that this machine takes at best, by arithmetic or by traffic, whichever is more."""
+    traffic_ns = step.nbytes_moved / (machine.reorder_bandwidth if step.is_reorder else machine.bandwidth)
+    flops = 2 * step.multiply_adds()
+    if not flops:
+        return traffic_ns
+    dtype = step.spec.desc("src").dtype if isinstance(step.spec, Spec) and step.spec.has("src") else "f32"
+    return max(flops / machine.peak_flops(step.spec.impl, dtype), traffic_ns)
 
 
 _HEADER = (
-    "kernel",
-    "kind",
-    "primitive",
-    "implementation",
-    "layouts",
-    "us",
-    "share",
-    "GFLOP/s",
-    "GB/s",
-    "of ceiling",
+    *("kernel", "kind", "primitive", "implementation", "layouts", "us", "share", "GFLOP/s", "GB/s", "of ceiling"),
     "nodes",
 )
 
 
-def _rows(profile: Profile) -> list[tuple[str, ...]]:
-    return [
-        (
-            step.name,
-            step.kind,
-            step.primitive,
-            step.impl,
-            step.layouts,
-            f"{step.ns / 1000:.1f}",
-            f"{step.ns / profile.ns:.1%}",
-            f"{step.gflops:.1f}" if step.flops else "",
-            f"{step.nbytes / step.ns:.1f}" if step.nbytes else "",
-            "" if step.ceiling_share is None else f"{step.ceiling_share:.0%}",
-            ", ".join(step.nodes),
-        )
-        for step in profile.steps
-    ]
+def _row(step: StepProfile, whole_ns: float) -> tuple[str, ...]:
+    return (
+        *(step.name, step.kind, step.primitive, step.impl, step.layouts, us(step.ns), percent(step.ns / whole_ns)),
+        f"{step.gflops:.1f}" if step.flops else "",
+        f"{step.nbytes / step.ns:.1f}" if step.nbytes else "",
+        "" if step.ceiling_share is None else percent(step.ceiling_share),
+        ", ".join(step.nodes),
+    )
 
 
 def _lines(profile: Profile) -> Iterator[str]:
-    yield f"a typical run of {profile.model}, of {profile.n_runs}: {profile.ns / 1e6:.3f} ms"
-    shares = (f"{kind} {ns / 1e6:.3f} ms ({ns / profile.ns:.1%})" for kind, ns in profile.by_kind.items() if ns)
-    yield ", ".join(shares)
+    yield f"a typical run of {profile.model}, of {profile.n_runs}: {ms(profile.ns)} ms"
+    kinds = [(kind, ns) for kind, ns in profile.by_kind.items() if ns]
+    yield ", ".join(f"{kind} {ms(ns)} ms ({percent(ns / profile.ns)})" for kind, ns in kinds)
     expected = [step for step in profile.steps if step.estimated_ns]
     if profile.n_runs and expected:
         share = sum(step.ns for step in expected) / sum(step.estimated_ns for step in expected)
         yield f"in place, steps took {share:.2f} times as long as estimated"
-    yield from table(_HEADER, _rows(profile))
+    yield from table(_HEADER, [_row(step, profile.ns) for step in profile.steps], numbers=range(5, 10))
 
 
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from blocklayout.dnnl.processor import cpu_name
 from blocklayout.errors import InputError, PlanError
-from blocklayout.show.page import framed, html_page, save_page
+from blocklayout.show.page import Page, html_page, save_text
 from blocklayout.show.plan_record import plan_record
 from blocklayout.show.profile import predicted_profile
 
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from blocklayout.show.profile import Profile
 
 SUFFIXES = (".html", ".svg")
+
+_OF_ALL: dict[str, Any] = {
+    "others": [],
+    "pieces": [],
+    "served": False,
+    "source": None,
+    "shapes": [],
+    "threads": None,
+}
+"""What the record of a piece lacks."""
 
 
 class Shown(Protocol):
@@ -38,7 +48,7 @@ class Shown(Protocol):
     def notes(self) -> Sequence[str]: ...
 
 
-class Report(Struct, frozen=True):
+class Report(Page, frozen=True):
     """A plan, its reasons and its times, as a page for people and as a record for machines.
 
     In a notebook it is shown as the page.
@@ -65,20 +75,16 @@ class Report(Struct, frozen=True):
             profile: Times of its steps, if it was run.
             nodes: Those of the model, if it is at hand.
         """
-        record: dict[str, Any] = {
+        dtypes = dict.fromkeys(("f32", plan.dtype))
+        peaks = {dtype: machine.peak_flops("", dtype) for dtype in dtypes}
+        of_plan = {
             "plan": plan_record(plan),
-            "machine": _machine_record(plan, machine),
+            "machine": to_builtins(machine) | {"peak_flops": peaks, "cpu": cpu_name()},
             "profile": None if profile is None else profile.to_dict(),
             "predicted": predicted_profile(plan, machine).to_dict() if profile is None else None,
-            "others": [],
-            "pieces": [],
             "nodes": nodes,
-            "source": None,
-            "shapes": [],
-            "threads": None,
-            "served": False,
         }
-        return cls(record)
+        return cls(of_plan | _OF_ALL)
 
     def from_source(
         self, source: str | None, shapes: Mapping[str, Sequence[int]] | None = None, threads: int | None = None
@@ -127,7 +133,6 @@ class Report(Struct, frozen=True):
         return self.record
 
     def to_html(self) -> str:
-        """The page: one document that loads nothing."""
         return html_page("network", f"{self.record['plan']['model']}: layouts", self.record)
 
     def to_svg(self) -> str:
@@ -147,10 +152,7 @@ class Report(Struct, frozen=True):
         """
         target = Path(path)
         check_name(target)
-        save_page(target, self.to_svg() if target.suffix == ".svg" else self.to_html())
-
-    def _repr_html_(self) -> str:
-        return framed(self.to_html())
+        save_text(target, self.to_svg() if target.suffix == ".svg" else self.to_html())
 
     def __repr__(self) -> str:
         plan = self.record["plan"]
@@ -158,11 +160,7 @@ class Report(Struct, frozen=True):
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that does not say what to write.
-
-    Raises:
-        InputError: The message says what would be right.
-    """
+    """Refuse a name that does not say what to write, by an InputError."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
 
@@ -171,15 +169,6 @@ def _piece_records(piece: Shown, report: Report | None, ns: float | None) -> lis
     """A piece as the page has it; one that is cut itself, as its own pieces."""
     if report is not None and report.record["pieces"]:
         return list(report.record["pieces"])
-    of_all = ("others", "pieces", "served", "source", "shapes", "threads")
-    shown = report and {name: value for name, value in report.record.items() if name not in of_all}
+    shown = report and {name: value for name, value in report.record.items() if name not in _OF_ALL}
     about = {"name": piece.name, "by": piece.by, "reason": piece.reason, "notes": list(piece.notes)}
     return [{**about, "ns": ns, "report": shown}]
-
-
-def _machine_record(plan: Plan, machine: Machine) -> dict[str, Any]:
-    """The CPU's name, and ceilings: bytes and operations per nanosecond, of all threads together."""
-    dtypes = dict.fromkeys(("f32", plan.dtype))
-    record: dict[str, Any] = to_builtins(machine)
-    peaks = {dtype: machine.peak_flops("", dtype) for dtype in dtypes}
-    return record | {"peak_flops": peaks, "cpu": cpu_name()}

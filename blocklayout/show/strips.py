@@ -15,7 +15,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from msgspec import Struct
 
-from blocklayout.show.page import LAYOUT_COLOURS
+from blocklayout.show.page import LAYOUT_COLOURS, spelt
+from blocklayout.show.words import counted, scaled_time
 
 _WORDS = {
     "plain": ("plane by plane (nchw)", "plane by plane", "nchw"),
@@ -52,8 +53,6 @@ _LETTER = 0.58
 """Width of a letter, on average, over the size of text."""
 
 _SEEN = {"ground": ("#ffffff", "#16171a"), "text": ("#1d1d1f", "#f0f0f2"), "quiet": ("#5c5c61", "#adadb3")}
-
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufffe\uffff]")
 
 
 class _Piece(Struct, frozen=True):
@@ -107,7 +106,7 @@ class _Strip(Struct, frozen=True):
     @property
     def reorders(self) -> str:
         n = sum(piece.kind == "reorder" for piece in self.pieces)
-        return f"{n or 'no'} reorder{'s' * (n != 1)}"
+        return counted(n, "reorder") if n else "no reorders"
 
 
 def strips_svg(record: Mapping[str, Any]) -> str:
@@ -192,9 +191,9 @@ def _heading(record: Mapping[str, Any], n_strips: int, how: str) -> tuple[str, s
     plan, machine = record["plan"], record["machine"]
     count = _NUMBERS[n_strips] if n_strips < len(_NUMBERS) else str(n_strips)
     under = f"under {count} layout policies" if n_strips > 1 else "step by step"
-    threads = f"{plan['n_threads']} thread{'s' * (plan['n_threads'] != 1)}"
-    where = ", ".join(_seen(each) for each in (plan["dtype"], threads, machine.get("cpu"), plan["isa"]) if each)
-    title = f"One run of {_cut(_seen(plan['model']), 30, 350)}, {under}"
+    threads = counted(plan["n_threads"], "thread")
+    where = ", ".join(spelt(each) for each in (plan["dtype"], threads, machine.get("cpu"), plan["isa"]) if each)
+    title = f"One run of {_cut(spelt(plan['model']), 30, 350)}, {under}"
     return title, where, f"The width of a step is its time: {how}"
 
 
@@ -207,22 +206,22 @@ def _how(profile: Mapping[str, Any] | None, n_strips: int) -> str:
 def _in_words(strips: Sequence[_Strip], how: str) -> str:
     first, *others = strips
     words = (
-        f"; {_seen(strip.policy)} {_time(strip.ns)} ({_ratio(strip, first)} times) with {strip.reorders}"
+        f"; {spelt(strip.policy)} {scaled_time(strip.ns)} ({_ratio(strip, first)} times) with {strip.reorders}"
         for strip in others
     )
-    own = f"{_seen(first.policy)} {_time(first.ns)} with {first.reorders}"
+    own = f"{spelt(first.policy)} {scaled_time(first.ns)} with {first.reorders}"
     return f"A strip of steps for each policy ({how}): {own}{''.join(words)}."
 
 
 def _row(strip: _Strip, first: _Strip, scale: float, y: int) -> Iterator[str]:
     """A policy's name and numbers, and its strip."""
-    yield f'<g class="row" data-policy={quoteattr(_seen(strip.policy))}>'
-    policy = escape(_cut(_seen(strip.policy), _LARGE, 400))
+    yield f'<g class="row" data-policy={quoteattr(spelt(strip.policy))}>'
+    policy = escape(_cut(spelt(strip.policy), _LARGE, 400))
     words = f'<tspan class="quiet wide" dx="10">{_POLICIES[strip.policy]}</tspan>' if strip.policy in _POLICIES else ""
     yield f'<text x="{_MARGIN}" y="{y + 20}"><tspan class="name">{policy}</tspan>{words}</text>'
-    columns = [(_WIDTH - _MARGIN - 350, "name", _time(strip.ns)), (_WIDTH - _MARGIN, "", strip.reorders)]
+    columns = [(_WIDTH - _MARGIN - 350, "name", scaled_time(strip.ns)), (_WIDTH - _MARGIN, "", strip.reorders)]
     if strip is not first:
-        against = f"{_ratio(strip, first)} \N{MULTIPLICATION SIGN} {_cut(_seen(first.policy), _LARGE, 80)}"
+        against = f"{_ratio(strip, first)} \N{MULTIPLICATION SIGN} {_cut(spelt(first.policy), _LARGE, 80)}"
         columns.append((_WIDTH - _MARGIN - 165, "", against))
     yield from (_text(x, y + 20, text, f"{kind} end-of".strip()) for x, kind, text in columns)
     yield from _drawn(strip, scale, y + 28)
@@ -235,7 +234,9 @@ def _drawn(strip: _Strip, scale: float, y: int) -> Iterator[str]:
         x = _x(begin, scale)
         family = piece.family if piece.kind == "work" else piece.kind
         width = _n(_x(end, scale) - x)
-        says = ", ".join(filter(None, (_seen(piece.kernel), _seen(piece.what), _seen(piece.layout), _time(piece.ns))))
+        says = ", ".join(
+            filter(None, (spelt(piece.kernel), spelt(piece.what), spelt(piece.layout), scaled_time(piece.ns)))
+        )
         yield (
             f'<rect class="{_class(family)}" x="{x}" y="{y}" width="{width}" height="{_STRIP}">'
             f"<title>{escape(says)}</title></rect>"
@@ -273,7 +274,7 @@ def _blocks(strip: _Strip, scale: float, y: int) -> Iterator[str]:
     for block, begin, end in strip.together(lambda piece: piece.block):
         left, right = _x(begin, scale) + 1, _x(end, scale) - 1
         if block and right - left > 4:
-            names = (_seen(block), *re.findall(r"\d+[a-z]?$", block))
+            names = (spelt(block), *re.findall(r"\d+[a-z]?$", block))
             yield f'<path class="block" d="M{_n(left)} {y}v4H{_n(right)}v-4"/>'
             yield from _fitting(names, (left + right) / 2, y + 21, right - left, "mid quiet")
 
@@ -302,7 +303,7 @@ def _axis(strips: Sequence[_Strip], scale: float, y: int) -> Iterator[str]:
     yield f'<path class="axis" d="M{_MARGIN} {y}H{_WIDTH - _MARGIN}{marks}"/>'
     for ns in ticks:
         place = "" if ns == 0 else " end-of" if scale * ns > _SPAN - 30 else " mid"
-        yield _text(_x(ns, scale), y + 24, _time(ns, is_round=True), f"small quiet{place}")
+        yield _text(_x(ns, scale), y + 24, scaled_time(ns, is_round=True), f"small quiet{place}")
 
 
 def _legend(strips: Sequence[_Strip], scale: float, y: int) -> tuple[list[str], int]:
@@ -331,16 +332,6 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text{named} x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>'
 
 
-def _seen(text: object) -> str:
-    r"""A name that a model's author chose, with characters that are not seen, or turn text around, spelt out.
-
-    Example:
-        >>> print(_seen("a\u202eb"))
-        a\u202eb
-    """
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
-
-
 def _wide(text: str, size: float) -> float:
     return size * sum(1.0 if ord(letter) > 0x2E80 else _LETTER for letter in text)
 
@@ -352,19 +343,6 @@ def _cut(text: str, size: float, room: float = _SPAN) -> str:
     while text and _wide(f"{text}…", size) > room:
         text = text[:-1]
     return f"{text}…"
-
-
-def _time(ns: float, *, is_round: bool = False) -> str:
-    """Three significant digits, or as few as it takes.
-
-    Example:
-        >>> _time(3_104_000), _time(41_230), _time(2_000_000, is_round=True)
-        ('3.10 ms', '41.2 µs', '2 ms')
-    """
-    value, unit = (ns / 1e9, "s") if ns >= 999.5e6 else (ns / 1e6, "ms") if ns >= 999.5e3 else (ns / 1e3, "µs")
-    if is_round or value == 0:
-        return f"{value:g} {unit}" if value else "0"
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
 
 
 def _ratio(strip: _Strip, first: _Strip) -> str:

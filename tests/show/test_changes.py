@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import blocklayout as bl
-from blocklayout.show.changes import changes_record
+from blocklayout.show.plan_record import changes_record
 from tests import nets
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 import blocklayout as bl
 from blocklayout.layout import MemoryDesc
+from blocklayout.show.names import step_layouts
 from blocklayout.show.plan_record import layout_class, plan_record
-from blocklayout.show.plan_text import step_layouts
 from tests import nets
 
 

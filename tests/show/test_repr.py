@@ -41,6 +41,6 @@ def test_a_saved_session_tells_the_same(tmp_path: Path) -> None:
 
 def test_a_plan_is_a_line() -> None:
     plan = bl.load(nets.chain(), layout="nhwc", threads=1).plan
-    assert repr(plan).startswith("<plan of model: layout nhwc, f32, 1 threads, ")
+    assert repr(plan).startswith("<plan of model: layout nhwc, f32, 1 thread, ")
     assert f"{len(plan.steps)} steps" in repr(plan)
     assert "\n" not in repr(plan)

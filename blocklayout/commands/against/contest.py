@@ -16,7 +16,8 @@ from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.feeds import n_images
 from blocklayout.errors import InputError, UnsupportedError
-from blocklayout.show.output import print_table, say, small
+from blocklayout.show.output import print_table, say
+from blocklayout.show.words import small
 from blocklayout.timing import Spread, TurnProcess
 
 if TYPE_CHECKING:
