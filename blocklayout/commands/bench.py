@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
-from blocklayout.commands.comparing import Contender, Race, exceptions, plan_of, say_comparison
+from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
@@ -22,7 +22,9 @@ from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.show.bench_page import BenchPage, Chart, Row, Table, add_html
+from blocklayout.show.comparison import comparison_charts, comparison_table, exceptions, say_comparison
 from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.words import spread
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.commands.comparing import Measurement
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
@@ -122,7 +123,7 @@ def _run_policies(args: argparse.Namespace) -> BenchPage:
         )
         say_comparison(measurements)
     title = f"{opened.name}, {args.dtype}, by layout policies"
-    charts, tables = _policy_charts(measurements), [_policy_table(measurements)]
+    charts, tables = comparison_charts(measurements), [comparison_table(measurements)]
     return _page(args, title, environment, charts, tables, exceptions(measurements))
 
 
@@ -188,9 +189,7 @@ def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:
 
 
 def _stream_cells(row: Throughput) -> tuple[str, ...]:
-    runs, images = row.runs_per_s, row.images_per_s
-    spread = f"{runs.low:,.1f}-{runs.high:,.1f}"
-    return row.policy, f"{runs.median:,.1f}", spread, f"{images.median:,.1f}", str(row.n_threads)
+    return row.policy, *spread(row.runs_per_s), spread(row.images_per_s)[0], str(row.n_threads)
 
 
 def _page(
@@ -202,45 +201,6 @@ def _page(
     notes: Sequence[str] = (),
 ) -> BenchPage:
     return BenchPage(title, command_text(), {**environment, "n_rounds": args.rounds}, charts, tables, notes)
-
-
-def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
-    names = [each.plan.policy for each in measurements]
-    times = [Row(name, each.time_ms) for name, each in zip(names, measurements, strict=True)]
-    ratios = [Row(name, each.ratio) for name, each in zip(names, measurements, strict=True)]
-    return [
-        Chart(f"Time over {names[0]}'s in the same round", "", ratios, baseline=names[0]),
-        Chart("Time of a run", "ms", times),
-    ]
-
-
-def _policy_table(measurements: Sequence[Measurement]) -> Table:
-    header = (
-        "layout",
-        "chosen",
-        "predicted ms",
-        "reorders",
-        "KiB moved",
-        "KiB of padding",
-        "references",
-        "plain",
-        "differs by",
-    )
-    rows = [
-        (
-            each.plan.policy,
-            each.plan.chosen,
-            each.plan.cost_ns / 1e6,
-            len(each.plan.reorders),
-            each.plan.reorder_nbytes / 1024,
-            each.plan.padding_nbytes / 1024,
-            len(each.plan.reference_steps),
-            len(each.plan.plain_steps),
-            each.difference,
-        )
-        for each in measurements
-    ]
-    return Table("Plans", header, rows)
 
 
 def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from blocklayout.commands.options import add_json, extents, indices, natural
 from blocklayout.layout import MemoryDesc
 from blocklayout.show.inspector import describe, library_agreement
-from blocklayout.show.output import say, say_json
+from blocklayout.show.output import say, say_json, say_page
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         say_json(report.to_dict())
     elif has_page:
-        say(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+        say_page(path)
     else:
         say(report.to_text())
 

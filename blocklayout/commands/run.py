@@ -11,7 +11,7 @@ from msgspec import Struct
 from blocklayout import dnnl
 from blocklayout.commands import findings, pictures, reading
 from blocklayout.commands.answers import Boxes, Classes
-from blocklayout.commands.comparing import Contender, Measurement, Race, say_agreement, say_comparison, say_layouts
+from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
 from blocklayout.commands.options import (
@@ -27,6 +27,7 @@ from blocklayout.commands.options import (
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
+from blocklayout.show.comparison import Measurement, say_agreement, say_comparison, say_layouts
 from blocklayout.show.output import print_table, say, say_json, shown_progress
 from blocklayout.show.words import kib
 from blocklayout.zoo import digits

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from blocklayout.commands.comparing import Contender, Race
-from blocklayout.commands.feeds import asked_shapes, open_with_plan
-from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural, words
+from blocklayout.commands.comparing import Contender, race_of
+from blocklayout.commands.feeds import asked_shapes
+from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, words
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
-from blocklayout.show.output import say, say_json, shown_progress
+from blocklayout.show.output import say, say_json, say_page, shown_progress
 from blocklayout.show.report import Report, check_name
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.show.output import Tell
+    from blocklayout.commands.comparing import Race
 
 MAX_NAME_NBYTES = 100
 
@@ -67,14 +66,14 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--port is for --serve")
     target = None if args.output is None else _checked(Path(args.output))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        race, contender = _race(args, tell)
+        race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
         report = _report(args, race, contender, is_picture=target is not None and target.suffix == ".svg")
     if args.json:
         say_json(report.to_dict())
         return
     target = target or Path(file_name(report.record["plan"]["model"], ".html"))
     report.save(target)
-    say(f"{target}, {target.stat().st_size / 1e6:.2g} MB: open it in a browser")
+    say_page(target)
 
 
 def file_name(model: str, suffix: str) -> str:
@@ -96,13 +95,6 @@ def _checked(target: Path) -> Path:
     return target
 
 
-def _race(args: argparse.Namespace, tell: Tell) -> tuple[Race, Contender]:
-    """The model with its options, and the policy whose plan is shown."""
-    opened, feeds, saved = open_with_plan(args)
-    race = Race(opened, feeds, args.threads, args.runs, tell, load_options(args) | {"pin": dict(args.pin)})
-    return race, Contender(args.layout, args.dtype, saved)
-
-
 def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_picture: bool = False) -> Report:
     """The report of a policy, beside those of ``--policies``; a picture has all of them."""
     wanted = args.policies or (("all",) if is_picture else ())
@@ -122,19 +114,18 @@ def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_pictur
 def _serve(args: argparse.Namespace) -> None:
     """Serve until the user interrupts it."""
     from blocklayout.commands.serving import PlanServer  # http.server takes 30 ms
-    from blocklayout.commands.what_if import WhatIf
 
     for option, given in (("-o", args.output), ("--json", args.json), ("--plan", args.plan)):
         if given:
             raise InputError(f"--serve makes plans anew and shows them in a browser: leave out {option}")
     with shown_progress("reading the model") as tell:
-        race, contender = _race(args, tell)
+        race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
         report = _report(args, race, contender)
         if report.record["pieces"]:
             n_pieces = len(report.record["pieces"])
             raise PlanError(f"--serve: the model is cut into {n_pieces} pieces, and has no plan of the whole")
         session = race.session(contender)
-    what_if = WhatIf(replace(race, tell=lambda _: None), contender, session, args.runs)
+    what_if = partial(race.what_if, contender, session, args.runs)
     page = Report(report.record | {"served": True}).to_html()
     with session, PlanServer(args.port or 0, page, what_if) as server:
         say(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it")

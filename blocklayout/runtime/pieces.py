@@ -269,11 +269,11 @@ class Pieces:
         from blocklayout.show.report import Report
 
         if feed is None:
-            return Report.of_pieces([(piece, _last_report(piece), None) for piece in self.pieces])
+            return Report.of_pieces([(_facts(piece), _last_report(piece), None) for piece in self.pieces])
         reports = []
         for piece, report, call in self._seen(feed, n_runs, lambda session, fed: session.report(fed, n_runs=n_runs)):
             within = _last_report(piece) if isinstance(piece, Call) else None  # of the node's subgraphs
-            reports.append((piece, report or within, None if call is None else call.ns))
+            reports.append((_facts(piece), report or within, None if call is None else call.ns))
         return Report.of_pieces(reports)
 
     def _seen(
@@ -370,6 +370,11 @@ class Pieces:
         if name not in self._shared or value is None or isinstance(value, Tensor):
             return value
         return np.array(value, order="C")
+
+
+def _facts(piece: Piece) -> dict[str, Any]:
+    """A piece as its report shows it."""
+    return {"name": piece.name, "by": piece.by, "reason": piece.reason, "notes": list(piece.notes)}
 
 
 def _last_report(piece: Piece) -> Report | None:

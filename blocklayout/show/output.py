@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,11 @@ def say_json(value: Any) -> None:
     say(json_text(value))
 
 
+def say_page(path: Path) -> None:
+    """Print that a page was written."""
+    say(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser")
+
+
 def write_json(path: str | None, value: Any) -> None:
     """Write a value as one line of JSON to a file, if one is named."""
     if path:
@@ -40,7 +44,7 @@ def json_text(value: Any) -> str:
         >>> json_text({"shape": (1, 3), "mean": float("nan")})
         '{"shape": [1, 3], "mean": null}'
     """
-    return json.dumps(_cleaned(value), allow_nan=False)
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
 
 
 def print_table(
@@ -75,11 +79,3 @@ def shown_progress(first: str, *, is_quiet: bool = False) -> Iterator[Tell]:
 
     with Console(stderr=True).status(first, refresh_per_second=4) as status:  # drawing takes time from what is timed
         yield status.update
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _cleaned(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

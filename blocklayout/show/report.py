@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
@@ -30,22 +30,6 @@ _OF_ALL: dict[str, Any] = {
     "threads": None,
 }
 """What the record of a piece lacks."""
-
-
-class Shown(Protocol):
-    """A piece of a model that is cut, as its report shows it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def by(self) -> str: ...
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def notes(self) -> Sequence[str]: ...
 
 
 class Report(Page, frozen=True):
@@ -100,12 +84,12 @@ class Report(Page, frozen=True):
         return Report(self.record | {"source": source, "shapes": given, "threads": threads})
 
     @classmethod
-    def of_pieces(cls, pieces: Sequence[tuple[Shown, Report | None, float | None]]) -> Report:
+    def of_pieces(cls, pieces: Sequence[tuple[dict[str, Any], Report | None, float | None]]) -> Report:
         """The report of a model that is cut: piece by piece, the first that has a plan shown first.
 
         Args:
-            pieces: In the order in which they run; each with the report of its plan, if it has one, and otherwise with
-                its nanoseconds, if it was run.
+            pieces: In the order in which they run: ``name``, ``by``, ``reason`` and ``notes`` of each, the report of
+                its plan, if it has one, and otherwise its nanoseconds, if it was run.
 
         Raises:
             PlanError: None of them has a plan.
@@ -165,10 +149,9 @@ def check_name(path: Path) -> None:
         raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
 
 
-def _piece_records(piece: Shown, report: Report | None, ns: float | None) -> list[dict[str, Any]]:
+def _piece_records(piece: dict[str, Any], report: Report | None, ns: float | None) -> list[dict[str, Any]]:
     """A piece as the page has it; one that is cut itself, as its own pieces."""
     if report is not None and report.record["pieces"]:
         return list(report.record["pieces"])
     shown = report and {name: value for name, value in report.record.items() if name not in _OF_ALL}
-    about = {"name": piece.name, "by": piece.by, "reason": piece.reason, "notes": list(piece.notes)}
-    return [{**about, "ns": ns, "report": shown}]
+    return [piece | {"ns": ns, "report": shown}]

@@ -9,6 +9,8 @@ from unicodedata import east_asian_width
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from blocklayout.timing import Spread
+
 
 def us(ns: float) -> str:
     """Nanoseconds in microseconds.
@@ -71,6 +73,17 @@ def small(value: float) -> str:
         ('1.2e-07', '0')
     """
     return f"{value:.1e}" if value else "0"
+
+
+def spread(measured: Spread) -> tuple[str, str]:
+    """The middle of ratios or times, and their least and most.
+
+    Example:
+        >>> from blocklayout.timing import Spread
+        >>> spread(Spread.of([1.0, 1.25, 2.0]))
+        ('1.25', '1.00-2.00')
+    """
+    return f"{measured.median:,.2f}", f"{measured.low:,.2f}-{measured.high:,.2f}"
 
 
 def counted(n: int, one: str, many: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.serving import PlanServer
-from blocklayout.commands.what_if import WhatIf
 from blocklayout.model import open_model
 from blocklayout.show.report import Report
 from tests import nets
@@ -35,7 +35,7 @@ def serving(opened: Graph | OnnxModel, feeds: Mapping[str, np.ndarray]) -> Itera
     contender = Contender("nhwc")
     with race.session(contender) as session:
         page = Report(session.report(race.feeds, n_runs=1).record | {"served": True}).to_html()
-        with PlanServer(0, page, WhatIf(race, contender, session, 1)) as server:
+        with PlanServer(0, page, partial(race.what_if, contender, session, 1)) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()
             yield server, session.plan
