@@ -10,13 +10,11 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, UnsupportedError
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.layout.addresses import all_offsets
 from blocklayout.layout.layout_map import LayoutMap, listed_extents, map_layout, place_at, walk_steps
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.reorder_runs import ReorderRuns, Runs, follow_reorder
@@ -58,8 +56,6 @@ class LayoutReport(Page, frozen=True, kw_only=True):
         index_offset: ... its offset.
         offset: The offset that was asked about, and ...
         element: ... the element there, ``padding``, or ``nothing of this tensor``.
-        offsets: The offset of every element, nested as the tensor; ``None`` if not asked for, or too many.
-        padding_offsets: Where padding lies; ``None`` likewise.
         drawing: The map, line by line.
         library: Whether the library agrees; ``None`` if it was not asked.
         extra: What packed 8-bit weights carry behind their elements, in words.
@@ -91,8 +87,6 @@ class LayoutReport(Page, frozen=True, kw_only=True):
     index_offset: int | None = None
     offset: int | None = None
     element: tuple[int, ...] | str | None = None
-    offsets: Any = None
-    padding_offsets: tuple[int, ...] | None = None
     drawing: tuple[str, ...] = ()
     library: str | None = None
     extra: str | None = None
@@ -119,7 +113,7 @@ class LayoutReport(Page, frozen=True, kw_only=True):
               in letters     aBcd8b
               strides        n 480, c 160 (each 8), h 32, w 8
               inner blocks   8c
-              size           3840 bytes, 1120 of them padding; dense
+              size           3,840 bytes, 1,120 of them padding; dense
               offset         n*480 + (c//8)*160 + h*32 + w*8 + c%8
               memory walks   c%8, then w, h, c//8, n
               offset of (1, 16, 4, 3) is 952
@@ -190,7 +184,6 @@ def describe(
 
 
 def _report(desc: MemoryDesc, letters: str, listed: tuple[int, ...] | None, *, show_offsets: bool) -> LayoutReport:
-    lists_offsets = show_offsets and desc.nbytes // desc.itemsize <= MAX_STORED
     n_used = desc.n_elements + desc.n_padding + desc.offset0
     n_bytes_apart = desc.nbytes - n_used * desc.itemsize - (desc.extra.nbytes if desc.extra else 0)
     loops = _loops(desc, letters)
@@ -206,8 +199,6 @@ def _report(desc: MemoryDesc, letters: str, listed: tuple[int, ...] | None, *, s
         formula=" + ".join([str(desc.offset0)] * bool(desc.offset0) + outwards) or "0",
         walk=tuple(text for text, step in loops if step),
         terms=tuple(_term(*loop) for loop in loops),
-        offsets=desc.offsets().tolist() if lists_offsets else None,
-        padding_offsets=_padding_offsets(desc) if lists_offsets else None,
         drawing=tuple(_draw(desc)) if show_offsets else (),
         extra=_extra_text(desc),
         map=None if listed is None else map_layout(desc, listed),
@@ -245,7 +236,7 @@ def library_agreement(desc: MemoryDesc) -> str | None:
 
 def _facts(report: LayoutReport) -> list[str]:
     blocks = "".join(f"{size}{letter}" for size, letter in report.inner_blocks)
-    holes = f", {report.hole_nbytes} not part of it" if report.hole_nbytes else ""
+    holes = f", {report.hole_nbytes:,} not part of it" if report.hole_nbytes else ""
     dense = "dense" if report.is_dense else "not dense"
     facts: dict[str, str | None] = {
         "logical dims": _by_letter(report.letters, report.dims),
@@ -253,7 +244,7 @@ def _facts(report: LayoutReport) -> list[str]:
         "in letters": report.canonical_tag or "no tag: there are gaps, or it is a part of something",
         "strides": ", ".join(_stride_texts(report)),
         "inner blocks": blocks or "none",
-        "size": f"{report.nbytes} bytes, {report.padding_nbytes} of them padding{holes}; {dense}",
+        "size": f"{report.nbytes:,} bytes, {report.padding_nbytes:,} of them padding{holes}; {dense}",
         "offset": report.formula,
         "memory walks": ", ".join(report.walk).replace(", ", ", then ", 1) or "nowhere",
     }
@@ -324,13 +315,6 @@ def letters_of(desc: MemoryDesc) -> str:
         ('nchw', 'ab')
     """
     return LETTERS[: desc.ndims] if desc.canonical_tag is None else FormatTag.parse(desc.tag).alphabet
-
-
-def _padding_offsets(desc: MemoryDesc) -> tuple[int, ...]:
-    """The offsets that hold padding, ascending."""
-    is_padding = np.ones(desc.padded_dims, dtype=bool)
-    is_padding[tuple(map(slice, desc.dims))] = False
-    return tuple(np.sort(all_offsets(desc.placement, desc.padded_dims)[is_padding]).tolist())
 
 
 def _loops(desc: MemoryDesc, letters: str) -> list[tuple[str, int]]:

@@ -59,7 +59,7 @@ def print_table(
         text_columns: Numbers of the columns that hold text, which stands on the left; numbers stand on the right.
     """
     lines = [*table(header, [*rows], numbers={*range(len(header))} - {*text_columns})]
-    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if sys.stdout.encoding.lower().startswith("utf") else "-"
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if (sys.stdout.encoding or "utf-8").lower().startswith("utf") else "-"
     lines.insert(1, rule * (1 + max(map(width_of, lines))))
     say("\n".join([title, *lines] if title else lines))
 
