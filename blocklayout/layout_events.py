@@ -92,7 +92,7 @@ def tensor_text(desc: MemoryDesc) -> str:
         >>> tensor_text(MemoryDesc((1, 3, 8, 8), "f32", "acdb"))
         'f32 1x3x8x8 nhwc'
     """
-    return f"{desc.dtype} {'x'.join(map(str, desc.dims))} {desc.named('src')}"
+    return str(desc.canonical.in_role("src"))
 
 
 def _desc_dict(desc: MemoryDesc) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Throughput(Struct, frozen=True):
 
 
 def _run_streams(args: argparse.Namespace) -> BenchPage:
-    """Measure policies one after the other, and print what each did."""
+    """Measure policies one after the other, and print the results of each."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
     rows = []

@@ -78,7 +78,7 @@ class Contender(Struct, frozen=True):
 
 
 class Race(Struct, frozen=True):
-    """One model, what it is fed, and how it is timed.
+    """One model, its feed, and how it is timed.
 
     Attributes:
         opened: The model.
@@ -119,7 +119,7 @@ class Race(Struct, frozen=True):
         return session
 
     def _outputs(self, session: Session) -> list[np.ndarray]:
-        """Row by row, also what comes in blocks."""
+        """Row by row, blocked outputs too."""
         return [np.asarray(output) for output in session.run(None, self.feeds)]
 
     def run(self, contenders: Sequence[Contender]) -> list[Measurement]:
@@ -178,7 +178,7 @@ class Race(Struct, frozen=True):
         return [own.timed(typical(each)) for own, each in zip(found, zip(*rounds, strict=True), strict=True)]
 
     def what_if(self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str]) -> dict[str, Any]:
-        """The record of the plan with these pins and no others, and what they change.
+        """The record of the plan with these pins and no others, and the differences.
 
         Beside what a report has, it has ``changes`` and ``in_turn``: nanoseconds of a run before and after, each the
         median over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.

@@ -1,4 +1,4 @@
-"""``blocklayout plan``: what a session of a model would run."""
+"""``blocklayout plan``: the plan of a model, as text or JSON, saved or exported."""
 
 from __future__ import annotations
 

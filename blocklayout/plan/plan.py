@@ -371,7 +371,7 @@ class Plan(Struct, frozen=True, dict=True):
 
         A value that exists only inside a fused primitive has that in which the primitive holds it.
         """
-        return {name: desc.in_role("src") for name, desc in self.values}
+        return {name: desc.canonical.in_role("src") for name, desc in self.values}
 
     @property
     def names(self) -> Names:

@@ -145,12 +145,10 @@ def check_losses(plan: Plan, mode: LossMode | None) -> None:
 
 
 def loss_text(plan: Plan, run: Run, end: RunEnd) -> str:
-    """The operator with which a run ends, and what it reads."""
+    """The operator with which a run ends, and its inputs."""
     choice = next(choice for choice in plan.choices if choice.kernel == end.reader)
-    inputs = ", ".join(
-        f"{value} {desc.dtype} {'x'.join(map(str, desc.dims))} strides {desc.strides} ({desc.named('src')})"
-        for value, desc in ((value, plan.formats[value]) for value in choice.reads)
-    )
+    reads = [(value, plan.formats[value]) for value in choice.reads]
+    inputs = ", ".join(f"{value} {desc} strides {desc.strides}" for value, desc in reads)
     return (
         f"{end.reader} ({choice.operator}) {dropped(len(run.kernels), run.family)}: "
         f"it is given {inputs}, reads {layout_name(end.reads)} and writes {layout_name(choice.chosen.dst)}"

@@ -51,7 +51,7 @@ class Chart(Struct, frozen=True):
     """Contenders on one axis.
 
     Attributes:
-        title: What was measured.
+        title: Of the axis.
         unit: Of the values, such as ``ms``; empty for ratios.
         rows: The contenders, those of a group one after the other.
         baseline: Whom ratios are to, round by round; empty where values are no ratios. A line is drawn at 1 then.
@@ -69,7 +69,7 @@ class Table(Struct, frozen=True):
     """A table beside the charts: versions, agreement of results, and the like.
 
     Attributes:
-        title: What the table is of.
+        title: Of the table.
         header: Names of the columns.
         rows: A cell for each column: text, a number, or ``None``.
     """
@@ -83,11 +83,11 @@ class BenchPage(Page, frozen=True):
     """A benchmark as a page.
 
     Attributes:
-        title: What was compared.
+        title: Of the page, such as the model and the contenders.
         command: The command line that measured it.
         environment: Machine, versions, threads and date, as ``describe_environment`` has them, and more.
-        charts: What was measured; charts without rows are left out.
-        tables: What else is known.
+        charts: Of the measurements; charts without rows are left out.
+        tables: Beside them.
         notes: Sentences below, such as whether results agree.
     """
 

@@ -46,7 +46,7 @@ class Measurement(Struct, frozen=True):
     outputs: Mapping[str, np.ndarray]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the plan in numbers, and what was measured but for the outputs."""
+        """For JSON: the plan in numbers, and all measurements but the outputs."""
         plan = self.plan
         measured: dict[str, Any] = {"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference}
         return {name: getattr(plan, name) for name in _OF_A_PLAN} | {
@@ -61,7 +61,7 @@ class Measurement(Struct, frozen=True):
 
 
 def say_comparison(measurements: Sequence[Measurement]) -> None:
-    """Print a row for each policy, and what there is to say about results, layouts and exceptions."""
+    """Print a row for each policy, then lines about results, layouts and exceptions."""
     print_table(_HEADER, [_row(measurement) for measurement in measurements])
     first = measurements[0].plan
     say(

@@ -31,11 +31,11 @@ _PLURALS = {"copy": "copies", "loss": "losses"}
 
 
 def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]) -> None:
-    """Report what a run moved, with the time that took, and the layouts it lost.
+    """Report the bytes that a run moved, with their times, and the layouts it lost.
 
     Args:
-        plan: What ran.
-        given: Descriptors of what was fed.
+        plan: The plan that ran.
+        given: Descriptors of the feed.
         times: Nanoseconds of each entry's reorder, then of each step.
     """
     n_entries = len(plan.entries)
@@ -92,7 +92,7 @@ def _report_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
 
 
 def _operators(plan: Plan) -> dict[str, str]:
-    """Each kernel's name together with what it computes."""
+    """Each kernel's name together with its operator."""
     names = {choice.kernel: choice.operator for choice in plan.choices}
     names |= {
         step.kernel: step.spec.label for step in plan.steps if isinstance(step.spec, HostSpec) and step.spec.label
@@ -101,7 +101,7 @@ def _operators(plan: Plan) -> dict[str, str]:
 
 
 def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
-    """Kernels that drop what they read to plain, and why; each once."""
+    """Kernels that drop their sources to plain, and why; each once."""
     choices = {choice.kernel: choice for choice in plan.choices}
     reasons = {step.kernel: step.reason for step in plan.steps if step.is_row_major}
     found = {kernel: reason for kernel, reason in reasons.items() if _reads_layouts(plan, choices[kernel].reads)}
@@ -120,7 +120,7 @@ def _reads_layouts(plan: Plan, values: Sequence[str]) -> bool:
 
 
 def _moved(desc: MemoryDesc) -> int:
-    """Bytes of its elements and padding, without what lies between them."""
+    """Bytes of its elements and padding, without holes."""
     return prod(desc.padded_dims) * desc.itemsize
 
 

@@ -1,4 +1,4 @@
-"""A plan's reasons as text: what else each kernel could have been, what each reorder is good for, where runs end."""
+"""A plan's reasons as text: alternatives of each kernel, costs of doing without each reorder, ends of runs."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def _totals(plan: Plan) -> Iterator[str]:
 
 
 def _choice_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """For every kernel that moves bytes: its way, the runner-up, the best in other layouts, and what those would cost.
+    """For every kernel that moves bytes: its way, the runner-up, the best in other layouts, and the costs of those.
 
-    The last is what the *whole network* would cost more, everything else chosen anew.
+    The last are what the *whole network* would cost more, everything else chosen anew.
     """
     return [
         (
@@ -106,7 +106,7 @@ def _reorder_text(plan: Plan, reorder: Entry | Step) -> str:
 
 
 def _end_text(end: RunEnd) -> str:
-    """The reader with which a run ends, and what it does instead."""
+    """The reader with which a run ends, and the layouts that it reads and writes."""
     takes = f"{end.value} ({layout(end.desc)})" + (f" as {layout(end.reads)}" if end.reads != end.desc else "")
     if end.writes is None:
         return f"{end.reader}, who takes {takes}"

@@ -58,7 +58,7 @@ class LayoutReport(Page, frozen=True, kw_only=True):
         element: ... the element there, ``padding``, or ``nothing of this tensor``.
         drawing: The map, line by line.
         library: Whether the library agrees; ``None`` if it was not asked.
-        extra: What packed 8-bit weights carry behind their elements, in words.
+        extra: The sums that packed 8-bit weights carry behind their elements, in words.
         itemsize: Bytes of one element.
         descriptor: As :meth:`MemoryDesc.from_dict` reads it.
         terms: The formula's terms in the order of ``map.steps``, innermost first.
@@ -149,7 +149,7 @@ def describe(
     """Explain a descriptor, as text, as numbers, or as a page to look at; needs no library.
 
     Args:
-        desc: What to explain.
+        desc: The descriptor.
         index: An element whose offset is wanted. Shape (ndims,).
         offset: A place, in elements from the start of the buffer, whose element is wanted.
         show_offsets: Whether to draw the map of memory, and to list it in numbers; a page has it always.
@@ -208,7 +208,7 @@ def _report(desc: MemoryDesc, letters: str, listed: tuple[int, ...] | None, *, s
 def library_agreement(desc: MemoryDesc) -> str | None:
     """Whether the library, loaded for the purpose, has the same padding, strides and size; why not, if it cannot say.
 
-    It is asked to reorder to the descriptor, and what it then reports is compared. ``None`` for a
+    It is asked to reorder to the descriptor, and its own descriptor of the result is compared. ``None`` for a
     descriptor that holds nothing.
     """
     if 0 in desc.dims:
@@ -248,8 +248,8 @@ def _facts(report: LayoutReport) -> list[str]:
         "offset": report.formula,
         "memory walks": ", ".join(report.walk).replace(", ", ", then ", 1) or "nowhere",
     }
-    told = {"extra": report.extra, "library": report.library}
-    return [f"  {name:<14} {text}" for name, text in (facts | told).items() if text is not None]
+    facts |= {"extra": report.extra, "library": report.library}
+    return [f"  {name:<14} {text}" for name, text in facts.items() if text is not None]
 
 
 def _extra_text(desc: MemoryDesc) -> str | None:

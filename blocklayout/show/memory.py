@@ -34,7 +34,7 @@ def lifetimes(plan: Plan) -> dict[int, tuple[int, int]]:
 def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
     """The values that each buffer holds, by and by, with their layouts; views of them come last.
 
-    More than one was written into it where a sum is in place. What has no name in the model has the buffer's.
+    More than one was written into it where a sum is in place. A value without a name in the model has the buffer's.
     """
     held: dict[int, dict[str, MemoryDesc]] = {index: {} for index in range(len(plan.buffers))}
     for entry in plan.entries:
@@ -62,7 +62,7 @@ def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
 
 
 def alive_nbytes(plan: Plan, spans: Mapping[int, tuple[int, int]]) -> list[int]:
-    """Bytes of the arena in use before the first step, then at each; what is bound to the caller's memory counts."""
+    """Bytes of the arena in use before the first step, then at each; buffers bound to the caller's memory count."""
     changes = [0] * (len(plan.steps) + 2)
     for index, (first, last) in spans.items():
         buffer = plan.buffers[index]

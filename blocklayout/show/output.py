@@ -38,7 +38,7 @@ def write_json(path: str | None, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON that any reader takes: what is not finite becomes null.
+    """A value as JSON that any reader takes: numbers that are not finite become null.
 
     Example:
         >>> json_text({"shape": (1, 3), "mean": float("nan")})
@@ -69,7 +69,7 @@ def shown_progress(first: str, *, is_quiet: bool = False) -> Iterator[Tell]:
     """A line with the present stage; nothing where standard error is no terminal.
 
     Args:
-        first: What is done first.
+        first: The first stage.
         is_quiet: Whether to show nothing.
     """
     if is_quiet or not sys.stderr.isatty():

@@ -1,7 +1,7 @@
 """HTML pages that are one file each: a record as JSON, the scripts that draw it, and the libraries these use.
 
-A page loads nothing: it opens from disk, and its content security policy allows no script but its own. Whatever a
-model's author wrote reaches the document as text only.
+A page loads nothing: it opens from disk, and its content security policy allows no script but its own. Names that a
+model's author chose reach the document as text only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAYOUT_COLOURS = {
 """Colours of classes of layouts on a light and on a dark ground, and of reorders.
 
 After Okabe and Ito's palette, darkened or lightened until each has a contrast of at least 3 to its ground; ``any`` is
-for what the layout makes no difference to.
+for vectors and single pixels, which have no layout to speak of.
 """
 
 _VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
@@ -60,7 +60,7 @@ def html_page(kind: str, title: str, record: Any) -> str:
     Args:
         kind: ``network``, ``layout`` or ``bench``.
         title: Of the document, as plain text.
-        record: What it shows, as values that JSON can hold; numbers that are not finite become ``null``.
+        record: Its contents, as values that JSON can hold; numbers that are not finite become ``null``.
 
     Example:
         >>> text = html_page("layout", "<b>", {"desc": "</script>"})
@@ -113,7 +113,7 @@ class Page(Struct, frozen=True):
 
 
 def save_text(path: str | os.PathLike[str], text: str, kind: str = "page") -> None:
-    """Write a page, or what else ``kind`` says; a reader never sees half of it.
+    """Write a page, or a text of another kind; a reader never sees half of it.
 
     Raises:
         InputError: The file cannot be written.

@@ -33,7 +33,7 @@ def _facts(value: object, names: str) -> dict[str, Any]:
 def layout_class(desc: ValueLayout) -> str:
     """The class of a layout: ``plain``, ``channels last``, ``8c``, ``16c``, ``int8``, ``other``, or ``any``.
 
-    The last is for what the layout makes no difference to: vectors, single pixels.
+    The last is for vectors and single pixels, to which the layout makes no difference.
 
     Example:
         >>> from blocklayout import MemoryDesc
@@ -104,7 +104,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 
 class _Descs:
-    """Descriptors, each told once."""
+    """Descriptors, each once, and their numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[ValueLayout, int] = {}
@@ -226,8 +226,8 @@ def _memory_records(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> di
     """Buffers with the steps that are the first and the last to touch them or parts of them; -1 is before the first.
 
     ``values`` are held one after the other; ``desc`` is the layout of the first, ``writers`` are steps, ``kernel`` is
-    the one that writes first, or reads first what the caller gives. In the sums, elements are bytes without padding,
-    in the type of what is packed.
+    the one that writes first, or reads the caller's array first. In the sums, elements are bytes without padding,
+    in the data type of the packed ones.
     """
     spans = lifetimes(plan)
     writers: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Plans and sessions as text, and for notebooks: what runs, in which layouts, and why each reorder is there."""
+"""Plans and sessions as text, and for notebooks: steps, their layouts, and the reason of each."""
 
 from __future__ import annotations
 

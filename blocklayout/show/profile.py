@@ -34,18 +34,18 @@ class StepProfile(Struct, frozen=True):
     Attributes:
         name: The kernel it belongs to; for a reorder the one that demands it.
         kind: ``work``; ``reorder`` between kernels; ``input`` and ``output``, reorders at the border; ``fallback``, a
-            reference implementation or ``onnx.reference``; ``outside``, what is done before and behind the steps.
+            reference implementation or ``onnx.reference``; ``outside``, the time before and behind the steps.
         nodes: Names of the model's nodes it computes.
         primitive: The primitive with its post-ops.
         impl: The implementation's name.
-        layouts: What it reads and writes.
+        layouts: Those it reads and writes.
         ns: Nanoseconds; the median over runs.
-        estimated_ns: What the plan expected.
+        estimated_ns: The plan's estimate.
         nbytes: Bytes it reads and writes, padding included.
         flops: Arithmetic operations of products and sums, 2 for each multiply-add.
         ceiling_share: How much of what this machine could do it reaches, by arithmetic or by traffic, whichever is
             more; ``None`` where there is neither.
-        number: Which of the plan's steps it is; ``None`` for an input's reorder, and what is outside of steps.
+        number: Which of the plan's steps it is; ``None`` for an input's reorder, and for the time outside of steps.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Profile(Struct, frozen=True, dict=True):
     Attributes:
         model: The model's name.
         n_runs: How many; 0 where times are predicted.
-        steps: In the order in which they run; what is outside of them comes first.
+        steps: In the order in which they run; the time outside of them comes first.
     """
 
     model: str
@@ -94,7 +94,7 @@ class Profile(Struct, frozen=True, dict=True):
         """Share of the time that is spent in steps that reach more than a share of their ceiling.
 
         Args:
-            ceiling_share: Of what this machine could do, such as 0.8.
+            ceiling_share: Such as 0.8.
         """
         return self._share_of_time(step for step in self.steps if (step.ceiling_share or 0.0) > ceiling_share)
 
@@ -144,7 +144,7 @@ class Profile(Struct, frozen=True, dict=True):
 
 
 def check_n_runs(n_runs: int) -> None:
-    """Refuse what is no number of runs, by an InputError."""
+    """Raise an InputError unless this is a number of runs."""
     if type(n_runs) is not int or n_runs < 1:
         raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
 
@@ -153,7 +153,7 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
     """The profile of some runs of a plan.
 
     Args:
-        plan: What ran.
+        plan: The plan that ran.
         runs: For each run the nanoseconds of each entry, then of each step.
         wall: For each run all of its nanoseconds.
         machine: Has the ceilings.

@@ -29,7 +29,7 @@ _OF_ALL: dict[str, Any] = {
     "shapes": [],
     "threads": None,
 }
-"""What the record of a piece lacks."""
+"""Not in the record of a piece."""
 
 
 class Report(Page, frozen=True):
@@ -73,7 +73,7 @@ class Report(Page, frozen=True):
     def from_source(
         self, source: str | None, shapes: Mapping[str, Sequence[int]] | None = None, threads: int | None = None
     ) -> Report:
-        """The same, with what its user asked for, so that the page can name a command that asks for more.
+        """The same with its user's options, so that the page can name a command line.
 
         Args:
             source: The model as a command line names it: a path, or ``zoo:resnet50`` and its like.
@@ -144,7 +144,7 @@ class Report(Page, frozen=True):
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that does not say what to write, by an InputError."""
+    """Raise an InputError unless the name is that of a page or a picture."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
 

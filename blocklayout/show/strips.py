@@ -44,7 +44,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _WIDTH, _MARGIN = 960, 24
 _SPAN = _WIDTH - 2 * _MARGIN
 _TOP, _PITCH, _BLOCKS, _STRIP, _FOOT = 106, 74, 24, 30, 8
-"""Where the first row begins; what a row takes, and names of blocks below it; heights of a strip and of marks below."""
+"""Where the first row begins; heights of a row, of names of blocks below it, of a strip and of marks below."""
 
 _SMALL, _LARGE = 14, 22
 """Sizes of text: usual ones, and on a narrow screen, where the picture is shrunk."""
@@ -60,7 +60,7 @@ class _Piece(Struct, frozen=True):
 
     Attributes:
         kernel: Its kernel, or the input that is reordered.
-        block: What the names of kernels of this part of the network begin with; empty where they do not tell.
+        block: First part of the names of kernels in this part of the network; empty where they have none.
         family: The class of the layout that it writes.
         layout: Its name.
         what: The primitive.
@@ -399,7 +399,7 @@ def _of_theme(which: int) -> str:
 
 
 def _on(colour: str) -> str:
-    """Black or white: what is read better on a colour, and has a contrast of at least 4.5 to it."""
+    """Black or white: the one that has a contrast of at least 4.5 to a colour."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
