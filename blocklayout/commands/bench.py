@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
+    _OfAPage = tuple[str, dict[str, Any], Sequence[Chart], Sequence[Table], Sequence[str]]
 
 BASELINE = "auto"
 
@@ -73,12 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     measure = _run_streams if args.streams else _run_against if args.against else _run_policies
-    page = measure(args)
+    title, environment, charts, tables, notes = measure(args)
     if args.html:
-        page.save(args.html)
+        environment = {**environment, "n_rounds": args.rounds}
+        BenchPage(title, command_text(), environment, charts, tables, notes).save(args.html)
 
 
-def _run_against(args: argparse.Namespace) -> BenchPage:
+def _run_against(args: argparse.Namespace) -> _OfAPage:
     if args.policies or args.io_layout or args.tune == "measure":
         raise InputError("--against compares runtimes with their default arguments: leave out --policies and the like")
     runtimes = chosen_runtimes(args.against, args.dtype)
@@ -102,10 +104,10 @@ def _run_against(args: argparse.Namespace) -> BenchPage:
     one = {opened.name: outcome}
     notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
     title = f"{opened.name}, {args.dtype}, beside other runtimes"
-    return _page(args, title, environment, contest_charts(one), [contest_table(one)], notes)
+    return title, environment, contest_charts(one), [contest_table(one)], notes
 
 
-def _run_policies(args: argparse.Namespace) -> BenchPage:
+def _run_policies(args: argparse.Namespace) -> _OfAPage:
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
@@ -124,7 +126,7 @@ def _run_policies(args: argparse.Namespace) -> BenchPage:
         say_comparison(measurements)
     title = f"{opened.name}, {args.dtype}, by layout policies"
     charts, tables = comparison_charts(measurements), [comparison_table(measurements)]
-    return _page(args, title, environment, charts, tables, exceptions(measurements))
+    return title, environment, charts, tables, exceptions(measurements)
 
 
 class Throughput(Struct, frozen=True):
@@ -143,7 +145,7 @@ class Throughput(Struct, frozen=True):
     images_per_s: Spread
 
 
-def _run_streams(args: argparse.Namespace) -> BenchPage:
+def _run_streams(args: argparse.Namespace) -> _OfAPage:
     """Measure policies one after the other, and print the results of each."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
@@ -168,7 +170,7 @@ def _run_streams(args: argparse.Namespace) -> BenchPage:
         print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
         say("\nhow long a single run takes with all threads: without --streams")
     title = f"{opened.name}, {args.dtype}, {args.streams} runs at a time"
-    return _page(args, title, environment, _stream_charts(rows))
+    return title, environment, _stream_charts(rows), [], []
 
 
 def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
@@ -190,17 +192,6 @@ def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:
 
 def _stream_cells(row: Throughput) -> tuple[str, ...]:
     return row.policy, *spread(row.runs_per_s), spread(row.images_per_s)[0], str(row.n_threads)
-
-
-def _page(
-    args: argparse.Namespace,
-    title: str,
-    environment: Mapping[str, Any],
-    charts: Sequence[Chart],
-    tables: Sequence[Table] = (),
-    notes: Sequence[str] = (),
-) -> BenchPage:
-    return BenchPage(title, command_text(), {**environment, "n_rounds": args.rounds}, charts, tables, notes)
 
 
 def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:

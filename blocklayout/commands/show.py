@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,13 @@ from blocklayout.commands.feeds import asked_shapes
 from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, words
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
-from blocklayout.show.output import say, say_json, say_page, shown_progress
+from blocklayout.show.output import file_name, say, say_json, say_page, shown_progress
 from blocklayout.show.report import Report, check_name
 
 if TYPE_CHECKING:
     import argparse
 
     from blocklayout.commands.comparing import Race
-
-MAX_NAME_NBYTES = 100
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,17 +71,6 @@ def run(args: argparse.Namespace) -> None:
     target = target or Path(file_name(report.record["plan"]["model"], ".html"))
     report.save(target)
     say_page(target)
-
-
-def file_name(model: str, suffix: str) -> str:
-    """The name of a file for a model of any name: in this folder, not hidden, and not too long.
-
-    Example:
-        >>> file_name("../etc/passwd", ".html"), file_name("Größe 2", ".html"), file_name("..", ".html")
-        ('etc-passwd.html', 'Größe-2.html', 'model.html')
-    """
-    safe = re.sub(r"[^\w.-]+", "-", model).encode()[:MAX_NAME_NBYTES].decode(errors="ignore")
-    return (safe.strip(".-") or "model") + suffix
 
 
 def _checked(target: Path) -> Path:

@@ -376,7 +376,8 @@ class Plan(Struct, frozen=True, dict=True):
     @property
     def names(self) -> Names:
         """The names by which users may demand something."""
-        return Names(tuple(kernel for choice in self.choices for kernel in choice.kernels), frozenset(self.formats))
+        kernels = tuple(kernel for choice in self.choices for kernel in choice.kernels)
+        return Names(kernels, frozenset(name for name, _ in self.values))
 
     def format_of(self, value: str) -> MemoryDesc:
         """The layout a value of the model is computed in.

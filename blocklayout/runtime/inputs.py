@@ -72,6 +72,11 @@ class InputInfo(Struct, frozen=True, dict=True):
             return FREE
         return None if self.layout is None else self.layout.text
 
+    @property
+    def text(self) -> str:
+        """Name, data type, extents and format, such as ``x f32 1x3x8x8 nhwc``."""
+        return " ".join(filter(None, (self.name, self.dtype, self.extents, self.border)))
+
     @cached_property
     def is_blocked(self) -> bool:
         """Whether it crosses the border as a Tensor in blocks."""

@@ -819,7 +819,8 @@ class Session:
         facts.append(f"batches of up to {self._batching.max_batch}" if self._batching else "")
         facts.append(f"at most {self._max_waiting} wait" if self._max_waiting else "")
         facts.append("closed" if self._streams.is_closed else "")
-        return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
+        inputs, outputs = ([info.text for info in infos] for infos in (self._inputs, self._outputs))
+        return session_text(inputs, outputs, plans, self._asked, [fact for fact in facts if fact])
 
     def _repr_html_(self) -> str:
         from blocklayout.show.plan_text import session_html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     Tell = Callable[[str], None]
 
 
+_MAX_NAME_NBYTES = 100
+
+
 def say(text: str) -> None:
     """Print lines."""
     sys.stdout.write(f"{text}\n")
@@ -24,6 +28,17 @@ def say(text: str) -> None:
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     say(json_text(value))
+
+
+def file_name(model: str, suffix: str) -> str:
+    """The name of a file for a model of any name: in this folder, not hidden, and not too long.
+
+    Example:
+        >>> file_name("../etc/passwd", ".html"), file_name("Größe 2", ".html"), file_name("..", ".html")
+        ('etc-passwd.html', 'Größe-2.html', 'model.html')
+    """
+    safe = re.sub(r"[^\w.-]+", "-", model).encode()[:_MAX_NAME_NBYTES].decode(errors="ignore")
+    return (safe.strip(".-") or "model") + suffix
 
 
 def say_page(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from blocklayout.plan.reasons import only_reference
 from blocklayout.show.names import layout, primitive_name, step_layouts
@@ -86,25 +86,9 @@ def _heading(plan: Plan) -> str:
     )
 
 
-class Border(Protocol):
-    """An input or an output of a model, in words."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-    @property
-    def extents(self) -> str: ...
-
-    @property
-    def border(self) -> str | None: ...
-
-
 def session_text(
-    inputs: Sequence[Border],
-    outputs: Sequence[Border],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     plans: Sequence[Plan],
     asked: Request | None,
     facts: Sequence[str],
@@ -112,17 +96,14 @@ def session_text(
     """A session in a line.
 
     Args:
-        inputs: The model's.
-        outputs: The model's.
+        inputs: The model's, in words.
+        outputs: The model's, in words.
         plans: Those that there are.
         asked: How plans are asked for, if any may be made.
         facts: Threads, and the like.
     """
-    borders = " -> ".join(
-        ", ".join(" ".join(filter(None, (info.name, info.dtype, info.extents, info.border))) for info in infos)
-        for infos in (inputs, outputs)
-    )
     name = f" of {plans[0].model}" if plans else ""
+    borders = f"{', '.join(inputs)} -> {', '.join(outputs)}"
     return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
 
 

@@ -150,13 +150,13 @@ def check_n_runs(n_runs: int) -> None:
 
 
 def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], machine: Machine) -> Profile:
-    """The profile of some runs of a plan.
+    """The profile of some runs of a plan, held against the ceilings of a machine.
 
     Args:
-        plan: The plan that ran.
+        plan: The plan.
         runs: For each run the nanoseconds of each entry, then of each step.
         wall: For each run all of its nanoseconds.
-        machine: Has the ceilings.
+        machine: The machine.
     """
     outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
     medians = [statistics.median(times) for times in zip(*runs, strict=True)]
@@ -165,12 +165,7 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
 
 
 def predicted_profile(plan: Plan, machine: Machine) -> Profile:
-    """The profile that a plan expects: predicted times in the place of measured ones, of no runs.
-
-    Args:
-        plan: The plan.
-        machine: Has the ceilings.
-    """
+    """The profile that a plan expects: predicted times in the place of measured ones, of no runs."""
     costs = [*(entry.cost_ns for entry in plan.entries), *(step.cost_ns for step in plan.steps)]
     return Profile(plan.model, 0, tuple(_steps(plan, costs, machine)))
 
