@@ -22,7 +22,7 @@ from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.show.bench_page import BenchPage, Chart, Row, Table, add_html
-from blocklayout.show.comparison import comparison_charts, comparison_table, exceptions, say_comparison
+from blocklayout.show.comparison import comparison_charts, comparison_table, exceptions_of, say_comparison
 from blocklayout.show.output import print_table, say, say_json, shown_progress
 from blocklayout.show.words import spread
 from blocklayout.timing import Spread
@@ -126,7 +126,7 @@ def _run_policies(args: argparse.Namespace) -> _OfAPage:
         say_comparison(measurements)
     title = f"{opened.name}, {args.dtype}, by layout policies"
     charts, tables = comparison_charts(measurements), [comparison_table(measurements)]
-    return title, environment, charts, tables, exceptions(measurements)
+    return title, environment, charts, tables, exceptions_of(measurements)
 
 
 class Throughput(Struct, frozen=True):

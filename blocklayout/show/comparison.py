@@ -11,6 +11,7 @@ from blocklayout.plan.reasons import only_reference
 from blocklayout.show.bench_page import Chart, Row, Table
 from blocklayout.show.names import primitive_name
 from blocklayout.show.output import print_table, say
+from blocklayout.show.plan_text import exceptions
 from blocklayout.show.words import kib, ms, small, spread
 from blocklayout.timing import Spread
 
@@ -70,7 +71,7 @@ def say_comparison(measurements: Sequence[Measurement]) -> None:
     )
     say_agreement(measurements)
     say_layouts(measurements)
-    for line in exceptions(measurements):
+    for line in exceptions_of(measurements):
         say(line)
 
 
@@ -88,15 +89,10 @@ def _row(measurement: Measurement) -> tuple[str, ...]:
     )
 
 
-def exceptions(measurements: Sequence[Measurement]) -> list[str]:
-    """A line for each kernel of a plan that no usual implementation runs, or that could not follow the policy."""
-    lines = []
-    for measurement in measurements:
-        facts = measurement.to_dict()
-        lines += [f"{facts['policy']}: {kernel} runs {impl}: {reason}" for kernel, impl, reason in facts["references"]]
-        lines += [f"{facts['policy']}: {kernel} runs as {name}: {reason}" for kernel, name, reason in facts["plain"]]
-        lines += [f"{facts['policy']}: {kernel}: {reason}" for kernel, reason in facts["exceptions"]]
-    return lines
+def exceptions_of(measurements: Sequence[Measurement]) -> list[str]:
+    """Exceptions in every plan, each after its policy."""
+    plans = [measurement.plan for measurement in measurements]
+    return [f"{plan.policy}: {line}" for plan in plans for line in exceptions(plan)]
 
 
 def say_agreement(measurements: Sequence[Measurement]) -> None:

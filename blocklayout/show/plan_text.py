@@ -61,6 +61,13 @@ def _summary(plan: Plan) -> list[str]:
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
         f"estimated{priced}: " + ", ".join(f"{name} {us(cost)} us" for name, cost in plan.policy_costs),
+        *exceptions(plan),
+    ]
+
+
+def exceptions(plan: Plan) -> list[str]:
+    """A line for each kernel that no usual implementation runs, or that could not follow the policy."""
+    return [
         *(f"reference: {step.kernel} ({step.spec.impl}): {only_reference(step)}" for step in plan.reference_steps),
         *(f"plain: {step.kernel} (about {us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps),
         *(f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions),
