@@ -34,10 +34,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.eager import say, worker
 from bench.records import add_files, keep, read_measured, write_page
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.commands.output import print_table
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

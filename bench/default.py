@@ -39,13 +39,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.pytorch import converted, import_converter
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import print_table
 from blocklayout.errors import BlockLayoutError
 from blocklayout.model import open_model, write
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 from blocklayout.timing import TurnProcess
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from blocklayout.pages import LAYOUT_COLOURS
+from blocklayout.show.page import LAYOUT_COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

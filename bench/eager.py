@@ -32,10 +32,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.records import add_files, keep, read_measured, write_page
-from blocklayout.commands.bench_page import Chart, Row, Table
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive, words
-from blocklayout.commands.output import print_table
+from blocklayout.show.bench_page import Chart, Row, Table
+from blocklayout.show.output import print_table
 from blocklayout.timing import TurnProcess, fastest_ns
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model, zoo
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import networks, numbers, positive
-from blocklayout.commands.output import print_table
 from blocklayout.plan import Pricing, Request
 from blocklayout.plan.make import make_plan
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,12 +33,12 @@ from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import WORKER, save_feeds
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import print_table
 from blocklayout.model import write
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 from blocklayout.timing import Spread, TurnProcess
 
 if TYPE_CHECKING:

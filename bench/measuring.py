@@ -30,14 +30,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import print_table
 from blocklayout.plan import Pricing
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.tuning import N_IN_TURN
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

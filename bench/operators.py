@@ -32,10 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.operator_problems import SIZES, Problem, problems
 from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import Builder, dnnl, model
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive, words
-from blocklayout.commands.output import print_table
 from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.ir import TensorInfo, Wish, wished_desc
@@ -44,6 +42,8 @@ from blocklayout.plan import Machine
 from blocklayout.plan.candidates.fuse import fuse, value_info
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.costs.measuring import SpecTimer
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:

@@ -32,14 +32,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.comparing import Contender, Race, largest_difference
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED, chosen_shapes
 from blocklayout.commands.options import positive, words
-from blocklayout.commands.output import json_text, kib, print_table, small
 from blocklayout.plan import POLICIES
 from blocklayout.plan.costs.random_data import random_array
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import json_text, print_table
+from blocklayout.show.words import kib, small
 from blocklayout.zoo import digits, light
 
 if TYPE_CHECKING:

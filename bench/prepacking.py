@@ -30,17 +30,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model, zoo
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import print_table
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_session import NoMaker
 from blocklayout.runtime import PlanBook, ReadyPlan, Signature
 from blocklayout.runtime.streams import Streams
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 from blocklayout.timing import Spread, fastest_ns, time_in_turn
 
 if TYPE_CHECKING:

@@ -40,11 +40,11 @@ from msgspec import to_builtins
 import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import zoo
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import print_table
 from blocklayout.model import write
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands.bench_page import BenchPage, add_html
 from blocklayout.commands.environment import command_text
-from blocklayout.commands.output import write_json
+from blocklayout.show.bench_page import BenchPage, add_html
+from blocklayout.show.output import write_json
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping, Sequence
 
-    from blocklayout.commands.bench_page import Chart, Table
+    from blocklayout.show.bench_page import Chart, Table
 
 Record = dict[str, Any]
 

@@ -52,10 +52,10 @@ import numpy as np
 import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import networks, numbers, positive, seconds
-from blocklayout.commands.output import print_table
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -31,8 +31,8 @@ import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_picture
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.commands.output import print_table
 from blocklayout.runtime import MAX_PLANS
+from blocklayout.show.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -45,8 +45,8 @@ import blocklayout as bl
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.commands.output import print_table, write_json
 from blocklayout.runtime.memory import process_nbytes
+from blocklayout.show.output import print_table, write_json
 from blocklayout.zoo import digits
 
 MIB = 1 << 20

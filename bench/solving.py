@@ -27,15 +27,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.records import add_files, keep, read_measured, write_page, write_picture
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive, words
-from blocklayout.commands.output import print_table
 from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, RecipeStep, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group
 from blocklayout.plan.network import Network
 from blocklayout.plan.solving.solve import solve_layouts
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -28,12 +28,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model
-from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive
-from blocklayout.commands.output import print_table
 from blocklayout.plan import Pricing, Request, make_plan
 from blocklayout.plan.costs.model import CostModel, Price
+from blocklayout.show.bench_page import Chart, Row
+from blocklayout.show.output import print_table
 from blocklayout.timing import Spread, fastest_ns, time_in_turn
 
 if TYPE_CHECKING:

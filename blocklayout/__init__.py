@@ -19,7 +19,7 @@ _NAMES = {
         OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError
         QueueFullError RefusedError StoppedError UnimplementedError UnsupportedError WatchError WatchWarning
     """,
-    "inspector": "describe",
+    "show.inspector": "describe",
     "resource_limits": "limits",
     "loading.exporting": "export",
     "loading.targets": "merge_sessions",

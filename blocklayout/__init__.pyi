@@ -159,7 +159,6 @@ from blocklayout.errors import UnimplementedError as UnimplementedError
 from blocklayout.errors import UnsupportedError as UnsupportedError
 from blocklayout.errors import WatchError as WatchError
 from blocklayout.errors import WatchWarning as WatchWarning
-from blocklayout.inspector import describe as describe
 from blocklayout.layout import FormatTag as FormatTag
 from blocklayout.layout import Layout as Layout
 from blocklayout.layout import MemoryDesc as MemoryDesc
@@ -173,6 +172,7 @@ from blocklayout.plan import Plan as Plan
 from blocklayout.resource_limits import limits as limits
 from blocklayout.served import Served as Served
 from blocklayout.session import Session as Session
+from blocklayout.show.inspector import describe as describe
 from blocklayout.tensor import Tensor as Tensor
 from blocklayout.tensor import as_tensor as as_tensor
 from blocklayout.tensor import channels_first as channels_first

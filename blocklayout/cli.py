@@ -9,9 +9,9 @@ from argparse import SUPPRESS, Action
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.commands.options import CommandParser, Parser
-from blocklayout.commands.output import say
 from blocklayout.errors import BlockLayoutError, BlockLayoutWarning
 from blocklayout.resource_limits import limits
+from blocklayout.show.output import say
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

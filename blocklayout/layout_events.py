@@ -8,17 +8,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
-from itertools import zip_longest
 from os import sep
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
-from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -30,11 +27,6 @@ WatchMode = Literal["warn", "raise", "record"]
 
 _Result = TypeVar("_Result")
 _PACKAGE = str(Path(__file__).parent) + sep
-
-_OPERATOR_WIDTH, _REASON_WIDTH = 28, 40
-
-_HEADER = ("kind", "operator", "where", "inputs", "result", "KiB", "us", "reason")
-_PLURALS = {"reorder": "reorders", "copy": "copies", "loss": "losses", "step": "steps"}
 
 
 class Event(Struct, frozen=True):
@@ -87,7 +79,9 @@ class Event(Struct, frozen=True):
         return f"{self.kind} in {self.operator}: {self.reason} ({given}{became}{moved}{took})"
 
     def __str__(self) -> str:
-        return self._text("" if self.ns is None else f", {self.ns / 1000:.1f} us")
+        from blocklayout.show.words import us
+
+        return self._text("" if self.ns is None else f", {us(self.ns)} us")
 
 
 def tensor_text(desc: MemoryDesc) -> str:
@@ -98,7 +92,7 @@ def tensor_text(desc: MemoryDesc) -> str:
         >>> tensor_text(MemoryDesc((1, 3, 8, 8), "f32", "acdb"))
         'f32 1x3x8x8 nhwc'
     """
-    return f"{desc.dtype} {'x'.join(map(str, desc.dims))} {desc.named('src')}"
+    return str(desc.canonical.in_role("src"))
 
 
 def _desc_dict(desc: MemoryDesc) -> dict[str, Any]:
@@ -129,11 +123,17 @@ class Watch:
 
     def table(self) -> str:
         """The events as a table of plain text, a row each, and a last line with the totals of each kind."""
-        return "\n".join(line.rstrip() for line in _event_lines(self.events))
+        from blocklayout.show.events import events_table
+
+        return events_table(self.events)
 
     def to_dict(self) -> dict[str, Any]:
         """The events, and number, bytes and nanoseconds of each kind, for JSON."""
-        return {"mode": self.mode, "events": [event.to_dict() for event in self.events], "totals": _totals(self.events)}
+        return {
+            "mode": self.mode,
+            "events": [event.to_dict() for event in self.events],
+            "totals": event_totals(self.events),
+        }
 
     def to_json(self, *, indent: int | None = None) -> str:
         """:meth:`to_dict` as JSON text."""
@@ -329,19 +329,9 @@ def _caller() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-# Events as a table of plain text.
-
-
-def _event_lines(events: Sequence[Event]) -> Iterator[str]:
-    """A row for each event, and a line with the totals of each kind."""
-    if events:
-        yield from table(_HEADER, [row for event in events for row in zip_longest(*_cells(event), fillvalue="")])
-    yield ", ".join(_total_text(kind, total) for kind, total in _totals(events).items()) or "nothing was moved or lost"
-
-
-def _totals(events: Sequence[Event]) -> dict[str, dict[str, Any]]:
+def event_totals(events: Sequence[Event]) -> dict[str, dict[str, Any]]:
     """How many there are of each kind, their bytes and their nanoseconds, as far as these were measured."""
-    found = {kind: [event for event in events if event.kind == kind] for kind in _PLURALS}
+    found = {kind: [event for event in events if event.kind == kind] for kind in get_args(EventKind)}
     return {
         kind: {
             "n": len(alike),
@@ -351,32 +341,3 @@ def _totals(events: Sequence[Event]) -> dict[str, dict[str, Any]]:
         for kind, alike in found.items()
         if alike
     }
-
-
-def _cells(event: Event) -> list[list[str]]:
-    """The lines of each cell."""
-    return [
-        [event.kind],
-        wrap(event.operator, _OPERATOR_WIDTH),
-        [f"{Path(event.file).name}:{event.line}"],
-        [line for desc in event.inputs for line in (tensor_text(desc), f"  strides {desc.strides}")],
-        [_result_text(event)],
-        [f"{event.nbytes / 1024:,.1f}" if event.nbytes else ""],
-        [f"{event.ns / 1000:,.1f}" if event.ns is not None else ""],
-        wrap(event.reason, _REASON_WIDTH),
-    ]
-
-
-def _result_text(event: Event) -> str:
-    """Only the layout, where all else is as it was."""
-    if event.result is None:
-        return ""
-    is_alike = [(desc.dtype, desc.dims) for desc in event.inputs] == [(event.result.dtype, event.result.dims)]
-    return event.result.named("src") if is_alike else tensor_text(event.result)
-
-
-def _total_text(kind: str, total: dict[str, Any]) -> str:
-    counted = f"{total['n']} {kind if total['n'] == 1 else _PLURALS[kind]}"
-    parts = [f"{total['nbytes'] / 1024:,.1f} KiB"] if total["nbytes"] else []
-    parts += [f"{total['ns'] / 1000:,.1f} us"] if total["ns"] else []
-    return f"{counted} ({', '.join(parts)})" if parts else counted

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from blocklayout.plan import Plan
     from blocklayout.runtime import InputInfo, OutputInfo, Pieces, PlanBook
-    from blocklayout.runtime.profile import Profile
-    from blocklayout.runtime.report import Report
     from blocklayout.serve.queue import Queue
     from blocklayout.serve.stats import Stats
     from blocklayout.serve.submissions import Submission, Submissions
+    from blocklayout.show.profile import Profile
+    from blocklayout.show.report import Report
 
     Write = Callable[[Path, PlanBook, Sequence[str] | None, Sequence[Mapping[str, Any]]], None]
     Given = Mapping[str, np.ndarray]
@@ -341,7 +341,7 @@ class Session:
         Raises:
             InputError: As :meth:`run`.
         """
-        from blocklayout.show.session import profile
+        from blocklayout.runtime.book_report import profile
 
         return profile(self._book, feed, n_runs)
 
@@ -360,16 +360,28 @@ class Session:
             InputError: As :meth:`profile`.
             PlanError: There is no plan yet, or several and no feed to tell which.
         """
-        from blocklayout.show.session import report
+        from blocklayout.runtime.book_report import report
 
         return report(self._book, feed, n_runs)
 
     def __repr__(self) -> str:
-        from blocklayout.show.session import session_text
+        from blocklayout.show.plan_text import session_text
 
-        return session_text(self._book, self.executor, self._queue)
+        book, queue, streams = self._book, self._queue, self._book.streams
+        facts = [
+            "1 thread" if streams.n_threads == 1 else f"{streams.n_threads} threads",
+            f"{streams.n} streams" if streams.n > 1 else "",
+            "" if book.pieces is None else f"cut into {len(book.pieces)} pieces",
+            f"{self.executor} executor",
+            f"check={book.check!r}" if book.check else "",
+            f"batches of up to {queue.batching.max_batch}" if queue and queue.batching else "",
+            f"at most {queue.max_waiting} wait" if queue and queue.max_waiting else "",
+            "closed" if streams.is_closed else "",
+        ]
+        inputs, outputs = ([info.text for info in infos] for infos in (book.signature.inputs, book.signature.outputs))
+        return session_text(inputs, outputs, self.plans, book.maker.request, [*filter(None, facts)])
 
     def _repr_html_(self) -> str:
-        from blocklayout.show.session import session_html
+        from blocklayout.show.plan_text import session_html
 
         return session_html(repr(self), self.plans[-1:] if self.pieces is None else self.plans)

@@ -14,15 +14,17 @@ from blocklayout import dnnl
 from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
-from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table, add_html
-from blocklayout.commands.comparing import Contender, Race, exceptions, plan_of, say_comparison
+from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
-from blocklayout.commands.output import print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
+from blocklayout.show.bench_page import BenchPage, Chart, Row, Table, add_html
+from blocklayout.show.comparison import comparison_charts, comparison_table, exceptions_of, say_comparison
+from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.words import spread
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.commands.comparing import Measurement
     from blocklayout.session import Session
 
     Feeds = Mapping[str, np.ndarray]
+    _OfAPage = tuple[str, dict[str, Any], Sequence[Chart], Sequence[Table], Sequence[str]]
 
 BASELINE = "auto"
 
@@ -72,12 +74,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     measure = _run_streams if args.streams else _run_against if args.against else _run_policies
-    page = measure(args)
+    title, environment, charts, tables, notes = measure(args)
     if args.html:
-        page.save(args.html)
+        environment = {**environment, "n_rounds": args.rounds}
+        BenchPage(title, command_text(), environment, charts, tables, notes).save(args.html)
 
 
-def _run_against(args: argparse.Namespace) -> BenchPage:
+def _run_against(args: argparse.Namespace) -> _OfAPage:
     if args.policies or args.io_layout or args.tune == "measure":
         raise InputError("--against compares runtimes with their default arguments: leave out --policies and the like")
     runtimes = chosen_runtimes(args.against, args.dtype)
@@ -101,10 +104,10 @@ def _run_against(args: argparse.Namespace) -> BenchPage:
     one = {opened.name: outcome}
     notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
     title = f"{opened.name}, {args.dtype}, beside other runtimes"
-    return _page(args, title, environment, contest_charts(one), [contest_table(one)], notes)
+    return title, environment, contest_charts(one), [contest_table(one)], notes
 
 
-def _run_policies(args: argparse.Namespace) -> BenchPage:
+def _run_policies(args: argparse.Namespace) -> _OfAPage:
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
@@ -122,8 +125,8 @@ def _run_policies(args: argparse.Namespace) -> BenchPage:
         )
         say_comparison(measurements)
     title = f"{opened.name}, {args.dtype}, by layout policies"
-    charts, tables = _policy_charts(measurements), [_policy_table(measurements)]
-    return _page(args, title, environment, charts, tables, exceptions(measurements))
+    charts, tables = comparison_charts(measurements), [comparison_table(measurements)]
+    return title, environment, charts, tables, exceptions_of(measurements)
 
 
 class Throughput(Struct, frozen=True):
@@ -142,8 +145,8 @@ class Throughput(Struct, frozen=True):
     images_per_s: Spread
 
 
-def _run_streams(args: argparse.Namespace) -> BenchPage:
-    """Measure policies one after the other, and print what each did."""
+def _run_streams(args: argparse.Namespace) -> _OfAPage:
+    """Measure policies one after the other, and print the results of each."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
     rows = []
@@ -167,7 +170,7 @@ def _run_streams(args: argparse.Namespace) -> BenchPage:
         print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
         say("\nhow long a single run takes with all threads: without --streams")
     title = f"{opened.name}, {args.dtype}, {args.streams} runs at a time"
-    return _page(args, title, environment, _stream_charts(rows))
+    return title, environment, _stream_charts(rows), [], []
 
 
 def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
@@ -188,59 +191,7 @@ def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:
 
 
 def _stream_cells(row: Throughput) -> tuple[str, ...]:
-    runs, images = row.runs_per_s, row.images_per_s
-    spread = f"{runs.low:,.1f}-{runs.high:,.1f}"
-    return row.policy, f"{runs.median:,.1f}", spread, f"{images.median:,.1f}", str(row.n_threads)
-
-
-def _page(
-    args: argparse.Namespace,
-    title: str,
-    environment: Mapping[str, Any],
-    charts: Sequence[Chart],
-    tables: Sequence[Table] = (),
-    notes: Sequence[str] = (),
-) -> BenchPage:
-    return BenchPage(title, command_text(), {**environment, "n_rounds": args.rounds}, charts, tables, notes)
-
-
-def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
-    names = [each.plan.policy for each in measurements]
-    times = [Row(name, each.time_ms) for name, each in zip(names, measurements, strict=True)]
-    ratios = [Row(name, each.ratio) for name, each in zip(names, measurements, strict=True)]
-    return [
-        Chart(f"Time over {names[0]}'s in the same round", "", ratios, baseline=names[0]),
-        Chart("Time of a run", "ms", times),
-    ]
-
-
-def _policy_table(measurements: Sequence[Measurement]) -> Table:
-    header = (
-        "layout",
-        "chosen",
-        "predicted ms",
-        "reorders",
-        "KiB moved",
-        "KiB of padding",
-        "references",
-        "plain",
-        "differs by",
-    )
-    rows = [
-        (
-            each.plan.policy,
-            each.plan.chosen,
-            each.plan.cost_ns / 1e6,
-            len(each.plan.reorders),
-            each.plan.reorder_nbytes / 1024,
-            each.plan.padding_nbytes / 1024,
-            len(each.plan.reference_steps),
-            len(each.plan.plain_steps),
-            each.difference,
-        )
-        for each in measurements
-    ]
-    return Table("Plans", header, rows)
+    return row.policy, *spread(row.runs_per_s), spread(row.images_per_s)[0], str(row.n_threads)
 
 
 def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:

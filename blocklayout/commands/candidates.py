@@ -15,7 +15,6 @@ from blocklayout import dnnl
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import Parser, add_json, add_threads, extents, indices, positive
-from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.ir import TensorInfo, wished_desc
@@ -24,6 +23,8 @@ from blocklayout.plan import Machine
 from blocklayout.plan.candidates.recipes import NOT_OFFERED
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.random_data import random_array
+from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.words import kib, us
 from blocklayout.timing import time_in_turn
 
 if TYPE_CHECKING:
@@ -389,14 +390,10 @@ def _print(alternatives: list[Alternative]) -> None:
             alternative.resolved.spec.impl,
             *(alternative.layouts.get(name, "") for name in arguments),
             kib(alternative.resolved.scratchpad_nbytes),
-            _microseconds(alternative.estimated_ns),
-            "-" if alternative.measured_ns is None else _microseconds(alternative.measured_ns),
+            us(alternative.estimated_ns),
+            "-" if alternative.measured_ns is None else us(alternative.measured_ns),
         )
         for alternative in alternatives
     ]
     print_table(header, rows, text_columns=range(2 + len(arguments)))
     say("\n>: what oneDNN picks where layouts are left to it; KiB: scratchpad; est.: by the cost model")
-
-
-def _microseconds(nanoseconds: float) -> str:
-    return f"{nanoseconds / 1000:,.1f}" if nanoseconds < 1e6 else f"{nanoseconds / 1000:,.0f}"

@@ -1,8 +1,7 @@
-"""Policies side by side on one model, each in turn with the first: plans in numbers, times, and a table of them."""
+"""Policies side by side on one model, each in turn with the first."""
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -13,55 +12,34 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from blocklayout.api import load
-from blocklayout.commands.output import kib, print_table, say, small
+from blocklayout.commands.feeds import open_with_plan
+from blocklayout.commands.options import load_options
 from blocklayout.errors import PlanError
 from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
-from blocklayout.plan.report.text import primitive_name, reference_reason
 from blocklayout.runtime import ContentsNeededError
+from blocklayout.show.comparison import Measurement
+from blocklayout.show.plan_record import changes_record
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
-    from blocklayout.commands.output import Tell
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
-    from blocklayout.runtime.report import Report
     from blocklayout.session import Session
+    from blocklayout.show.output import Tell
+    from blocklayout.show.report import Report
 
     Feeds = Mapping[str, np.ndarray]
 
 
-HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
-
-
-def plan_facts(plan: Plan) -> dict[str, Any]:
-    """A plan in numbers, for JSON."""
-    same = ("policy", "chosen", "dtype", "n_threads", "reorder_nbytes", "padding_nbytes", "multiply_adds")
-    return {name: getattr(plan, name) for name in (*same, "padding_multiply_adds", "exceptions")} | {
-        "estimated_ns": plan.cost_ns,
-        "n_steps": len(plan.steps),
-        "n_reorders": len(plan.reorders),
-        "layouts": dict(_layout_counts(plan)),
-        "references": _references(plan),
-        "plain": _plain(plan),
-    }
-
-
-def _layout_counts(plan: Plan) -> list[tuple[str, int]]:
-    """How many values are in each layout, most frequent first."""
-    return Counter(desc.named("src") for desc in plan.formats.values()).most_common()
-
-
-def _references(plan: Plan) -> list[tuple[str, str, str]]:
-    """Kernels that run a reference implementation: kernel, implementation, reason."""
-    return [(step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps]
-
-
-def _plain(plan: Plan) -> list[tuple[str, str, str]]:
-    """Kernels that ``onnx.reference`` computes: kernel, operator, reason."""
-    return [(step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps]
+def race_of(args: argparse.Namespace, tell: Tell, n_rounds: int, **options: Any) -> tuple[Race, Contender]:
+    """The model with its options, as a command line has them, and the policy or saved plan that it asks for."""
+    opened, feeds, saved = open_with_plan(args)
+    race = Race(opened, feeds, args.threads, n_rounds, tell, load_options(args) | options)
+    return race, Contender(args.layout, args.dtype, saved)
 
 
 def plan_of(session: Session) -> Plan:
@@ -99,33 +77,8 @@ class Contender(Struct, frozen=True):
         return "saved plan" if self.plan is not None else f"{self.policy or 'auto'} {self.dtype or 'f32'}"
 
 
-class Measurement(Struct, frozen=True):
-    """Result of a policy.
-
-    Attributes:
-        plan: Its plan.
-        time_ms: Milliseconds of one run, over the rounds.
-        ratio: Its time over that of the first contender in the same round.
-        difference: Largest difference from the first contender's outputs, over their largest value.
-        outputs: By name.
-    """
-
-    plan: Plan
-    time_ms: Spread
-    ratio: Spread
-    difference: float
-    outputs: Mapping[str, np.ndarray]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; without the outputs."""
-        measured: dict[str, Any] = to_builtins(
-            {"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference}
-        )
-        return plan_facts(self.plan) | measured
-
-
 class Race(Struct, frozen=True):
-    """One model, what it is fed, and how it is timed.
+    """One model, its feed, and how it is timed.
 
     Attributes:
         opened: The model.
@@ -166,7 +119,7 @@ class Race(Struct, frozen=True):
         return session
 
     def _outputs(self, session: Session) -> list[np.ndarray]:
-        """Row by row, also what comes in blocks."""
+        """Row by row, blocked outputs too."""
         return [np.asarray(output) for output in session.run(None, self.feeds)]
 
     def run(self, contenders: Sequence[Contender]) -> list[Measurement]:
@@ -211,7 +164,7 @@ class Race(Struct, frozen=True):
         Raises:
             BlockLayoutError: One of them cannot be had, or is cut into pieces.
         """
-        from blocklayout.runtime.profile import typical
+        from blocklayout.show.profile import typical
 
         with ExitStack() as opened:
             sessions = [opened.enter_context(self.session(each)) for each in contenders]
@@ -223,6 +176,36 @@ class Race(Struct, frozen=True):
         if not rounds:
             return found
         return [own.timed(typical(each)) for own, each in zip(found, zip(*rounds, strict=True), strict=True)]
+
+    def what_if(self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str]) -> dict[str, Any]:
+        """The record of the plan with these pins and no others, and the differences.
+
+        Beside what a report has, it has ``changes`` and ``in_turn``: nanoseconds of a run before and after, each the
+        median over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
+
+        Args:
+            contender: Policy and data type.
+            session: Of the plan that others are held against.
+            n_runs: As ``--runs``; 0 for predicted times alone.
+            pins: Formats by kernels, nodes or values.
+
+        Raises:
+            BlockLayoutError: A name that there is not, a format that nothing offers.
+        """
+        with replace(self, options={**self.options, "pin": pins}, tell=lambda _: None).session(contender) as pinned:
+            record = pinned.report(self.feeds if n_runs else None, n_runs=max(1, n_runs)).to_dict()
+            in_turn = None
+            if n_runs:
+                runs = [partial(each.run, None, self.feeds) for each in (session, pinned)]
+                times: list[list[float]] = time_in_turn(runs, n_runs)
+                before, after = times
+                in_turn = {
+                    "n_rounds": n_runs,
+                    "before_ns": Spread.of(before).median,
+                    "after_ns": Spread.of(after).median,
+                    "ratio": to_builtins(Spread.of_ratios(after, before)),
+                }
+            return record | {"changes": changes_record(session.plans[-1], pinned.plans[-1]), "in_turn": in_turn}
 
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
         self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")
@@ -262,60 +245,4 @@ def _measurement(
         ratio=ratio,
         difference=largest_difference(outputs, expected),
         outputs=dict(zip(names, outputs, strict=True)),
-    )
-
-
-def say_comparison(measurements: Sequence[Measurement]) -> None:
-    """Print a row for each policy, and what there is to say about results, layouts and exceptions."""
-    print_table(HEADER, [_row(measurement) for measurement in measurements])
-    first = measurements[0].plan
-    say(
-        f"\nratio: time over that of {first.policy} in the same round, median; moved: by reorders\n"
-        "est.: what the plan expects; ref: steps that run a reference implementation; plain: by onnx.reference"
-    )
-    say_agreement(measurements)
-    say_layouts(measurements)
-    for line in exceptions(measurements):
-        say(line)
-
-
-def exceptions(measurements: Sequence[Measurement]) -> list[str]:
-    """A line for each kernel of a plan that no usual implementation runs, or that could not follow the policy."""
-    lines = []
-    for plan in (measurement.plan for measurement in measurements):
-        lines += [f"{plan.policy}: {kernel} runs {impl}: {reason}" for kernel, impl, reason in _references(plan)]
-        lines += [f"{plan.policy}: {kernel} runs as {what}: {reason}" for kernel, what, reason in _plain(plan)]
-        lines += [f"{plan.policy}: {kernel}: {reason}" for kernel, reason in plan.exceptions]
-    return lines
-
-
-def say_agreement(measurements: Sequence[Measurement]) -> None:
-    """Print how far the results lie apart, where there are several."""
-    if len(measurements) > 1:
-        largest = max(measurement.difference for measurement in measurements)
-        say(f"results differ by up to {small(largest)}, relative to the largest value")
-
-
-def say_layouts(measurements: Sequence[Measurement]) -> None:
-    """Print how many values each policy has in which layout."""
-    say("\nvalues in each layout")
-    plans = [measurement.plan for measurement in measurements]
-    names = [plan.policy if plan.chosen == plan.policy else f"{plan.policy} ({plan.chosen})" for plan in plans]
-    for plan, name in zip(plans, names, strict=True):
-        layouts = ", ".join(f"{tag} {n}" for tag, n in _layout_counts(plan))
-        say(f"  {name:<{max(map(len, names))}}  {plan.dtype:<4}  {layouts}")
-
-
-def _row(measurement: Measurement) -> tuple[str, ...]:
-    plan = measurement.plan
-    return (
-        plan.policy,
-        f"{measurement.time_ms.median:,.3f}",
-        f"{measurement.ratio.median:.2f}",
-        f"{measurement.ratio.low:.2f}-{measurement.ratio.high:.2f}",
-        f"{plan.cost_ns / 1e6:,.3f}",
-        str(len(plan.reorders)),
-        kib(plan.reorder_nbytes),
-        str(len(plan.reference_steps)),
-        str(len(plan.plain_steps)),
     )

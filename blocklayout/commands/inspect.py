@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from blocklayout.commands.options import add_json, extents, indices, natural
-from blocklayout.commands.output import say, say_json
-from blocklayout.inspector import describe, library_agreement
 from blocklayout.layout import MemoryDesc
+from blocklayout.show.inspector import describe, library_agreement
+from blocklayout.show.output import file_name, say, say_json, say_page
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,16 +47,12 @@ def run(args: argparse.Namespace) -> None:
     if asks_library:
         report = replace(report, library=library_agreement(desc))
     if has_page:
-        path = Path(args.html or f"{_file_name(args)}.html")
+        names = [args.tag, "x".join(map(str, args.dims)), *(["to", args.to] if args.to else [])]
+        path = Path(args.html or file_name("-".join(names), ".html"))
         report.save(path)
     if args.json:
         say_json(report.to_dict())
     elif has_page:
-        say(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+        say_page(path)
     else:
         say(report.to_text())
-
-
-def _file_name(args: argparse.Namespace) -> str:
-    to = "" if args.to is None else f"-to-{args.to}"
-    return f"{args.tag}-{'x'.join(map(str, args.dims))}{to}"

@@ -10,8 +10,9 @@ from msgspec import to_builtins
 from blocklayout import dnnl
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import add_json
-from blocklayout.commands.output import print_table, say, say_json, shown_progress
 from blocklayout.eager.offers import HOWS, Offer, all_op_types, candidates, default_layouts
+from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.words import us
 
 if TYPE_CHECKING:
     import argparse
@@ -69,6 +70,6 @@ def _row(offer: Offer, plain: Offer) -> tuple[str, ...]:
         " ".join(implementations),
         " ".join(offer.computes_in),
         str(offer.n_reorders),
-        f"{offer.ns / 1000:,.1f}",
+        us(offer.ns),
         f"{offer.ns / plain.ns:.2f}" if is_compared else "",
     )

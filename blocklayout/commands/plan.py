@@ -1,23 +1,14 @@
-"""``blocklayout plan``: what a session of a model would run."""
+"""``blocklayout plan``: the plan of a model, as text or JSON, saved or exported."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.comparing import Contender, Race
-from blocklayout.commands.feeds import open_with_plan
-from blocklayout.commands.options import (
-    add_model_options,
-    add_named,
-    add_pins,
-    add_plan_options,
-    load_options,
-    named_layout,
-    words,
-)
-from blocklayout.commands.output import json_text, say, shown_progress
+from blocklayout.commands.comparing import race_of
+from blocklayout.commands.options import add_model_options, add_named, add_pins, add_plan_options, named_layout, words
 from blocklayout.errors import InputError, PlanError
 from blocklayout.loading.exporting import export
+from blocklayout.show.output import json_text, say, shown_progress
 
 if TYPE_CHECKING:
     import argparse
@@ -72,11 +63,10 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--targets is for --save-session FILE")
     asked = {"pin": dict(args.pin), "expect": dict(args.expect), "on_layout_loss": args.on_layout_loss}
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened, feeds, saved = open_with_plan(args)
-        race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | asked)
-        session = race.session(Contender(args.layout, args.dtype, saved))
+        race, contender = race_of(args, tell, 1, **asked)
+        session = race.session(contender)
         if args.save_session is not None:
-            session.save(args.save_session, targets=args.targets, feeds=[feeds])
+            session.save(args.save_session, targets=args.targets, feeds=[race.feeds])
     if session.pieces is not None:
         _say_pieces(args, session.pieces)
         return
@@ -84,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     if args.save is not None:
         plan.save(args.save)
     if args.export is not None:
-        export(opened, args.export, plan)
+        export(race.opened, args.export, plan)
     if args.json:
         say(plan.to_json())
     else:

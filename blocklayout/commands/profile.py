@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.comparing import Contender, Race
-from blocklayout.commands.feeds import open_with_plan
-from blocklayout.commands.options import add_model_options, add_plan_options, load_options, positive
-from blocklayout.commands.output import json_text, say, shown_progress
+from blocklayout.commands.comparing import race_of
+from blocklayout.commands.options import add_model_options, add_plan_options, positive
 from blocklayout.errors import InputError
+from blocklayout.show.output import json_text, say, shown_progress
 
 if TYPE_CHECKING:
     import argparse
@@ -25,11 +24,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened, feeds, saved = open_with_plan(args)
-        race = Race(opened, feeds, args.threads, 1, tell, load_options(args))
-        session = race.session(Contender(args.layout, args.dtype, saved))
+        race, contender = race_of(args, tell, 1)
+        session = race.session(contender)
         tell(f"running {args.runs} times")
-        profile = session.profile(feeds, n_runs=args.runs)
+        profile = session.profile(race.feeds, n_runs=args.runs)
     if args.trace is not None:
         try:
             profile.save_chrome_trace(args.trace)

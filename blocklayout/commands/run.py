@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.commands import pictures
-from blocklayout.commands.comparing import Contender, Measurement, Race, say_agreement, say_comparison, say_layouts
+from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
 from blocklayout.commands.options import (
@@ -20,10 +20,12 @@ from blocklayout.commands.options import (
     positive,
     words,
 )
-from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
+from blocklayout.show.comparison import Measurement, say_agreement, say_comparison, say_layouts
+from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.words import kib
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:

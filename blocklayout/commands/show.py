@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from blocklayout.commands.comparing import Contender, Race
-from blocklayout.commands.feeds import asked_shapes, open_with_plan
-from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural, words
-from blocklayout.commands.output import say, say_json, shown_progress
+from blocklayout.commands.comparing import Contender, race_of
+from blocklayout.commands.feeds import asked_shapes
+from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, words
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
-from blocklayout.runtime.report import Report, check_name
+from blocklayout.show.output import file_name, say, say_json, say_page, shown_progress
+from blocklayout.show.report import Report, check_name
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.commands.output import Tell
-
-MAX_NAME_NBYTES = 100
+    from blocklayout.commands.comparing import Race
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,25 +63,14 @@ def run(args: argparse.Namespace) -> None:
         raise InputError("--port is for --serve")
     target = None if args.output is None else _checked(Path(args.output))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        race, contender = _race(args, tell)
+        race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
         report = _report(args, race, contender, is_picture=target is not None and target.suffix == ".svg")
     if args.json:
         say_json(report.to_dict())
         return
     target = target or Path(file_name(report.record["plan"]["model"], ".html"))
     report.save(target)
-    say(f"{target}, {target.stat().st_size / 1e6:.2g} MB: open it in a browser")
-
-
-def file_name(model: str, suffix: str) -> str:
-    """The name of a file for a model of any name: in this folder, not hidden, and not too long.
-
-    Example:
-        >>> file_name("../etc/passwd", ".html"), file_name("Größe 2", ".html"), file_name("..", ".html")
-        ('etc-passwd.html', 'Größe-2.html', 'model.html')
-    """
-    safe = re.sub(r"[^\w.-]+", "-", model).encode()[:MAX_NAME_NBYTES].decode(errors="ignore")
-    return (safe.strip(".-") or "model") + suffix
+    say_page(target)
 
 
 def _checked(target: Path) -> Path:
@@ -94,13 +79,6 @@ def _checked(target: Path) -> Path:
     if not target.parent.is_dir():
         raise InputError(f"-o {target}: there is no folder {target.parent}")
     return target
-
-
-def _race(args: argparse.Namespace, tell: Tell) -> tuple[Race, Contender]:
-    """The model with its options, and the policy whose plan is shown."""
-    opened, feeds, saved = open_with_plan(args)
-    race = Race(opened, feeds, args.threads, args.runs, tell, load_options(args) | {"pin": dict(args.pin)})
-    return race, Contender(args.layout, args.dtype, saved)
 
 
 def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_picture: bool = False) -> Report:
@@ -122,19 +100,18 @@ def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_pictur
 def _serve(args: argparse.Namespace) -> None:
     """Serve until the user interrupts it."""
     from blocklayout.commands.serving import PlanServer  # http.server takes 30 ms
-    from blocklayout.commands.what_if import WhatIf
 
     for option, given in (("-o", args.output), ("--json", args.json), ("--plan", args.plan)):
         if given:
             raise InputError(f"--serve makes plans anew and shows them in a browser: leave out {option}")
     with shown_progress("reading the model") as tell:
-        race, contender = _race(args, tell)
+        race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
         report = _report(args, race, contender)
         if report.record["pieces"]:
             n_pieces = len(report.record["pieces"])
             raise PlanError(f"--serve: the model is cut into {n_pieces} pieces, and has no plan of the whole")
         session = race.session(contender)
-    what_if = WhatIf(replace(race, tell=lambda _: None), contender, session, args.runs)
+    what_if = partial(race.what_if, contender, session, args.runs)
     page = Report(report.record | {"served": True}).to_html()
     with session, PlanServer(args.port or 0, page, what_if) as server:
         say(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it")

@@ -28,7 +28,7 @@ from blocklayout.plan.plan import FREE
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.request import DTYPES
 from blocklayout.runtime import ReadyPlan
-from blocklayout.runtime.run_report import report_step_of
+from blocklayout.show.events import report_step_of
 from blocklayout.tensor.formats import placed
 
 if TYPE_CHECKING:

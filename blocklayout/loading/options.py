@@ -14,8 +14,8 @@ from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_
 from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms
 from blocklayout.plan.policies import checked_policy
-from blocklayout.plan.report.runs import LOSS_MODES
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
+from blocklayout.plan.runs import LOSS_MODES
 from blocklayout.value_checks import checked_mode
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from blocklayout.plan.candidates.pins import check_expectations, is_in_format
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.policies import SOLVES, Policy
-from blocklayout.plan.report.runs import check_losses
+from blocklayout.plan.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, Demand, Demands, Program

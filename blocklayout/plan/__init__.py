@@ -16,7 +16,7 @@ _NAMES = {
     "plan": "Buffer Entry Operand PackedConstant Plan Result Step",
     "policies": "POLICIES SIMPLE_POLICIES",
     "pricing": "Pricing",
-    "report.runs": "LossMode Run RunEnd find_runs",
+    "runs": "LossMode Run RunEnd find_runs",
     "request": "Request TUNE_MODES TUNE_SECONDS TuneMode",
 }
 _HOMES = homes_of(__name__, _NAMES)

@@ -15,13 +15,13 @@ from blocklayout.plan.plan import Step as Step
 from blocklayout.plan.policies import POLICIES as POLICIES
 from blocklayout.plan.policies import SIMPLE_POLICIES as SIMPLE_POLICIES
 from blocklayout.plan.pricing import Pricing as Pricing
-from blocklayout.plan.report.runs import LossMode as LossMode
-from blocklayout.plan.report.runs import Run as Run
-from blocklayout.plan.report.runs import RunEnd as RunEnd
-from blocklayout.plan.report.runs import find_runs as find_runs
 from blocklayout.plan.request import Request as Request
 from blocklayout.plan.request import TUNE_MODES as TUNE_MODES
 from blocklayout.plan.request import TUNE_SECONDS as TUNE_SECONDS
 from blocklayout.plan.request import TuneMode as TuneMode
+from blocklayout.plan.runs import LossMode as LossMode
+from blocklayout.plan.runs import Run as Run
+from blocklayout.plan.runs import RunEnd as RunEnd
+from blocklayout.plan.runs import find_runs as find_runs
 
 __all__: list[str]

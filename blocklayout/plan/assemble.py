@@ -13,7 +13,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.pairs import FIRST
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
-from blocklayout.plan.policies import ASKED
+from blocklayout.plan.reasons import CALLER, asked_for, entered, reordered
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, MadeWeights, Value
@@ -70,7 +70,7 @@ def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False
     """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
     assembly = Assembly(network, choice, returns_to_plain)
     for name, desc in network.inputs(choice, returns_to_plain=returns_to_plain):
-        assembly.writers[name] = "the caller"
+        assembly.writers[name] = CALLER
         assembly.at_hand[name] = []
         assembly.given[name] = desc
         assembly.values.append((name, desc))
@@ -154,7 +154,7 @@ def _add_steps(
                     (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
                 ),
                 nodes=group.nodes,
-                reason=_step_reason(group, candidate),
+                reason=group.main.reason or asked_for(candidate),
                 cost_ns=price.ns,
                 scratchpad_nbytes=step.scratchpad_nbytes,
                 priced=price.source,
@@ -174,12 +174,6 @@ def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: i
     _reorder(assembly, buffer.name, operand, operand.desc, group.name, into=made)
 
 
-def _step_reason(group: Group, candidate: Candidate) -> str:
-    if group.main.reason:
-        return group.main.reason
-    return f"{ASKED}{candidate.origin}" + (", sum in place" if candidate.alias else "")
-
-
 def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> Operand:
     """An operand that holds the value in ``desc``, by a reorder if no copy at hand can be read so."""
     for operand in assembly.at_hand[value.name]:
@@ -190,7 +184,7 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
     if not assembly.returns_to_plain:  # one that serves another reader too, where there is one
         copies = assembly.network.copies(value.name, assembly.choice)
         copy = next((each for each in copies if isinstance(each, MemoryDesc) and each.readable_as(desc)), desc)
-    if assembly.writers[value.name] == "the caller":
+    if assembly.writers[value.name] == CALLER:
         made = _enter(assembly, value.name, copy, reader)
     else:
         made = _reorder(assembly, value.name, assembly.at_hand[value.name][0], copy, reader)
@@ -201,11 +195,9 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
 
 def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Operand:
     source = assembly.given[value]
-    fits = source.readable_as(desc)
     made = _new_operand(assembly, "entry", value, desc)
-    reason = f"{reader} reads {_name(desc)}" + ("" if fits else f", the caller gives {_name(source)}")
-    cost = 0.0 if fits else assembly.network.costs.reorder_ns(source, desc)
-    assembly.entries.append(Entry(value, made.buffer, source, desc, reason, cost))
+    cost = 0.0 if source.readable_as(desc) else assembly.network.costs.reorder_ns(source, desc)
+    assembly.entries.append(Entry(value, made.buffer, source, desc, entered(reader, desc, source), cost))
     return made
 
 
@@ -221,24 +213,13 @@ def _reorder(
             spec=spec,
             operands=(("dst", made), ("src", source)),
             nodes=(),
-            reason=_reorder_reason(assembly.writers[value], source.desc, reader, desc),
+            reason=reordered(assembly.writers[value], source.desc, reader, desc),
             cost_ns=price.ns,
             scratchpad_nbytes=scratchpad_nbytes,
             priced=price.source,
         )
     )
     return made
-
-
-def _reorder_reason(writer: str, source: MemoryDesc, reader: str, desc: MemoryDesc) -> str:
-    wanted = f"{reader} wants {_name(desc)}"
-    if writer == reader:  # nobody reads it yet
-        wanted = f"the policy brings every result back to {_name(desc)}"
-    return f"{writer} wrote {_name(source)}, {wanted}"
-
-
-def _name(desc: MemoryDesc) -> str:
-    return desc.named("src") if desc.dtype == "f32" else f"{desc.named('src')} in {desc.dtype}"
 
 
 def _packed(assembly: Assembly, group: Group, candidate: Candidate) -> dict[str, Operand]:
@@ -267,9 +248,9 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
             assembly.buffers[operand.buffer] = replace(assembly.buffers[operand.buffer], kind="output", name=value.name)
             return Result(value.name, operand.buffer, desc, value.shape)
     made = _new_operand(assembly, "output", value.name, desc)
-    source = at_hand[0] if at_hand else _demand(assembly, value, desc, "the caller")
-    _reorder(assembly, value.name, source, desc, "the caller", into=made)
-    assembly.readers[value.name, made.buffer] = ["the caller"]
+    source = at_hand[0] if at_hand else _demand(assembly, value, desc, CALLER)
+    _reorder(assembly, value.name, source, desc, CALLER, into=made)
+    assembly.readers[value.name, made.buffer] = [CALLER]
     return Result(value.name, made.buffer, desc, value.shape)
 
 

@@ -20,8 +20,8 @@ from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, Portfolio, contender_like
 from blocklayout.plan.refused import refused_in
-from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import Request, computed_dtype
+from blocklayout.plan.runs import check_losses
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 
 if TYPE_CHECKING:

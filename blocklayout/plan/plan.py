@@ -367,16 +367,17 @@ class Plan(Struct, frozen=True, dict=True):
 
     @cached_property
     def formats(self) -> Mapping[str, MemoryDesc]:
-        """The layout of every value of the model, by its name.
+        """The layout of every value of the model, by its name, and named as activations' are: ``nchw``, ``nChw8c``.
 
         A value that exists only inside a fused primitive has that in which the primitive holds it.
         """
-        return dict(self.values)
+        return {name: desc.canonical.in_role("src") for name, desc in self.values}
 
     @property
     def names(self) -> Names:
         """The names by which users may demand something."""
-        return Names(tuple(kernel for choice in self.choices for kernel in choice.kernels), frozenset(self.formats))
+        kernels = tuple(kernel for choice in self.choices for kernel in choice.kernels)
+        return Names(kernels, frozenset(name for name, _ in self.values))
 
     def format_of(self, value: str) -> MemoryDesc:
         """The layout a value of the model is computed in.
@@ -396,7 +397,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
-        from blocklayout.plan.report.explain import explanation
+        from blocklayout.show.explain import explanation
 
         return explanation(self)
 
@@ -451,17 +452,17 @@ class Plan(Struct, frozen=True, dict=True):
             raise PlanError(f"{Path(path)}: {error}") from error
 
     def _repr_html_(self) -> str:
-        from blocklayout.plan.report.text import plan_html
+        from blocklayout.show.plan_text import plan_html
 
         return plan_html(self)
 
     def __repr__(self) -> str:
-        from blocklayout.plan.report.text import heading, shown_steps
+        from blocklayout.show.plan_text import plan_line
 
-        return f"<{heading(self)}: {shown_steps(self)}, about {self.cost_ns / 1000:.0f} us>"
+        return plan_line(self)
 
     def __str__(self) -> str:
-        from blocklayout.plan.report.text import plan_text
+        from blocklayout.show.plan_text import plan_text
 
         return plan_text(self)
 

@@ -16,6 +16,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.names import LETTERS
 from blocklayout.plan.candidates.fuse import value_info
 from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.reasons import FOLLOWS, asked_for, no_kernel
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, ValueLayout
@@ -26,9 +27,6 @@ SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
 POLICIES = ("auto", *SIMPLE_POLICIES)
 SOLVES = SOLVE, BOLD_SOLVE = "solve", "bold solve"
 """Names of plans that no policy chose, but a solve: one that departs from a policy for clear gains, and for any."""
-
-ASKED = "asked for "
-"""How the reason of a step begins that is there for a layout that was asked for."""
 
 _MAX_CACHED = 8192
 _MAX_SHOWN = 4
@@ -170,24 +168,22 @@ def exceptions_of(policy: Policy, network: Network, choice: Choice) -> tuple[tup
             continue
         wrong = [desc for desc in (*candidate.source_descs.values(), candidate.dst) if not policy.prefers(desc)]
         if wrong:
-            found.append((group.name, f"{_no_kernel(policy.layout)}; it runs {wrong[0]}"))
+            found.append((group.name, f"{no_kernel(policy.layout)}; it runs {wrong[0]}"))
     return tuple(found)
-
-
-def _no_kernel(layout: str) -> str:
-    return f"{layout} has only a reference implementation or none"
 
 
 def with_reasons(steps: Sequence[Step], policy: Policy, network: Network, choice: Choice) -> Iterator[Step]:
     """The steps, where another layout than the policy's was asked for with the reason for that."""
-    whys = {}
+    reasons = {}
     for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
-        if policy.layout != "any" and not policy.prefers(offered[taken].dst):
+        candidate = offered[taken]
+        if policy.layout != "any" and not policy.prefers(candidate.dst):
             is_chooser = group.main.operator.role is Role.CHOOSER
-            whys[group.name] = _no_kernel(policy.layout) if is_chooser else "it follows what it reads"
+            why = no_kernel(policy.layout) if is_chooser else FOLLOWS
+            reasons[group.name, asked_for(candidate)] = asked_for(candidate, why)
     for step in steps:
-        is_asked = step.reason.startswith(ASKED) and step.kernel in whys
-        yield replace(step, reason=f"{step.reason.removeprefix(ASKED)}: {whys[step.kernel]}") if is_asked else step
+        reason = reasons.get((step.kernel, step.reason))
+        yield replace(step, reason=reason) if reason else step
 
 
 def unavailable(plan: Plan) -> str | None:

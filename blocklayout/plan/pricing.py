@@ -21,8 +21,8 @@ from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.plan_store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.refused import is_refused
-from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import TUNE_MODES, TuneMode
+from blocklayout.plan.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc

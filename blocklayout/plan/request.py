@@ -15,7 +15,7 @@ from blocklayout.ir import Demanded
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from blocklayout.plan.report.runs import LossMode
+    from blocklayout.plan.runs import LossMode
 
 DTYPES = PRIMITIVE_FLOATS
 """Data types that activations may be computed in."""

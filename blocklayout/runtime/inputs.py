@@ -18,7 +18,7 @@ from blocklayout.layout.ordering import named_format
 from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.struct_json import TagField
-from blocklayout.runtime.run_report import report_unpacked
+from blocklayout.show.events import report_unpacked
 from blocklayout.tensor import Tensor, as_array, as_memory
 
 
@@ -71,6 +71,11 @@ class InputInfo(Struct, frozen=True, dict=True):
         if self.is_free:
             return FREE
         return None if self.layout is None else self.layout.text
+
+    @property
+    def text(self) -> str:
+        """Name, data type, extents and format, such as ``x f32 1x3x8x8 nhwc``."""
+        return " ".join(filter(None, (self.name, self.dtype, self.extents, self.border)))
 
     @cached_property
     def is_blocked(self) -> bool:

@@ -14,7 +14,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.inputs import check_mapping
-from blocklayout.runtime.run_report import report_copied
+from blocklayout.show.events import report_copied
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:

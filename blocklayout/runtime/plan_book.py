@@ -21,9 +21,9 @@ from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.row_parts import each_part, part_feeds, workspace_of
-from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Room, Workspace
+from blocklayout.show.events import report_run
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import check_mode
 

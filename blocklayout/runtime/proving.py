@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.plan.plan import Operand
-from blocklayout.plan.report.text import primitive_name
 from blocklayout.resource_limits import check_time
+from blocklayout.show.names import primitive_name
 from blocklayout.value_checks import prove
 
 if TYPE_CHECKING:

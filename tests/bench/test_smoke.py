@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.running import run_bench
-from tests.pages.records import record_of
+from tests.show.records import record_of
 
 PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
 PAGE = ("--html", "page.html")

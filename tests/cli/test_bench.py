@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.commands import bench
 from blocklayout.plan import POLICIES
-from tests.pages.records import record_of
+from tests.show.records import record_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runt
 from blocklayout.commands.feeds import n_images
 from blocklayout.timing import Spread
 from tests import nets
-from tests.pages.records import record_of
+from tests.show.records import record_of
 
 if TYPE_CHECKING:
     from tests.cli.command import Command

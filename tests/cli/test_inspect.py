@@ -49,7 +49,7 @@ def test_it_works_without_the_library(tree_environ: dict[str, str], tmp_path: Pa
         env=tree_environ | {"BLOCKLAYOUT_ONEDNN": "/nonexistent"},
         cwd=tmp_path,
     )
-    assert "2560 bytes" in done.stdout
+    assert "2,560 bytes" in done.stdout
     assert "not loaded: BLOCKLAYOUT_ONEDNN=/nonexistent" in done.stdout
     assert done.stderr == ""
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from blocklayout.commands.show import file_name
 from blocklayout.plan import POLICIES
+from blocklayout.show.output import file_name
 from tests.cli.command import conv_model, saved
 from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
 

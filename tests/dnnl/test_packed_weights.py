@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from blocklayout import dnnl, inspector
+from blocklayout import describe, dnnl
 from blocklayout.dnnl import AnyDesc, Attr, MemoryDesc, Spec, c_desc, library
 from blocklayout.errors import LayoutError, UnsupportedError
 
@@ -101,7 +101,7 @@ def test_reports_say_so(packed: MemoryDesc) -> None:
     assert str(packed).endswith(f"with {packed.extra}")
     assert packed.named("weights").endswith(f"with {packed.extra}")
     assert "extra=Extra(" in repr(packed)
-    text = inspector.describe(packed).to_text()
+    text = describe(packed).to_text()
     assert f"{packed.extra.nbytes} bytes behind the elements" in text
     assert "not part of it" not in text
 

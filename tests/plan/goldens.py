@@ -16,7 +16,7 @@ from blocklayout import dnnl, zoo
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
 from blocklayout.plan.costs.model import Price
-from blocklayout.plan.report.text import primitive_name, step_layouts
+from blocklayout.show.names import primitive_name, step_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.plan import Plan, portfolio
-from blocklayout.plan.report.record import plan_record
+from blocklayout.show.plan_record import plan_record
 from tests import nets
 
 

@@ -1,4 +1,4 @@
-"""An import points to a lower layer, and each foreign library has its place."""
+"""An import points to a lower layer, but where a value asks for its text, and each foreign library has its place."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
     (
-        *("errors", "resource_limits", "dtypes", "atomic_write", "garbage", "lazy_names", "pages", "regular_file"),
-        *("side_by_side", "text_table", "timing"),
+        *("errors", "resource_limits", "dtypes", "atomic_write", "garbage", "lazy_names", "regular_file"),
+        *("side_by_side", "timing"),
     ),
     ("layout",),
     ("dnnl",),
@@ -26,12 +26,12 @@ LEVELS = (
     ("ops",),
     ("model", "zoo"),
     ("plan",),
-    ("runtime", "serve", "show", "session"),
+    ("show",),
+    ("runtime", "serve", "session"),
     (
         "loading",
         "api",
         "served",
-        "inspector",
         "onnx_backend",
         "eager",
         "ray",
@@ -43,13 +43,16 @@ LEVELS = (
 )
 ORDER = [unit for level in LEVELS for unit in level]
 
+ASKING = {"__repr__", "__str__", "_repr_html_", "explain", "table"}
+"""Methods in which a value of a lower layer imports ``show/``, for its own text, when somebody asks for that."""
+
 # Who may import what that is not ours, where design gives it a place.
 HOMES = {
     "cffi": {"dnnl"},
     "_cffi_backend": {"dnnl"},
     "onnx": {"model", "zoo", "onnx_backend", "api"},  # api only to say what load takes
     "google": {"model"},  # protobuf
-    "rich": {"inspector", "commands", "cli"},
+    "rich": {"show"},
     "PIL": {"commands", "ops"},
     "ray": {"ray"},
 }
@@ -81,6 +84,7 @@ def test_imports_point_downwards(path: Path) -> None:
         if found.target.split(".")[0] == "blocklayout"
         and unit_of_import(found.target) != unit
         and ORDER.index(unit_of_import(found.target)) > ORDER.index(unit)
+        and not (unit_of_import(found.target) == "show" and found.function in ASKING)
     ]
     assert not upward, upward
 

@@ -23,10 +23,12 @@ class Import:
     Attributes:
         target: Dotted module, as deep as the statement tells: ``blocklayout.layout``.
         line: Where.
+        function: The innermost function that it is in; empty where it runs with the module.
     """
 
     target: str
     line: int
+    function: str = ""
 
 
 def is_ignored(path: Path) -> bool:
@@ -59,14 +61,20 @@ def parsed(path: Path) -> ast.Module:
 
 def imports(path: Path) -> Iterator[Import]:
     """Every import of a module of the package: inside functions and under TYPE_CHECKING too."""
-    for node in ast.walk(parsed(path)):
+    yield from _imports(path, parsed(path), "")
+
+
+def _imports(path: Path, parent: ast.AST, function: str) -> Iterator[Import]:
+    for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno) for alias in node.names)
+            yield from (Import(alias.name, node.lineno, function) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(path, node)
-            yield from (Import(_deepest(base, alias.name), node.lineno) for alias in node.names)
+            yield from (Import(_deepest(base, alias.name), node.lineno, function) for alias in node.names)
         elif isinstance(node, ast.Call) and _is_import_module(node):
-            yield Import(_literal(node.args[0]), node.lineno)
+            yield Import(_literal(node.args[0]), node.lineno, function)
+        within = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        yield from _imports(path, node, within)
 
 
 def _absolute(path: Path, node: ast.ImportFrom) -> str:

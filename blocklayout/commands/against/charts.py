@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from blocklayout.commands.against.runtimes import OURS
-from blocklayout.commands.bench_page import Chart, Row, Table
+from blocklayout.show.bench_page import Chart, Row, Table
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:

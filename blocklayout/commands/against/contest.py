@@ -15,12 +15,13 @@ from msgspec import Struct, to_builtins
 from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.feeds import n_images
-from blocklayout.commands.output import print_table, say, small
 from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.show.output import print_table, say
+from blocklayout.show.words import small, spread
 from blocklayout.timing import Spread, TurnProcess
 
 if TYPE_CHECKING:
-    from blocklayout.commands.output import Tell
+    from blocklayout.show.output import Tell
 
 TURN_NS = 100e6
 
@@ -229,15 +230,17 @@ def print_outcome(title: str, outcome: Outcome) -> None:
 
 def _cells(result: Result, *, is_batch: bool) -> Sequence[tuple[str, str]]:
     """Cells with their column."""
-    image = [("ms/image", f"{result.image_ms.median:.2f}")] if is_batch else []
+    time_ms, times_ms = spread(result.time_ms)
+    ratio, ratios = spread(result.ratio)
+    image = [("ms/image", spread(result.image_ms)[0])] if is_batch else []
     return (
         ("runtime", result.name),
         ("version", result.version),
-        ("ms", f"{result.time_ms.median:.2f}"),
-        ("least-most", f"{result.time_ms.low:.2f}-{result.time_ms.high:.2f}"),
+        ("ms", time_ms),
+        ("least-most", times_ms),
         *image,
-        ("time over ours", f"{result.ratio.median:.3f}"),
-        ("least-most", f"{result.ratio.low:.3f}-{result.ratio.high:.3f}"),
+        ("time over ours", ratio),
+        ("least-most", ratios),
         ("first s", f"{result.first_s:.2f}"),
         ("MB", f"{result.resident_nbytes / _MB:.0f}"),
         ("peak MB", f"{result.peak_nbytes / _MB:.0f}"),

@@ -1,1 +1,0 @@
-"""Reports on a plan, as text."""

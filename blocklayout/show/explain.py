@@ -1,0 +1,119 @@
+"""A plan's reasons as text: alternatives of each kernel, costs of doing without each reorder, ends of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from blocklayout.plan.runs import find_runs
+from blocklayout.show.names import layout, moved
+from blocklayout.show.words import counted, kib, percent, table, us
+
+if TYPE_CHECKING:
+    from blocklayout.plan.choices import Alternative, Way
+    from blocklayout.plan.plan import Entry, Plan, Step
+    from blocklayout.plan.runs import RunEnd
+
+_HEADER = ("kernel", "operator", "chosen", "us", "runner-up", "network", "best in other layouts", "network")
+
+
+def explanation(plan: Plan) -> str:
+    """Why a plan is as it is."""
+    runs = find_runs(plan)
+    lines = [
+        f"why {plan.model} is planned so: layout {plan.policy}, {plan.dtype}; the solve is {verdict(plan)}",
+        f"costs are from {plan.priced_by}",
+        *_totals(plan),
+        "",
+        *table(_HEADER, _choice_rows(plan), numbers=(3,)),
+        "",
+        counted(len(plan.reorders), "reorder") + (":" if plan.reorders else ""),
+        *(f"  {_reorder_text(plan, reorder)}" for reorder in plan.reorders),
+        "",
+        f"{counted(len(runs), 'run')} in blocked or channels-last layout" + (":" if runs else ""),
+    ]
+    for run in runs:
+        span = run.kernels[0] if len(run.kernels) == 1 else f"{run.kernels[0]} ... {run.kernels[-1]}"
+        lines.append(f"  {run.family}, {counted(len(run.kernels), 'kernel')}, {span}, until")
+        lines += (f"    {_end_text(end)}" for end in run.ends)
+    return "\n".join(lines)
+
+
+def verdict(plan: Plan) -> str:
+    """How good the choice is, by the plan's own costs."""
+    if plan.is_optimal:
+        return "proven to be the cheapest"
+    if not plan.bound_ns:
+        return "with no bound to compare it with"
+    gap = max(0.0, min(cost for _, cost in plan.policy_costs) / plan.bound_ns - 1)
+    return f"at most {percent(gap)} above the cheapest"
+
+
+def way_text(way: Way) -> str:
+    """A way in one line, such as ``jit:avx2 nchw -> nChw8c``."""
+    if not way.impls:
+        return way.origin
+    read = ", ".join(dict.fromkeys(map(layout, way.sources)))
+    return f"{' + '.join(way.impls)} {read} -> {layout(way.dst)}" + (", sum in place" if way.in_place else "")
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    for name, cost in plan.policy_costs:
+        share = f" ({percent(cost / plan.cost_ns - 1, '+')})" if plan.cost_ns else ""
+        yield f"  {name:8} {us(cost):>12} us{share}"
+    declined_ns = min(cost for _, cost in plan.policy_costs) - plan.bound_ns
+    if plan.is_exact and not plan.is_optimal and declined_ns > 0:
+        why = "by the same prices, for gains smaller than what these may be wrong by"
+        yield f"  declined {us(declined_ns)} us less {why}"
+    if plan.unpinned_ns is not None:
+        pins = ", ".join(dict.fromkeys(f"{pin.key}={pin.wanted}" for pin in plan.pins))
+        yield f"  without {pins}: {us(plan.unpinned_ns)} us ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"
+    if plan.raced:
+        yield "run whole, in turn: " + ", ".join(f"{name} {ratio:.3f}" for name, ratio in plan.raced)
+
+
+def _choice_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """For every kernel that moves bytes: its way, the runner-up, the best in other layouts, and the costs of those.
+
+    The last are what the *whole network* would cost more, everything else chosen anew.
+    """
+    return [
+        (
+            choice.kernel,
+            choice.operator,
+            way_text(choice.chosen),
+            us(choice.chosen.cost_ns),
+            *_alternative_cells(plan, choice.runner_up),
+            *_alternative_cells(plan, choice.other_layout),
+        )
+        for choice in plan.choices
+        if choice.chosen.impls or choice.runner_up
+    ]
+
+
+def _alternative_cells(plan: Plan, alternative: Alternative | None) -> tuple[str, str]:
+    return (way_text(alternative.way), _extra(plan, alternative.extra_ns)) if alternative else ("-", "")
+
+
+def _reorder_text(plan: Plan, reorder: Entry | Step) -> str:
+    """Readers of a reorder, its bytes and cost, and the cost of the network without it."""
+    value, src, dst = moved(plan, reorder)
+    without = "nothing on offer does without" if plan.is_exact else "what the network would cost without is not known"
+    if reorder.without_ns is not None:
+        without = f"without it the network would cost {_extra(plan, reorder.without_ns)}"
+    text = f"{value}: {layout(src)} -> {layout(dst)}, {kib(reorder.nbytes_moved)} KiB, {us(reorder.cost_ns)} us, "
+    return f"{text}read by {', '.join(reorder.readers)}; {without}"
+
+
+def _end_text(end: RunEnd) -> str:
+    """The reader with which a run ends, and the layouts that it reads and writes."""
+    takes = f"{end.value} ({layout(end.desc)})" + (f" as {layout(end.reads)}" if end.reads != end.desc else "")
+    if end.writes is None:
+        return f"{end.reader}, who takes {takes}"
+    offers = f"; it offers {', '.join(end.offers)}" if end.offers else ""
+    return f"{end.reader}, which reads {takes} and writes {layout(end.writes)}{offers}"
+
+
+def _extra(plan: Plan, extra_ns: float) -> str:
+    share = f" ({percent(extra_ns / plan.cost_ns, '+')})" if plan.cost_ns else ""
+    return f"{'' if plan.is_exact else 'at most '}{extra_ns / 1000:+,.1f} us{share}"

@@ -1,0 +1,130 @@
+"""Plans and sessions as text, and for notebooks: steps, their layouts, and the reason of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from blocklayout.plan.reasons import only_reference
+from blocklayout.show.names import layout, primitive_name, step_layouts
+from blocklayout.show.words import counted, kib, table, us
+
+if TYPE_CHECKING:
+    from blocklayout.plan.plan import Plan
+    from blocklayout.plan.request import Request
+
+_HEADER = ("#", "kernel", "primitive", "implementation", "layouts", "est. us", "reason")
+
+
+def plan_line(plan: Plan) -> str:
+    """The plan in a line."""
+    return f"<{_heading(plan)}: {_shown_steps(plan)}, about {us(plan.cost_ns)} us>"
+
+
+def plan_text(plan: Plan) -> str:
+    """The whole plan, one line a step."""
+    return "\n".join([_heading(plan), *_table(plan), *_summary(plan)])
+
+
+def plan_html(plan: Plan) -> str:
+    """The plan for a notebook: its facts, and its steps where one asks for them."""
+    facts = escape("\n".join([_heading(plan), *_summary(plan)]))
+    steps = escape("\n".join(_table(plan)))
+    more = f"<details><summary>Its {len(plan.steps)} steps</summary><pre>{steps}</pre></details>"
+    return f'<pre style="white-space:pre-wrap">{facts}</pre>{more}'
+
+
+def _table(plan: Plan) -> Sequence[str]:
+    """Number, kernel, primitive, implementation, layouts, cost and reason of every step, entries first."""
+    rows: list[tuple[str, ...]] = []
+    for entry in plan.entries:
+        kind = "reorder" if entry.is_reorder else "bind"
+        layouts = f"{layout(entry.source)} -> {layout(entry.desc)}"
+        rows.append(("in", entry.input, kind, "", layouts, us(entry.cost_ns), entry.reason))
+    for number, step in enumerate(plan.steps):
+        facts = (primitive_name(step), step.spec.impl, step_layouts(step), us(step.cost_ns), step.reason)
+        rows.append((str(number), step.kernel, *facts))
+    return [*table(_HEADER, rows, numbers=(0, 5))]
+
+
+def _summary(plan: Plan) -> list[str]:
+    """Reorders, references, memory and the policies' costs, a line each."""
+    arena = f"arena {kib(plan.arena_nbytes)} KiB (at least {kib(plan.arena_lower_bound)})"
+    rest = f"scratchpad {kib(plan.scratchpad_nbytes)} KiB, zero padding {kib(plan.padding_nbytes)} KiB"
+    sources = [f"{n} {source}" for source, n in Counter(step.priced for step in plan.steps).most_common()]
+    priced = f", by {' and '.join(sources)} prices" if sources else ""
+    return [
+        _shown_steps(plan),
+        *([f"{len(plan.wide_steps)} steps in f32, {len(plan.conversions)} conversions"] if plan.wide_steps else []),
+        f"{arena}, {rest}",
+        f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
+        f"estimated{priced}: " + ", ".join(f"{name} {us(cost)} us" for name, cost in plan.policy_costs),
+        *exceptions(plan),
+    ]
+
+
+def exceptions(plan: Plan) -> list[str]:
+    """A line for each kernel that no usual implementation runs, or that could not follow the policy."""
+    return [
+        *(f"reference: {step.kernel} ({step.spec.impl}): {only_reference(step)}" for step in plan.reference_steps),
+        *(f"plain: {step.kernel} (about {us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps),
+        *(f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions),
+    ]
+
+
+def _shown_steps(plan: Plan) -> str:
+    """Numbers of its steps, by kind."""
+    plain = f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""
+    reorders = f"{counted(len(plan.reorders), 'reorder')} ({kib(plan.reorder_nbytes)} KiB)"
+    references = counted(len(plan.reference_steps), "reference step")
+    return f"{counted(len(plan.steps), 'step')}, {reorders}, {references}{plain}"
+
+
+def _heading(plan: Plan) -> str:
+    """Model, layouts, data type and machine."""
+    chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
+    precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
+    parts = f" for each of {plan.parts} parts of the rows" if plan.parts > 1 else ""
+    return (
+        f"plan of {plan.model}{parts}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, "
+        f"{counted(plan.n_threads, 'thread')}, {plan.isa}, oneDNN {plan.library}"
+    )
+
+
+def session_text(
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    plans: Sequence[Plan],
+    asked: Request | None,
+    facts: Sequence[str],
+) -> str:
+    """A session in a line.
+
+    Args:
+        inputs: The model's, in words.
+        outputs: The model's, in words.
+        plans: Those that there are.
+        asked: How plans are asked for, if any may be made.
+        facts: Threads, and the like.
+    """
+    name = f" of {plans[0].model}" if plans else ""
+    borders = f"{', '.join(inputs)} -> {', '.join(outputs)}"
+    return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
+
+
+def session_html(text: str, plans: Sequence[Plan]) -> str:
+    """A session for a notebook: its line, plans, and how to see more."""
+    hint = "<code>.report()</code> shows the plan as a page, and <code>.report(feed)</code> with measured times."
+    return f"<p><code>{escape(text)}</code></p>{''.join(map(plan_html, plans))}<p>{hint}</p>"
+
+
+def _choice(plans: Sequence[Plan], asked: Request | None) -> str:
+    if not plans:
+        return f"layout {asked.policy}, {asked.dtype}, no plan yet" if asked else "no plan"
+    last = plans[-1]
+    prices = "a run-off of whole plans" if last.raced else last.priced_by
+    chosen = f" ({last.chosen}, by {prices})" if last.policy == "auto" else ""
+    number = f", the last of {len(plans)} plans" if len(plans) > 1 else ""
+    return f"layout {last.policy}{chosen}, {last.dtype}{number}"

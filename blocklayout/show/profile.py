@@ -1,0 +1,288 @@
+"""Where the time of a run goes: step by step, tied to the model's own nodes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from blocklayout.dnnl import Spec
+from blocklayout.errors import InputError
+from blocklayout.plan.reasons import CALLER
+from blocklayout.show.names import layout, primitive_name, step_layouts
+from blocklayout.show.page import save_text
+from blocklayout.show.words import ms, percent, table, us
+
+if TYPE_CHECKING:
+    from blocklayout.plan import Machine, Plan, Step
+
+Kind = Literal["work", "reorder", "input", "output", "fallback", "outside"]
+KINDS: tuple[Kind, ...] = ("work", "reorder", "input", "output", "fallback", "outside")
+
+
+class StepProfile(Struct, frozen=True):
+    """One step of a run.
+
+    Attributes:
+        name: The kernel it belongs to; for a reorder the one that demands it.
+        kind: ``work``; ``reorder`` between kernels; ``input`` and ``output``, reorders at the border; ``fallback``, a
+            reference implementation or ``onnx.reference``; ``outside``, the time before and behind the steps.
+        nodes: Names of the model's nodes it computes.
+        primitive: The primitive with its post-ops.
+        impl: The implementation's name.
+        layouts: Those it reads and writes.
+        ns: Nanoseconds; the median over runs.
+        estimated_ns: The plan's estimate.
+        nbytes: Bytes it reads and writes, padding included.
+        flops: Arithmetic operations of products and sums, 2 for each multiply-add.
+        ceiling_share: How much of what this machine could do it reaches, by arithmetic or by traffic, whichever is
+            more; ``None`` where there is neither.
+        number: Which of the plan's steps it is; ``None`` for an input's reorder, and for the time outside of steps.
+    """
+
+    name: str
+    kind: Kind
+    nodes: tuple[str, ...]
+    primitive: str
+    impl: str
+    layouts: str
+    ns: float
+    estimated_ns: float = 0
+    nbytes: int = 0
+    flops: int = 0
+    ceiling_share: float | None = None
+    number: int | None = None
+
+    @property
+    def gflops(self) -> float:
+        """Billions of arithmetic operations a second."""
+        return self.flops / self.ns if self.ns else 0.0
+
+
+class Profile(Struct, frozen=True, dict=True):
+    """A typical run: medians over some runs.
+
+    Attributes:
+        model: The model's name.
+        n_runs: How many; 0 where times are predicted.
+        steps: In the order in which they run; the time outside of them comes first.
+    """
+
+    model: str
+    n_runs: int
+    steps: tuple[StepProfile, ...]
+
+    @property
+    def ns(self) -> float:
+        """Nanoseconds of all of it."""
+        return sum(step.ns for step in self.steps)
+
+    @cached_property
+    def by_kind(self) -> dict[Kind, float]:
+        """Nanoseconds of each kind of steps."""
+        return {kind: sum(step.ns for step in self.steps if step.kind == kind) for kind in KINDS}
+
+    def share_above(self, ceiling_share: float) -> float:
+        """Share of the time that is spent in steps that reach more than a share of their ceiling.
+
+        Args:
+            ceiling_share: Such as 0.8.
+        """
+        return self._share_of_time(step for step in self.steps if (step.ceiling_share or 0.0) > ceiling_share)
+
+    @property
+    def share_without_ceiling(self) -> float:
+        """Share of the time in which no step runs whose arithmetic or traffic is known."""
+        return self._share_of_time(step for step in self.steps if step.ceiling_share is None)
+
+    @property
+    def prediction(self) -> tuple[float, float] | None:
+        """Measured times over predicted ones: their geometric mean, and how far they typically are from it.
+
+        The second is a factor of at least 1, the geometric standard deviation. ``None`` where no step has both times.
+        """
+        timed = [step for step in self.steps if self.n_runs and step.ns > 0 and step.estimated_ns > 0]
+        logs = [math.log(step.ns / step.estimated_ns) for step in timed]
+        return (math.exp(statistics.fmean(logs)), math.exp(statistics.pstdev(logs))) if logs else None
+
+    def _share_of_time(self, steps: Iterable[StepProfile]) -> float:
+        return sum(step.ns for step in steps) / self.ns if self.ns else 0.0
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; ``above_80`` is :meth:`share_above` of 0.8."""
+        record: dict[str, Any] = to_builtins(self)
+        return record | {
+            "ns": self.ns,
+            "by_kind": self.by_kind,
+            "above_80": self.share_above(0.8),
+            "without_ceiling": self.share_without_ceiling,
+            "prediction": self.prediction,
+        }
+
+    def to_chrome_trace(self) -> dict[str, Any]:
+        """The typical run as a trace that ``chrome://tracing`` and Perfetto show; times are in microseconds."""
+        return {"traceEvents": list(_events(self)), "displayTimeUnit": "ns", "otherData": {"model": self.model}}
+
+    def save_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`to_chrome_trace` as JSON; a reader never sees half of it.
+
+        Raises:
+            InputError: It cannot be written.
+        """
+        save_text(path, json.dumps(self.to_chrome_trace()) + "\n", "trace")
+
+
+def check_n_runs(n_runs: int) -> None:
+    """Raise an InputError unless this is a number of runs."""
+    if type(n_runs) is not int or n_runs < 1:
+        raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
+
+
+def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], machine: Machine) -> Profile:
+    """The profile of some runs of a plan, held against the ceilings of a machine.
+
+    Args:
+        plan: The plan.
+        runs: For each run the nanoseconds of each entry, then of each step.
+        wall: For each run all of its nanoseconds.
+        machine: The machine.
+    """
+    outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
+    medians = [statistics.median(times) for times in zip(*runs, strict=True)]
+    first = StepProfile("-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside)
+    return Profile(plan.model, len(runs), (first, *_steps(plan, medians, machine)))
+
+
+def predicted_profile(plan: Plan, machine: Machine) -> Profile:
+    """The profile that a plan expects: predicted times in the place of measured ones, of no runs."""
+    costs = [*(entry.cost_ns for entry in plan.entries), *(step.cost_ns for step in plan.steps)]
+    return Profile(plan.model, 0, tuple(_steps(plan, costs, machine)))
+
+
+def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
+    """A node that is computed between plans, by ``numpy`` or ``onnx.reference``, in some nanoseconds."""
+    return StepProfile(name, "work" if by == "numpy" else "fallback", (name,), by, by, "", statistics.median(times))
+
+
+def typical(profiles: Sequence[Profile]) -> Profile:
+    """One profile of several of the same plan: medians over all, step by step."""
+    times: dict[tuple[object, ...], list[float]] = {}
+    for step in chain.from_iterable(each.steps for each in profiles):
+        times.setdefault(_identity(step), []).append(step.ns)
+    steps = []
+    for step in profiles[0].steps:
+        ns = statistics.median(times[_identity(step)])
+        share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
+        steps.append(replace(step, ns=ns, ceiling_share=share))
+    return Profile(profiles[0].model, sum(each.n_runs for each in profiles), tuple(steps))
+
+
+def _identity(step: StepProfile) -> tuple[object, ...]:
+    """The same for a step of two profiles of one plan; reorders of one input differ in their layouts."""
+    return step.kind, step.number, step.name, step.layouts
+
+
+def _steps(plan: Plan, times: Sequence[float], machine: Machine) -> Iterator[StepProfile]:
+    """Entries, then steps, that take any time."""
+    n_entries = len(plan.entries)
+    for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
+        if ns:
+            yield StepProfile(
+                name=entry.input,
+                kind="input",
+                nodes=(),
+                primitive="reorder",
+                impl="",
+                layouts=f"{layout(entry.source)} -> {layout(entry.desc)}",
+                ns=ns,
+                estimated_ns=entry.cost_ns,
+                nbytes=entry.nbytes_moved,
+                ceiling_share=entry.nbytes_moved / machine.reorder_bandwidth / ns,
+            )
+    for number, (step, ns) in enumerate(zip(plan.steps, times[n_entries:], strict=True)):
+        if ns:
+            yield StepProfile(
+                name=step.kernel,
+                kind=_kind(step),
+                nodes=step.nodes,
+                primitive=primitive_name(step),
+                impl=step.spec.impl,
+                layouts=step_layouts(step),
+                ns=ns,
+                estimated_ns=step.cost_ns,
+                nbytes=step.nbytes_moved,
+                flops=2 * step.multiply_adds(),
+                ceiling_share=_least_ns(step, machine) / ns or None,
+                number=number,
+            )
+
+
+def _kind(step: Step) -> Kind:
+    if step.is_reorder:
+        return "output" if step.readers == (CALLER,) else "reorder"
+    return "fallback" if step.is_plain or step.is_reference else "work"
+
+
+def _least_ns(step: Step, machine: Machine) -> float:
+    """Nanoseconds that this machine takes at best, by arithmetic or by traffic, whichever is more."""
+    traffic_ns = step.nbytes_moved / (machine.reorder_bandwidth if step.is_reorder else machine.bandwidth)
+    flops = 2 * step.multiply_adds()
+    if not flops:
+        return traffic_ns
+    dtype = step.spec.desc("src").dtype if isinstance(step.spec, Spec) and step.spec.has("src") else "f32"
+    return max(flops / machine.peak_flops(step.spec.impl, dtype), traffic_ns)
+
+
+_HEADER = (
+    *("kernel", "kind", "primitive", "implementation", "layouts", "us", "share", "GFLOP/s", "GB/s", "of ceiling"),
+    "nodes",
+)
+
+
+def _row(step: StepProfile, whole_ns: float) -> tuple[str, ...]:
+    return (
+        *(step.name, step.kind, step.primitive, step.impl, step.layouts, us(step.ns), percent(step.ns / whole_ns)),
+        f"{step.gflops:.1f}" if step.flops else "",
+        f"{step.nbytes / step.ns:.1f}" if step.nbytes else "",
+        "" if step.ceiling_share is None else percent(step.ceiling_share),
+        ", ".join(step.nodes),
+    )
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    yield f"a typical run of {profile.model}, of {profile.n_runs}: {ms(profile.ns)} ms"
+    kinds = [(kind, ns) for kind, ns in profile.by_kind.items() if ns]
+    yield ", ".join(f"{kind} {ms(ns)} ms ({percent(ns / profile.ns)})" for kind, ns in kinds)
+    expected = [step for step in profile.steps if step.estimated_ns]
+    if profile.n_runs and expected:
+        share = sum(step.ns for step in expected) / sum(step.estimated_ns for step in expected)
+        yield f"in place, steps took {share:.2f} times as long as estimated"
+    yield from table(_HEADER, [_row(step, profile.ns) for step in profile.steps], numbers=range(5, 10))
+
+
+def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+    begin_ns = 0.0
+    for step in profile.steps:
+        args = {name: value for name, value in to_builtins(step).items() if name not in ("name", "kind", "ns")}
+        yield {
+            "name": step.name if step.kind != "outside" else step.primitive,
+            "cat": step.kind,
+            "ph": "X",
+            "ts": begin_ns / 1000,
+            "dur": step.ns / 1000,
+            "pid": 0,
+            "tid": 0,
+            "args": args,
+        }
+        begin_ns += step.ns

@@ -1,0 +1,157 @@
+"""A page about a session: its plan, or those of its pieces, and where the time of a run goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from blocklayout.dnnl.processor import cpu_name
+from blocklayout.errors import InputError, PlanError
+from blocklayout.show.page import Page, html_page, save_text
+from blocklayout.show.plan_record import plan_record
+from blocklayout.show.profile import predicted_profile
+
+if TYPE_CHECKING:
+    from blocklayout.plan import Machine, Plan
+    from blocklayout.show.profile import Profile
+
+SUFFIXES = (".html", ".svg")
+
+_OF_ALL: dict[str, Any] = {
+    "others": [],
+    "pieces": [],
+    "served": False,
+    "source": None,
+    "shapes": [],
+    "threads": None,
+}
+"""Not in the record of a piece."""
+
+
+class Report(Page, frozen=True):
+    """A plan, its reasons and its times, as a page for people and as a record for machines.
+
+    In a notebook it is shown as the page.
+
+    Attributes:
+        record: All that the page shows, as values that JSON can hold.
+    """
+
+    record: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        machine: Machine,
+        profile: Profile | None = None,
+        nodes: Sequence[dict[str, Any]] | None = None,
+    ) -> Report:
+        """The report of a plan.
+
+        Args:
+            plan: The plan.
+            machine: Has the ceilings that steps are held against.
+            profile: Times of its steps, if it was run.
+            nodes: Those of the model, if it is at hand.
+        """
+        dtypes = dict.fromkeys(("f32", plan.dtype))
+        peaks = {dtype: machine.peak_flops("", dtype) for dtype in dtypes}
+        of_plan = {
+            "plan": plan_record(plan),
+            "machine": to_builtins(machine) | {"peak_flops": peaks, "cpu": cpu_name()},
+            "profile": None if profile is None else profile.to_dict(),
+            "predicted": predicted_profile(plan, machine).to_dict() if profile is None else None,
+            "nodes": nodes,
+        }
+        return cls(of_plan | _OF_ALL)
+
+    def from_source(
+        self, source: str | None, shapes: Mapping[str, Sequence[int]] | None = None, threads: int | None = None
+    ) -> Report:
+        """The same with its user's options, so that the page can name a command line.
+
+        Args:
+            source: The model as a command line names it: a path, or ``zoo:resnet50`` and its like.
+            shapes: Extents of inputs, where they were given.
+            threads: Of a run, where they were given.
+        """
+        given = [{"name": name, "dims": list(shape)} for name, shape in (shapes or {}).items()]
+        return Report(self.record | {"source": source, "shapes": given, "threads": threads})
+
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[tuple[dict[str, Any], Report | None, float | None]]) -> Report:
+        """The report of a model that is cut: piece by piece, the first that has a plan shown first.
+
+        Args:
+            pieces: In the order in which they run: ``name``, ``by``, ``reason`` and ``notes`` of each, the report of
+                its plan, if it has one, and otherwise its nanoseconds, if it was run.
+
+        Raises:
+            PlanError: None of them has a plan.
+        """
+        planned = [report for _, report, _ in pieces if report is not None]
+        if not planned:
+            raise PlanError("no piece of this model has a plan yet: give a feed, or run once")
+        return cls(planned[0].record | {"pieces": [record for piece in pieces for record in _piece_records(*piece)]})
+
+    def timed(self, profile: Profile) -> Report:
+        """The same with the times of runs, in place of predicted ones."""
+        return Report(self.record | {"profile": profile.to_dict(), "predicted": None})
+
+    def beside(self, *others: Report) -> Report:
+        """This one, with the plans of others, such as those of other policies, to be shown beside its own.
+
+        Args:
+            others: Of the same model and extents.
+        """
+        shown = [{"plan": other.record["plan"], "profile": other.record["profile"]} for other in others]
+        return Report(self.record | {"others": [*self.record["others"], *shown]})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number on the page, for JSON."""
+        return self.record
+
+    def to_html(self) -> str:
+        return html_page("network", f"{self.record['plan']['model']}: layouts", self.record)
+
+    def to_svg(self) -> str:
+        """A picture of the run: a strip for each policy, its steps as wide as their times, coloured by layout."""
+        from blocklayout.show.strips import strips_svg
+
+        return strips_svg(self.record)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page, or the picture; a reader never sees half of it.
+
+        Args:
+            path: Ends in ``.html`` for the page, in ``.svg`` for the picture.
+
+        Raises:
+            InputError: The name ends in something else, or the file cannot be written.
+        """
+        target = Path(path)
+        check_name(target)
+        save_text(target, self.to_svg() if target.suffix == ".svg" else self.to_html())
+
+    def __repr__(self) -> str:
+        plan = self.record["plan"]
+        return f"<Report of {plan['model']}: {len(plan['kernels'])} kernels, {len(plan['steps'])} steps>"
+
+
+def check_name(path: Path) -> None:
+    """Raise an InputError unless the name is that of a page or a picture."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
+
+
+def _piece_records(piece: dict[str, Any], report: Report | None, ns: float | None) -> list[dict[str, Any]]:
+    """A piece as the page has it; one that is cut itself, as its own pieces."""
+    if report is not None and report.record["pieces"]:
+        return list(report.record["pieces"])
+    shown = report and {name: value for name, value in report.record.items() if name not in _OF_ALL}
+    return [piece | {"ns": ns, "report": shown}]
