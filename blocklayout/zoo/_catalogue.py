@@ -17,18 +17,17 @@ from blocklayout.errors import ModelError, closest
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from blocklayout.model import Builder
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model import Builder, BuildValue
     from blocklayout.model.graph import Graph, Node
-    from blocklayout.zoo._boxes import Suppression
     from blocklayout.zoo._layers import Layers
+    from blocklayout.zoo.detectors import Suppression
 
 IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
 
 
-class Network(Struct, frozen=True):
-    """A network by name: a member of a family.
+class Entry(Struct, frozen=True):
+    """A network of the catalogue: a member of a family.
 
     Attributes:
         write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
@@ -161,23 +160,23 @@ def _written(
 
 
 @cache
-def _networks() -> dict[str, Network]:
+def _networks() -> dict[str, Entry]:
     package = __name__.rpartition(".")[0]
     paths = importlib.import_module(package).__path__
-    found: dict[str, Network] = {}
+    found: dict[str, Entry] = {}
     for module in pkgutil.iter_modules(paths):
         if not module.name.startswith("_"):
             found |= getattr(importlib.import_module(f"{package}.{module.name}"), "NETWORKS", {})
     return found
 
 
-def _find(name: str) -> Network:
+def _find(name: str) -> Entry:
     if name in _networks():
         return _networks()[name]
     raise ModelError(f"the zoo has no network {name!r}; {closest(name, names())}")
 
 
-def _check_variant(name: str, network: Network, variant: dict[str, Any]) -> None:
+def _check_variant(name: str, network: Entry, variant: dict[str, Any]) -> None:
     parameters = inspect.signature(network.write).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for keyword in variant:
@@ -194,7 +193,7 @@ def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
             )
 
 
-def _extents(name: str, network: Network, size: int | Sequence[int] | None) -> tuple[int, ...]:
+def _extents(name: str, network: Entry, size: int | Sequence[int] | None) -> tuple[int, ...]:
     """Of one sample: its channels, and ``size``; words have no channels."""
     channels, usual = network.shape[: len(network.shape) > 1], network.shape[len(network.shape) > 1 :]
     if size is None:

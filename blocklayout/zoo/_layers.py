@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,7 @@ from blocklayout.zoo.light import BALANCE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from blocklayout.model import Builder
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model import Builder, BuildValue
     from blocklayout.operators import Extents
 
     Windows = list[tuple[int, int]]
@@ -117,6 +116,12 @@ class Layers:
     def at(self, place: str) -> None:
         """Begin a part of the network: what follows is named after it, ``layer1.0.conv1``."""
         self._place = f"{place}."
+
+    def parts(self, place: str, n: int) -> Iterator[int]:
+        """The numbers of ``n`` parts of the network, each begun: ``layer1.0``, ``layer1.1``, ..."""
+        for index in range(n):
+            self.at(f"{place}.{index}")
+            yield index
 
     def conv(
         self,
@@ -275,6 +280,14 @@ class Layers:
         name = self._name("sigmoid")
         opened = gate.hard_sigmoid(1 / 6, 0.5, name) if is_hard else gate.sigmoid(name)
         return self._known(x * opened, _SIGMOID_POWER * self._power(x))
+
+    def squeeze_and_excite(self, x: BuildValue, channels: int, act: str, *, is_hard: bool = False) -> BuildValue:
+        """Channels weighed by their means, which two convolutions map to gates.
+
+        Source: J. Hu et al., "Squeeze-and-Excitation Networks", arXiv:1709.01507.
+        """
+        y = self.act(self.conv(x.global_average_pool(), channels, 1, bias=True), act)
+        return self.gated(x, self.conv(y, x.shape[1], 1, bias=True), is_hard=is_hard)
 
     def concat(self, values: Sequence[BuildValue]) -> BuildValue:
         """Channels of one value after those of another."""

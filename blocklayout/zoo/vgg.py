@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._catalogue import IMAGE, Network
+from blocklayout.zoo._catalogue import IMAGE, Entry
 from blocklayout.zoo._layers import adaptive_average_pool
 
 if TYPE_CHECKING:
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model import BuildValue
     from blocklayout.zoo._layers import Layers
 
 CHANNELS = (64, 128, 256, 512, 512)
@@ -60,8 +60,8 @@ def classified(net: Layers, x: BuildValue, extents: Sequence[int], features: int
     return net.linear(x, classes)
 
 
-NETWORKS = {"alexnet": Network(alexnet)} | {
-    f"vgg{n_layers}{'_bn' if bn else ''}": Network(vgg, IMAGE, {"depths": depths, "bn": bn})
+NETWORKS = {"alexnet": Entry(alexnet)} | {
+    f"vgg{n_layers}{'_bn' if bn else ''}": Entry(vgg, IMAGE, {"depths": depths, "bn": bn})
     for n_layers, depths in DEPTHS.items()
     for bn in (False, True)
 }
