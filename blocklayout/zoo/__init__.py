@@ -1,10 +1,9 @@
 """Models to try and to measure with.
 
 :func:`build` makes networks of the literature, with random weights, :func:`detector` those that keep the
-best of their boxes. ``zoo.digits`` is small, trained and embedded, ``zoo.light`` is made of graphs in the ``onnx``
-package.
+best of their boxes. ``zoo.digits`` is small, trained and embedded.
 
-Nothing is read or computed before a function of this package or those modules is called.
+Nothing is read or computed before a function of this package or that module is called.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.zoo.light import BALANCE
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -19,6 +17,9 @@ if TYPE_CHECKING:
     from blocklayout.operators import Extents
 
     Windows = list[tuple[int, int]]
+
+BALANCE = math.log(3) ** -0.5
+"""Factor of a normalisation's scales: uniform on 0.5..1.5, a variance has a mean reciprocal of ln 3."""
 
 BRANCH_GAIN = 0.3
 """Factor of the last normalisation of a residual branch, so that sums hardly grow."""

@@ -24,7 +24,7 @@ LEVELS = (
     ("dnnl",),
     ("ir", "layout_events", "value_checks", "operators", "tensor"),
     ("ops",),
-    ("model", "zoo"),
+    ("model",),
     ("plan",),
     ("runtime",),
     (
@@ -35,6 +35,7 @@ LEVELS = (
         "onnx_backend",
         "eager",
         "ray",
+        "zoo",
         "__init__",
         "commands",
         "cli",
