@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
-from blocklayout.errors import ModelError, PlanError
+from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.lowering import is_native
@@ -26,26 +26,16 @@ class Decompose(Struct, frozen=True):
 
     Attributes:
         is_native: Whether a node of a graph runs as it is.
-        without: Op types to leave as they are.
-
-    Raises:
-        PlanError: There is no decomposition of such an op type.
     """
 
     is_native: Callable[[Graph, Node], bool] = is_native
-    without: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        unknown = [op_type for op_type in self.without if op_type not in DECOMPOSITIONS]
-        if unknown:
-            known = ", ".join(sorted(DECOMPOSITIONS))
-            raise PlanError(f"without names no decomposition: {', '.join(unknown)}; there are those of {known}")
 
     def __call__(self, graph: Graph) -> Graph:
-        nodes = [node for node in graph.nodes if node.op_type in DECOMPOSITIONS and node.op_type not in self.without]
         draft = Draft(graph)
-        for node in nodes:
-            write = DECOMPOSITIONS[node.op_type]
+        for node in graph.nodes:
+            write = DECOMPOSITIONS.get(node.op_type)
+            if write is None:
+                continue
             if write not in _FALLBACKS or (_is_float(graph, node) and not self.is_native(graph, node)):
                 steps = Steps(draft, node)
                 write(steps, node)
