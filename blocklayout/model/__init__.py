@@ -18,8 +18,7 @@ from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
     "branches": "branches_of captured_by",
-    "build_value": "BuildValue",
-    "builder": "Builder",
+    "builder": "BuildValue Builder",
     "cutting": (
         "NodeByNode NodeNames always_cut body_model by_arrays by_reference carried_in checked_call function_of info_of "
         "passed_on pieces_of reasons_of straight_model without_copies"

@@ -2,7 +2,7 @@
 
 from blocklayout.model.branches import branches_of as branches_of
 from blocklayout.model.branches import captured_by as captured_by
-from blocklayout.model.build_value import BuildValue as BuildValue
+from blocklayout.model.builder import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
 from blocklayout.model.cutting import NodeByNode as NodeByNode
 from blocklayout.model.cutting import NodeNames as NodeNames

@@ -26,7 +26,7 @@ from blocklayout.model.graph import Node, fresh_name, live_nodes
 
 if TYPE_CHECKING:
     from blocklayout.ir.value import Value
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model.builder import BuildValue
 
     Given = BuildValue | None
     """An optional input."""

@@ -12,7 +12,7 @@ from blocklayout.runtime.report import Report
 from tests.pages.waiting import wait_until
 
 if TYPE_CHECKING:
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model.builder import BuildValue
     from blocklayout.model.graph import Graph
 
 READY = 'svg.stage[aria-busy="false"]'

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from blocklayout.ir.value import Value
-from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import DependsOnDataError, Graph, Node, live_nodes
+from blocklayout.model.infer import function_body
 from blocklayout.model.lowering import is_native
 from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.shapes import walk
