@@ -20,7 +20,7 @@ _NAMES = {
     "branches": "branches_of captured_by",
     "builder": "BuildValue Builder",
     "cutting": (
-        "NodeByNode NodeNames always_cut body_model by_arrays by_reference carried_in checked_call function_of info_of "
+        "NodeNames always_cut body_model by_arrays carried_in checked_call function_of info_of "
         "passed_on pieces_of reasons_of straight_model without_copies"
     ),
     "describing": "described_nodes",
@@ -32,7 +32,7 @@ _NAMES = {
     "other_extents": "simplified",
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
-    "reference": "compute_of",
+    "reference": "NodeByNode by_reference compute_of",
     "rows": "check_rows",
 }
 _HOMES = homes_of(__name__, _NAMES)

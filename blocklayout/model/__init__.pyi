@@ -4,12 +4,10 @@ from blocklayout.model.branches import branches_of as branches_of
 from blocklayout.model.branches import captured_by as captured_by
 from blocklayout.model.builder import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
-from blocklayout.model.cutting import NodeByNode as NodeByNode
 from blocklayout.model.cutting import NodeNames as NodeNames
 from blocklayout.model.cutting import always_cut as always_cut
 from blocklayout.model.cutting import body_model as body_model
 from blocklayout.model.cutting import by_arrays as by_arrays
-from blocklayout.model.cutting import by_reference as by_reference
 from blocklayout.model.cutting import carried_in as carried_in
 from blocklayout.model.cutting import checked_call as checked_call
 from blocklayout.model.cutting import function_of as function_of
@@ -43,6 +41,8 @@ from blocklayout.model.reading import read_fed as read_fed
 from blocklayout.model.reading import signature as signature
 from blocklayout.model.reading import tensors_of as tensors_of
 from blocklayout.model.reading import weights_nbytes as weights_nbytes
+from blocklayout.model.reference import NodeByNode as NodeByNode
+from blocklayout.model.reference import by_reference as by_reference
 from blocklayout.model.reference import compute_of as compute_of
 from blocklayout.model.rows import check_rows as check_rows
 

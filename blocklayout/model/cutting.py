@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.errors import BlockLayoutError, InputError, LimitError, ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, InputError, ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
-from blocklayout.model.reference import is_wrong_there
-from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
+from blocklayout.model.reference import NodeByNode, is_wrong_there
+from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.types import from_numpy
-from blocklayout.resource_limits import interrupted
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -223,9 +221,7 @@ def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], na
     """
     declared = {info.name: info for info in model.signature.outputs}
     outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
-    demands = model.demands.among(NodeNames.of(piece.nodes).has)
-    signature = Signature(tuple(inputs), outputs)
-    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), signature, demands=demands)
+    return _part(model, name, piece.nodes, piece.constants(model), Signature(tuple(inputs), outputs))
 
 
 def without_copies(branch: Branch) -> Branch:
@@ -233,35 +229,6 @@ def without_copies(branch: Branch) -> Branch:
     copied = {node.outputs[0]: node.inputs[0] for node in branch.nodes if node.op_type == "Identity"}
     outputs = tuple(resolve(copied, name) for name in branch.outputs)
     return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
-
-
-class NodeByNode(Struct, frozen=True, eq=False, dict=True):
-    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
-
-    Attributes:
-        nodes: In topological order.
-        inputs: Names of the values that they read of others.
-        constants: Those that they read, by name.
-        opset: Version of ONNX's operator set.
-    """
-
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    constants: Mapping[str, np.ndarray]
-    opset: int
-
-    def __call__(self, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
-        """Outputs by their names, of arrays by name."""
-        with np.errstate(all="ignore"):
-            return [np.asarray(result) for result in self._evaluator.run(list(names), dict(values))]
-
-    @cached_property
-    def _evaluator(self) -> ReferenceEvaluator:
-        from onnx import numpy_helper
-
-        nodes = [to_proto(with_named_outputs(node)) for node in self.nodes]
-        tensors = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
-        return _evaluator(nodes, self.inputs, tensors, self.opset)
 
 
 def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
@@ -310,9 +277,14 @@ def body_model(branch: Branch, inputs: Sequence[InputInfo], model: OnnxModel, na
     """
     written = {each for node in branch.nodes for each in node.outputs}
     outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
-    demands = model.demands.among(NodeNames.of(branch.nodes).has)
-    signature = Signature(tuple(inputs), outputs)
-    return OnnxModel(name, model.opset, branch.nodes, branch.constants, signature, demands=demands)
+    return _part(model, name, branch.nodes, branch.constants, Signature(tuple(inputs), outputs))
+
+
+def _part(
+    whole: OnnxModel, name: str, nodes: tuple[Node, ...], constants: Mapping[str, np.ndarray], signature: Signature
+) -> OnnxModel:
+    demands = whole.demands.among(NodeNames.of(nodes).has)
+    return OnnxModel(name, whole.opset, nodes, constants, signature, demands=demands)
 
 
 def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputInfo:
@@ -327,38 +299,6 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
         return InputInfo(name, "", None, "optional" if value is None else "sequence")
     dtype = value.dtype if isinstance(value, Tensor) else from_numpy(value.dtype, f"the value {name!r}")
     return InputInfo(name, dtype, None)
-
-
-def by_reference(node: Node, opset: int) -> Callable[..., Any]:
-    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
-
-    Raises:
-        UnsupportedError: The evaluator does not have the operator.
-    """
-    if branches_of(node) or node.domain:
-        raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
-    proto = to_proto(with_named_outputs(node))
-    names = list(dict.fromkeys(filter(None, node.inputs)))
-    try:
-        with interrupted(f"node {node.name!r}"):
-            evaluator = _evaluator([proto], names, [], opset)
-    except LimitError:
-        raise
-    except Exception as error:  # the evaluator raises anything for what it lacks
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
-
-    def compute(*given: Any) -> tuple[Any, ...]:
-        feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
-        try:
-            with interrupted(f"node {node.name!r}"):
-                return tuple(evaluator.run(None, feed))
-        except LimitError:
-            raise
-        except Exception as error:  # the evaluator raises anything
-            what = f"node {node.name!r}: onnx.reference's {node.op_type} failed"
-            raise UnsupportedError(f"{what}: {type(error).__name__}: {error}") from error
-
-    return compute
 
 
 def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:

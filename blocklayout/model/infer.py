@@ -20,7 +20,7 @@ from blocklayout.ir.value import Value
 from blocklayout.model.branches import branches_of
 from blocklayout.model.graph import DependsOnDataError, Node, constant_value
 from blocklayout.model.onnx_read import convert_nodes
-from blocklayout.model.reference import is_wrong_there
+from blocklayout.model.reference import evaluator_of, is_wrong_there
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
 from blocklayout.resource_limits import check_affordable, check_time, interrupted
@@ -241,18 +241,9 @@ def _fold(
         return None
     if node.facts.is_random or is_wrong_there(node, opset):
         return None
-    from onnx import GraphProto, ValueInfoProto
-    from onnx.reference import ReferenceEvaluator
-
-    # as a node on its own it would be evaluated by the newest operator set
-    inputs_info = [ValueInfoProto(name=name) for name in feeds]
-    outputs_info = [ValueInfoProto(name=name) for name in node.outputs if name]
     try:
         with interrupted(f"node {node.name!r}"):
-            evaluator = ReferenceEvaluator(
-                GraphProto(name="node", node=[proto], input=inputs_info, output=outputs_info), opsets={"": opset}
-            )
-            results = evaluator.run(None, feeds)
+            results = evaluator_of([proto], feeds, node.outputs, opset).run(None, feeds)
     except LimitError:
         raise
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays

@@ -1,23 +1,27 @@
-"""Nodes that no primitive computes, by ``onnx.reference``: packed into plain steps, and unpacked to run."""
+"""Nodes computed by ``onnx.reference``: as plain steps of a plan, and between plans, whatever their extents."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.ir import Compute, HostSpec, arguments, row_major_descs
 from blocklayout.ir.value import Value
+from blocklayout.model.branches import branches_of
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, type_proto
 from blocklayout.resource_limits import interrupted
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
 
     from blocklayout.model.graph import Node
@@ -49,15 +53,49 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     model = _one_node_model(node, inputs, outputs, opset)
-    try:
-        with interrupted(f"node {node.name!r}"):
-            _evaluator(model)
-    except LimitError:
-        raise
-    except Exception as error:  # the evaluator raises anything for what it lacks
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+    with _refusing(node):
+        _evaluator(model)
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     return HostSpec("plain", row_major_descs(inputs, outputs), node.op_type, text)
+
+
+@contextmanager
+def _refusing(node: Node) -> Iterator[None]:
+    """Say so where the evaluator lacks an operator: it raises anything."""
+    try:
+        with interrupted(f"node {node.name!r}"):
+            yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+
+
+@contextmanager
+def _failing(where: str) -> Iterator[None]:
+    """Name the node where the evaluator fails: it raises anything."""
+    try:
+        yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
+
+
+def evaluator_of(
+    nodes: Sequence[NodeProto],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    opset: int,
+    constants: Sequence[TensorProto] = (),
+) -> ReferenceEvaluator:
+    """The evaluator of nodes in a version of ONNX's operator set; of a node on its own it would be the newest."""
+    from onnx import GraphProto, ValueInfoProto
+    from onnx.reference import ReferenceEvaluator
+
+    infos, results = ([ValueInfoProto(name=name) for name in side if name] for side in (inputs, outputs))
+    graph = GraphProto(name="nodes", node=nodes, input=infos, output=results, initializer=constants)
+    return ReferenceEvaluator(graph, opsets={"": opset})
 
 
 def is_wrong_there(node: Node, opset: int) -> bool:
@@ -89,11 +127,8 @@ def compute_of(spec: HostSpec) -> Compute:
 
     def compute(arrays: Mapping[str, np.ndarray]) -> None:
         feed = {name: arrays[arg].reshape(shape) for (name, shape, _), arg in zip(inputs, sources, strict=True)}
-        try:
-            with np.errstate(all="ignore"):
-                computed = evaluator.run(None, feed)
-        except Exception as error:  # the evaluator raises anything
-            raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
+        with _failing(where), np.errstate(all="ignore"):
+            computed = evaluator.run(None, feed)
         for arg, result, output in zip(results, computed, outputs, strict=True):
             arrays[arg][...] = _checked(result, *output, where).reshape(arrays[arg].shape)
 
@@ -138,3 +173,54 @@ def _evaluator(model: ModelProto) -> ReferenceEvaluator:
     from onnx.reference import ReferenceEvaluator
 
     return ReferenceEvaluator(model)
+
+
+class NodeByNode(Struct, frozen=True, eq=False, dict=True):
+    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
+
+    Attributes:
+        nodes: In topological order.
+        inputs: Names of the values that they read of others.
+        constants: Those that they read, by name.
+        opset: Version of ONNX's operator set.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    opset: int
+
+    def __call__(self, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+        """Outputs by their names, of arrays by name."""
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in self._evaluator.run(list(names), dict(values))]
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        from onnx import numpy_helper
+
+        nodes = [to_proto(with_named_outputs(node)) for node in self.nodes]
+        tensors = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        outputs = [name for node in nodes for name in node.output]
+        return evaluator_of(nodes, self.inputs, outputs, self.opset, tensors)
+
+
+def by_reference(node: Node, opset: int) -> Callable[..., Any]:
+    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
+
+    Raises:
+        UnsupportedError: The evaluator does not have the operator.
+    """
+    if branches_of(node) or node.domain:
+        raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
+    proto = to_proto(with_named_outputs(node))
+    with _refusing(node):
+        evaluator = evaluator_of([proto], dict.fromkeys(node.inputs), proto.output, opset)
+
+    def compute(*given: Any) -> tuple[Any, ...]:
+        feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
+        where = f"node {node.name!r}"
+        with _failing(f"{where}: onnx.reference's {node.op_type}"), interrupted(where):
+            return tuple(evaluator.run(None, feed))
+
+    return compute
