@@ -104,13 +104,7 @@ def add_named(
 ) -> None:
     """An option for something that has a name, such as ``--shape x=1x3x8x8``; it may be given many times.
 
-    Args:
-        parser: Takes the option.
-        option: Its name.
-        read: Reads its value.
-        example: Of what stands behind the name.
-        summary: Its help.
-        also: Other spellings of the option.
+    ``example`` is of its value, which ``read`` reads; ``also`` are other spellings of the option.
     """
     metavar = f"NAME={example}"
     parser.add_argument(option, *also, action="append", default=[], type=read, metavar=metavar, help=summary)
@@ -210,26 +204,42 @@ def indices(text: str) -> tuple[int, ...]:
 
 def positive(text: str) -> int:
     """A number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 1")
-    return int(text)
+    return _integer(text, 1)
 
 
 def natural(text: str) -> int:
     """A number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least {least}")
     return int(text)
 
 
 def seconds(text: str) -> float:
     """A positive number of seconds."""
+    return _number(text, "a positive number of seconds", lambda number: 0 < number < math.inf)
+
+
+def fraction(text: str) -> float:
+    """A number from 0 to 1."""
+    return _number(text, "a number from 0 to 1", lambda number: 0 <= number <= 1)
+
+
+def ratio(text: str) -> float:
+    """A finite number of at least 0."""
+    return _number(text, "a number of at least 0", lambda number: 0 <= number < math.inf)
+
+
+def _number(text: str, wanted: str, is_wanted: Callable[[float], bool]) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a positive number of seconds")
+        number = math.nan
+    if not is_wanted(number):
+        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
     return number
 
 
@@ -289,28 +299,6 @@ def pixels(text: str) -> str:
         example = "means/deviations of 1 or 3 numbers, such as 0.48,0.46,0.41/0.27,0.26,0.28"
         raise argparse.ArgumentTypeError(f"{text!r}: give {', '.join(PIXELS)}, or {example}") from None
     return text
-
-
-def fraction(text: str) -> float:
-    """A number from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number from 0 to 1")
-    return number
-
-
-def ratio(text: str) -> float:
-    """A finite number of at least 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
-    return number
 
 
 def named_layout(text: str) -> tuple[str, str]:
