@@ -11,7 +11,8 @@ import numpy as np
 from blocklayout.ir import Role
 from blocklayout.ir.value import Value
 from blocklayout.layout.permutation import inverse, permuted
-from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
+from blocklayout.model.graph import Graph, Node, fresh_name
+from blocklayout.model.passes.rewrite import Draft
 from blocklayout.model.schemas import to_proto
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class _Rewriting:
         self._graph = graph
         self._has_functions = has_functions
         self._formats = formats
-        self._values = dict(graph.values)
+        self._draft = Draft(graph)
         self._nodes: list[Node] = []
         self._names = {node.name for node in graph.nodes}
         self._constants: dict[tuple[str, int], str] = {}
@@ -115,7 +116,7 @@ class _Rewriting:
                 self.first.update(filter(None, node.outputs))
         for name in self._graph.outputs:
             self._as_first(name)
-        return self._graph.replace(nodes=tuple(self._nodes), values=self._values).validate()
+        return self._graph.replace(nodes=tuple(self._nodes), values=self._draft.values).validate()
 
     def _in_region(self, node: Node) -> bool:
         """Add a node on channels-last values, if it is to be and can be."""
@@ -155,21 +156,14 @@ class _Rewriting:
 
     def _add(self, node: Node, turned: Transposed, ndims: int) -> bool:
         """Add a node on permuted axes."""
-        inputs = list(node.inputs)
-        for index, name in enumerate(node.inputs):
-            if index in turned.sources:
-                inputs[index] = self._as_last(name, ndims)
-            elif name and index not in turned.constants:
-                inputs[index] = self._as_first(name)
-        for index, array in turned.constants.items():
-            inputs += [""] * (index + 1 - len(inputs))
-            inputs[index] = self._constant(f"{inputs[index] or node.name}.channels_last", array)
+        moved = self._draft.turned(
+            node, turned, "channels_last", lambda name: self._as_last(name, ndims), self._as_first
+        )
         is_last = turned.result == to_first(ndims)
         outputs = tuple(self._new_last(name) if name and is_last else name for name in node.outputs)
         if not is_last:
             self.first.update(filter(None, outputs))
-        op_type = turned.op_type or node.op_type
-        self._nodes.append(node.replace(op_type=op_type, attrs=turned.attrs, inputs=tuple(inputs), outputs=outputs))
+        self._nodes.append(moved.replace(outputs=outputs))
         return True
 
     def _add_function(self, node: Node, ndims: int) -> bool:
@@ -200,20 +194,15 @@ class _Rewriting:
         if (name, ndims) not in self._constants:
             full = array.reshape((1,) * (ndims - array.ndim) + array.shape)
             turned = np.ascontiguousarray(full.transpose(inverse(to_first(ndims))))
-            self._constants[name, ndims] = self._constant(f"{name}.channels_last", turned)
+            self._constants[name, ndims] = self._draft.constant(f"{name}.channels_last", turned)
         return self._constants[name, ndims]
 
     def _new_last(self, name: str) -> str:
         value = self._graph.values[name]
-        new = self.last[name] = fresh_name(f"{name}.channels_last", self._values)
+        new = self.last[name] = fresh_name(f"{name}.channels_last", self._draft.values)
         shape = permuted(value.shape, inverse(to_first(len(value.shape))))
-        self._values[new] = Value(new, shape, value.dtype)
+        self._draft.values[new] = Value(new, shape, value.dtype)
         return new
-
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = fresh_name(wanted, self._values)
-        self._values[name] = constant_value(name, array)
-        return name
 
     def _transpose(self, source: str, result: str, perm: Sequence[int]) -> None:
         name = fresh_name(f"{result}.transpose", self._names)

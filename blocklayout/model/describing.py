@@ -52,18 +52,15 @@ def attribute_text(value: Any) -> str:
         return f"{value.dtype} {'x'.join(map(str, value.shape)) or 'scalar'}"
     if isinstance(value, Branch):
         return f"a graph of {len(value.nodes)} nodes"
-    text = ", ".join(map(attribute_text, value)) if isinstance(value, tuple) else _plain_text(value)
+    if isinstance(value, tuple):
+        text = ", ".join(map(attribute_text, value))
+    else:
+        text = f"{value:.7g}" if isinstance(value, float) else str(value)
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def _plain_text(value: Any) -> str:
-    return f"{value:.7g}" if isinstance(value, float) else str(value)
-
-
 def _operands(graph: Graph, names: tuple[str, ...]) -> list[dict[str, Any] | None]:
-    return [_operand(graph, name) if name else None for name in names]
-
-
-def _operand(graph: Graph, name: str) -> dict[str, Any]:
-    value = graph.values[name]
-    return {"name": name, "dtype": value.dtype, "dims": value.shape, "is_constant": value.is_constant}
+    return [
+        {"name": name, "dtype": value.dtype, "dims": value.shape, "is_constant": value.is_constant} if value else None
+        for name, value in ((name, graph.values.get(name)) for name in names)
+    ]

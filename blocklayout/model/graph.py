@@ -150,10 +150,11 @@ class Graph(Struct, frozen=True, eq=False):
         Raises:
             ModelError: As :meth:`validate`.
         """
-        return replace(self.validate(), as_read={node.name: self._as_read(node) for node in self.nodes}, renamed={})
-
-    def _as_read(self, node: Node) -> NodeAsRead:
-        return NodeAsRead(node.op_type, {name: self.shape(name) for name in node.outputs if name})
+        as_read = {
+            node.name: NodeAsRead(node.op_type, {name: self.shape(name) for name in node.outputs if name})
+            for node in self.validate().nodes
+        }
+        return replace(self, as_read=as_read, renamed={})
 
     def replace(self, **changes: Any) -> Graph:
         """A graph that differs in ``changes``, without the values that nothing names any more."""

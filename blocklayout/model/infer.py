@@ -115,7 +115,8 @@ def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None
 def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
     """Inference alone would let Relu of integers or a sum of f32 and f64 pass."""
     bound: dict[str, str] = {}
-    for formal, value in zip(_formals(schema, len(inputs)), inputs, strict=False):
+    formals = _formal_inputs(schema)
+    for formal, value in zip(formals + formals[-1:] * max(0, len(inputs) - len(formals)), inputs, strict=False):
         if value is None:
             continue
         onnx_type = onnx_type_name(value.dtype)
@@ -130,11 +131,6 @@ def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -
                 f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}, "
                 f"but an earlier input of the same type parameter is {bound[formal.type_str]}; cast one of them"
             )
-
-
-def _formals(schema: OpSchema, n_inputs: int) -> list[Any]:
-    formals = _formal_inputs(schema)
-    return formals + formals[-1:] * max(0, n_inputs - len(formals))
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,9 +17,6 @@ from blocklayout.model.origins import FileBytes, Part, origins_of
 from blocklayout.regular_file import open_regular
 from blocklayout.resource_limits import check_nbytes
 from blocklayout.side_by_side import side_by_side
-
-if TYPE_CHECKING:
-    from blocklayout.model.origins import Origin
 
 _CHUNK_NBYTES = 4 << 20
 
@@ -43,7 +39,7 @@ class ModelFile:
         with refuse_missing(self.path), open_regular(self.path) as file:
             self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
-        self._stamp = self._stamp_now()
+        self._stamp = _stamp(os.fstat(self._descriptor))
         self._contents: memoryview | None = self._read()
         self._model: OnnxModel | None = None
         self._signature: Signature | None = None
@@ -60,7 +56,7 @@ class ModelFile:
             ModelError: The file was altered meanwhile.
         """
         if self._contents is None:
-            if self._stamp_now() != self._stamp:
+            if _stamp(os.fstat(self._descriptor)) != self._stamp:
                 raise ModelError(
                     f"{self.path} was altered since it was loaded, and another plan needs its weights: load it anew"
                 )
@@ -135,10 +131,11 @@ class ModelFile:
         self._contents = None
         if self._model is None or not self.is_whole:
             return
-        if self._emptied is None:
-            origins = origins_of(self._model.constants)
-            network = replace(self._model, constants={})
-            self._emptied = (network, _held(self._model.constants, origins)) if origins is not None else None
+        constants = self._model.constants
+        if self._emptied is None and (origins := origins_of(constants)) is not None:
+            # of constants that do not lie in the file, which are small, themselves are kept
+            held = {name: each if isinstance(each, Part) else constants[name] for name, each in origins.items()}
+            self._emptied = (replace(self._model, constants={}), held)
         self._model = None
 
     def _taken(self) -> memoryview:
@@ -156,17 +153,9 @@ class ModelFile:
             n_read = file.readinto(contents.data)
             return contents.data[:n_read] if n_read else memoryview(file.read())
 
-    def _stamp_now(self) -> _Stamp:
-        return _stamp(os.fstat(self._descriptor))
-
 
 def _stamp(status: os.stat_result) -> _Stamp:
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _held(constants: Mapping[str, np.ndarray], origins: Mapping[str, Origin]) -> dict[str, Part | np.ndarray]:
-    """Constants as they are kept: where they lie in the file; of others, which are small, themselves."""
-    return {name: origin if isinstance(origin, Part) else constants[name] for name, origin in origins.items()}
 
 
 def _mapped_files(arrays: Iterable[np.ndarray]) -> set[Path]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocklayout.errors import UnsupportedError
 from blocklayout.model.graph import DependsOnDataError
-from blocklayout.model.passes import Decompose
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.reading import read
 
 if TYPE_CHECKING:

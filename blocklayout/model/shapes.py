@@ -111,8 +111,9 @@ def walk(
                 put_back((branch_taken if is_known else both_branches)(named, values))
                 choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
                 continue
-            if named.domain and not _is_registered(named.op_type):
-                put_back(_written_out(named, values, opset))
+            parts = _written_out(named, values, opset) if named.domain else None
+            if parts is not None:
+                put_back(parts)
                 seen.discard(named.name)  # the node that computes its output has its name
                 continue
             if node.outputs[0] in choices:
@@ -128,16 +129,12 @@ def walk(
     return tuple(kept)
 
 
-def _is_registered(op_type: str) -> bool:
+def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:
+    """The nodes that do what one of onnxruntime's own does; ``None`` of a registered operator."""
+    from blocklayout.model.microsoft import nodes_of
     from blocklayout.ops.registered import is_registered
 
-    return is_registered(op_type)
-
-
-def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
-    from blocklayout.model.microsoft import nodes_of
-
-    return nodes_of(node, values, opset)
+    return None if is_registered(node.op_type) else nodes_of(node, values, opset)
 
 
 def _check_choice(node: Node, output: str, then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from blocklayout.ir import Role
 from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
-from blocklayout.model.passes import LEGALIZATION, Pass, RemoveDead
+from blocklayout.model.passes import LEGALIZATION, Pass
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.idioms import MergeIdioms
-from blocklayout.model.passes.one_walk import AlignRanks
+from blocklayout.model.passes.one_walk import AlignRanks, RemoveDead
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]

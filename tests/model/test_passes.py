@@ -7,20 +7,14 @@ import numpy as np
 import pytest
 
 from blocklayout.model import Builder, Graph, Node, simplify
-from blocklayout.model.passes import (
-    DEFAULT,
-    CancelTransposes,
-    DropNoOps,
-    FoldAffine,
-    FoldConstants,
-    MergeClips,
-    Pass,
-    RemoveDead,
-)
+from blocklayout.model.passes import DEFAULT, Pass
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.idioms import MergeIdioms
-from blocklayout.model.passes.one_walk import AlignRanks
+from blocklayout.model.passes.merge_clips import MergeClips
+from blocklayout.model.passes.one_walk import AlignRanks, DropNoOps, FoldConstants, RemoveDead
+from blocklayout.model.passes.push_transposes import CancelTransposes
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]

@@ -29,28 +29,7 @@ from blocklayout.model.passes.one_walk import (
 from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
 from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
-__all__ = [
-    "DEFAULT",
-    "LEGALIZATION",
-    "AlignRanks",
-    "CancelTransposes",
-    "ChainConcats",
-    "Decompose",
-    "DropExpands",
-    "DropNoOps",
-    "ExpandFunctions",
-    "FoldAffine",
-    "FoldConstants",
-    "FoldMasks",
-    "FoldPads",
-    "MergeClips",
-    "MergeIdioms",
-    "Pass",
-    "PushTransposes",
-    "RemoveDead",
-    "legalize",
-    "simplify",
-]
+__all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "legalize", "simplify"]
 
 
 class Pass(Protocol):

@@ -254,19 +254,10 @@ class _Walk:
 
     def _put(self, node: Node, turned: Transposed, perm: Perm) -> None:
         """Add a rewritten node, its sources computed as permutations by ``perm``."""
-        inputs = list(node.inputs)
-        for index, name in enumerate(node.inputs):
-            if index in turned.sources:
-                inputs[index] = self._as_base(name, perm)
-            elif name and index not in turned.constants:
-                inputs[index] = self._read(name)
-        for index, array in turned.constants.items():
-            inputs += [""] * (index + 1 - len(inputs))
-            inputs[index] = self.draft.constant(f"{inputs[index] or node.name}.permuted", array)
+        moved = self.draft.turned(node, turned, "permuted", lambda name: self._as_base(name, perm), self._read)
         absorbed = tuple(n for name in node.inputs if name in self.views for n in self.views[name].nodes)
         outputs = tuple(self._permuted_result(name, turned.result, absorbed) if name else "" for name in node.outputs)
-        op_type, attrs = turned.op_type or node.op_type, dict(turned.attrs)
-        self.nodes.append(node.replace(op_type=op_type, inputs=tuple(inputs), outputs=outputs, attrs=attrs))
+        self.nodes.append(moved.replace(outputs=outputs))
         self.turning[node.name], self._turned_nbytes = self._turned_nbytes, 0
 
     def _read(self, name: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,6 +12,9 @@ from msgspec.structs import replace
 from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, resolve
+
+if TYPE_CHECKING:
+    from blocklayout.ir import Transposed
 
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
@@ -103,6 +106,29 @@ class Draft:
         name = fresh_name(wanted_name, self.values)
         self.values[name] = constant_value(name, array)
         return name
+
+    def turned(
+        self, node: Node, by: Transposed, suffix: str, source: Callable[[str], str], other: Callable[[str], str]
+    ) -> Node:
+        """A node on permuted axes, with outputs as they were.
+
+        Args:
+            node: The node.
+            by: Its operator's answer to the permutation.
+            suffix: Of the names of constants that it reads in place of its own.
+            source: The name of a source, permuted.
+            other: The name of an input that stays as it is.
+        """
+        inputs = list(node.inputs)
+        for index, name in enumerate(node.inputs):
+            if index in by.sources:
+                inputs[index] = source(name)
+            elif name and index not in by.constants:
+                inputs[index] = other(name)
+        for index, array in by.constants.items():
+            inputs += [""] * (index + 1 - len(inputs))
+            inputs[index] = self.constant(f"{inputs[index] or node.name}.{suffix}", array)
+        return node.replace(op_type=by.op_type or node.op_type, attrs=dict(by.attrs), inputs=tuple(inputs))
 
     def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
         """A new value: another one with extents of 1 in front, up to a rank.
