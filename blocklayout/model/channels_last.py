@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -156,9 +157,8 @@ class _Rewriting:
 
     def _add(self, node: Node, turned: Transposed, ndims: int) -> bool:
         """Add a node on permuted axes."""
-        moved = self._draft.turned(
-            node, turned, "channels_last", lambda name: self._as_last(name, ndims), self._as_first
-        )
+        as_last = partial(self._as_last, ndims=ndims)
+        moved = self._draft.turned(node, turned, "channels_last", as_last, self._as_first)
         is_last = turned.result == to_first(ndims)
         outputs = tuple(self._new_last(name) if name and is_last else name for name in node.outputs)
         if not is_last:

@@ -87,9 +87,9 @@ class Suppression(Struct, frozen=True):
         }
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
         limits = ("n", "overlap", "least")
-        centred = {"center_point_box": int(self.is_centred)}
+        is_centred = int(self.is_centred)
         nodes = (
-            helper.make_node("NonMaxSuppression", [*_ALL.values(), *limits], ["kept"], **centred),
+            helper.make_node("NonMaxSuppression", [*_ALL.values(), *limits], ["kept"], center_point_box=is_centred),
             helper.make_node("Gather", ["kept", "of_box"], ["places"], axis=1),
             helper.make_node("GatherND", ["all_boxes", "places"], ["boxes"]),
             helper.make_node("GatherND", ["all_scores", "kept"], ["scores"]),
@@ -273,9 +273,11 @@ def yolo_v8(
     return {"boxes": boxes.transpose((0, 2, 1)), "scores": scores}
 
 
-def upsampled(net: Layers, x: BuildValue, **extents: Sequence[int]) -> BuildValue:
+def upsampled(
+    net: Layers, x: BuildValue, *, sizes: Sequence[int] | None = None, scales: Sequence[float] | None = None
+) -> BuildValue:
     """Every pixel several times, to ``sizes`` or by ``scales``."""
-    y = x.resize(**extents, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    y = x.resize(scales=scales, sizes=sizes, coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     return net.same(y, x)
 
 

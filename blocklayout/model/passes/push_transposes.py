@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -254,7 +255,7 @@ class _Walk:
 
     def _put(self, node: Node, turned: Transposed, perm: Perm) -> None:
         """Add a rewritten node, its sources computed as permutations by ``perm``."""
-        moved = self.draft.turned(node, turned, "permuted", lambda name: self._as_base(name, perm), self._read)
+        moved = self.draft.turned(node, turned, "permuted", partial(self._as_base, perm=perm), self._read)
         absorbed = tuple(n for name in node.inputs if name in self.views for n in self.views[name].nodes)
         outputs = tuple(self._permuted_result(name, turned.result, absorbed) if name else "" for name in node.outputs)
         self.nodes.append(moved.replace(outputs=outputs))
