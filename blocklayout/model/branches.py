@@ -65,11 +65,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
-    """The nodes that do what an ``If`` does.
-
-    Args:
-        node: The ``If``; its first input is the condition.
-        values: Of the graph around it, as far as they are known; the constants of the branch are added.
+    """The nodes that do what an ``If`` does; ``values`` of the graph around it grow by the constants of the branch.
 
     Raises:
         ModelError: The condition is not one element, or the branch has another number of outputs than the node.
@@ -91,11 +87,7 @@ def _check_condition(node: Node, condition: Value) -> None:
 
 
 def both_branches(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
-    """The nodes that compute both branches of an ``If`` and choose from their outputs.
-
-    Args:
-        node: The ``If``.
-        values: As for :func:`branch_taken`.
+    """The nodes that compute both branches of an ``If`` and choose from their outputs, likewise.
 
     Raises:
         ModelError: As :func:`branch_taken`.

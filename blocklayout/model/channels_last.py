@@ -90,12 +90,7 @@ def _own_name(name: str) -> str:
 
 
 class _Rewriting:
-    """One walk over a graph.
-
-    Attributes:
-        last: The channels-last counterpart of a value, by its name.
-        first: Names of the values that are there as they were.
-    """
+    """One walk over a graph: by name, values' channels-last counterparts (``last``), and those there as they were."""
 
     def __init__(self, graph: Graph, formats: Mapping[str, bool], *, has_functions: bool) -> None:
         self._graph = graph

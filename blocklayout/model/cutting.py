@@ -95,13 +95,7 @@ def has_much_to_do(node: Node) -> bool:
 
 
 def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
-    """The function that computes a node apart from plans, if its operator has one.
-
-    Args:
-        node: The node.
-        opset: Version of ONNX's operator set.
-        bodies: Functions for its subgraphs, by attribute.
-    """
+    """The function that computes a node apart from plans, if its operator has one; ``bodies`` are of its subgraphs."""
     return node.facts.on_arrays(
         NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
     )
@@ -149,11 +143,9 @@ def reasons_of(model: OnnxModel, node: Node, message: str) -> dict[str, str]:
 
 
 def pieces_of(model: OnnxModel, reasons: Mapping[str, str]) -> tuple[Cut, ...]:
-    """The model as pieces in an order in which they can run: as few straight ones as there can be.
+    """The model as pieces in an order in which they can run, cut for ``reasons`` at nodes, by their first outputs.
 
-    Args:
-        model: The model.
-        reasons: Why it is cut at nodes, by their first outputs.
+    There are as few straight ones as there can be.
     """
     outputs = [info.name for info in model.signature.outputs]
     nodes = live_nodes(model.nodes, outputs)
@@ -196,9 +188,7 @@ def _cuts(
 def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]:
     """Values that one straight piece writes and only one other reads, with the place of that one.
 
-    Args:
-        pieces: Of a model.
-        outputs: Names of the model's.
+    Those among the model's ``outputs`` are none of them.
     """
     readers: dict[str, list[int]] = {}
     for place, piece in enumerate(pieces):
@@ -211,14 +201,7 @@ def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]
 
 
 def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], name: str) -> OnnxModel:
-    """A piece as a model of its own.
-
-    Args:
-        model: The whole.
-        piece: Some of its nodes.
-        inputs: Those of the piece.
-        name: The name of the model that is made.
-    """
+    """A piece of a model as a model of its own, with inputs of its own."""
     declared = {info.name: info for info in model.signature.outputs}
     outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
     return _part(model, name, piece.nodes, piece.constants(model), Signature(tuple(inputs), outputs))
@@ -234,10 +217,7 @@ def without_copies(branch: Branch) -> Branch:
 def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
     """A function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
 
-    Args:
-        piece: Some nodes.
-        model: The whole.
-        max_nbytes: Of constants.
+    It is not where its constants are more than ``max_nbytes``.
     """
     constants = piece.constants(model)
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
@@ -269,11 +249,7 @@ def _evaluator(
 def body_model(branch: Branch, inputs: Sequence[InputInfo], model: OnnxModel, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
-    Args:
-        branch: The subgraph.
-        inputs: Its arguments, and what it reads of the graph around it.
-        model: The graph around it.
-        name: The name of the model that is made.
+    ``inputs`` are its arguments and those that it reads of the graph around it, ``model``.
     """
     written = {each for node in branch.nodes for each in node.outputs}
     outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)

@@ -45,11 +45,6 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
 
     A registered operator is not run for constants.
 
-    Args:
-        node: The node.
-        inputs: One for each of the node's inputs.
-        opset: Version of ONNX's operator set.
-
     Raises:
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.

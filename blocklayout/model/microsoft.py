@@ -46,12 +46,7 @@ def is_known(op_type: str) -> bool:
 
 
 def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
-    """The nodes that do what one of onnxruntime's own does.
-
-    Args:
-        node: In :data:`DOMAIN`, of a type in :data:`OPERATORS`.
-        values: Of the graph around it, its inputs among them; the constants of the new nodes are added.
-        opset: Version of ONNX's operator set.
+    """The nodes that do what one of onnxruntime's own does; ``values`` of the graph around it grow by their constants.
 
     Raises:
         ModelError: The node contradicts its operator.

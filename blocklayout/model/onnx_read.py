@@ -127,11 +127,7 @@ def open_onnx(source: Any) -> OnnxModel:
 
 
 def open_contents(contents: bytes | memoryview, path: Path | None = None) -> OnnxModel:
-    """Read and check what a file holds.
-
-    Args:
-        contents: Its bytes.
-        path: Where it lies, and its external data beside it; ``None`` if the bytes came from elsewhere.
+    """Read and check a file's bytes; ``path`` tells where it lies, and its external data beside it.
 
     Raises:
         ModelError: As :func:`open_onnx`.

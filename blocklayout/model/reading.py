@@ -29,10 +29,7 @@ Contents = Callable[[str], np.ndarray]
 
 
 def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:
-    """Read and check a model as :func:`open_model` does, such that what lies in a file can be let go.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
+    """Read and check a model as :func:`open_model` does, such that those contents that lie in a file can be let go.
 
     Raises:
         ModelError: As :func:`open_model`.
@@ -64,23 +61,12 @@ def open_model(source: Any) -> OnnxModel | Graph:
 
 
 def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
-    """The inputs whose extents must be chosen, with ``None`` for each free extent.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-
-    Returns:
-        Declared shapes by input; one of undeclared rank has ``None`` in place of a shape.
-    """
+    """Declared shapes of inputs whose extents must be chosen; ``None`` for each free extent, or for a whole shape."""
     return extents_left_free(signature(source).inputs)
 
 
 def signature(source: Any) -> Signature:
-    """Inputs and outputs as a model declares them.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-    """
+    """Inputs and outputs as a model declares them."""
     if isinstance(source, ModelFile):
         return source.signature
     model = open_model(source)
@@ -112,11 +98,7 @@ def tensors_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def demands(source: Any) -> Demands:
-    """The demands on kernels that a model states.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-    """
+    """The demands on kernels that a model states."""
     return open_model(source).demands
 
 

@@ -39,13 +39,7 @@ GatherElements takes indices out of range modulo the extent, by subtracting that
 
 
 def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int) -> HostSpec:
-    """The step that computes ``node`` by the reference evaluator.
-
-    Args:
-        node: Of ONNX's own domain.
-        inputs: The values of its inputs; constants among them are arguments like all others.
-        outputs: Those of its outputs that are read; ``None`` for the others.
-        opset: Version of ONNX's operator set.
+    """The step that computes ``node`` by the reference evaluator; of ``outputs``, those that are not read are ``None``.
 
     Raises:
         UnsupportedError: The evaluator does not have the operator, or has it wrong.

@@ -154,18 +154,11 @@ def literal_as_array(
 ) -> np.ndarray:
     """A number, list or array that stands for input ``index``.
 
-    An array keeps its type. Numbers and lists take the type of the values beside them where the operator
+    An array keeps its type. Numbers and lists take the type of the values beside them (``dtypes``) where the operator
     allows it, else the one the operator asks for; without a specification they keep numpy's.
 
-    Args:
-        literal: What the caller gave.
-        what: Which argument it is, for the error message.
-        schema: The operator's specification, if it has one.
-        index: Of the input.
-        dtypes: Of the operator's arguments; ``None`` for those that are literals too.
-
     Raises:
-        ModelError: It is not numeric.
+        ModelError: It is not numeric; the message calls it ``what``.
     """
     if isinstance(literal, np.ndarray) or (isinstance(literal, np.generic) and not isinstance(literal, float)):
         return np.asarray(literal)

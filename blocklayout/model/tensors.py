@@ -25,13 +25,7 @@ FORMAT_KEY = "blocklayout.format"
 def to_array(
     tensor: TensorProto, model_path: Path | None, default_name: str = "", raw_data: memoryview | None = None
 ) -> np.ndarray:
-    """The contents of a stored tensor.
-
-    Args:
-        tensor: Its data may lie in another file.
-        model_path: The model's file; ``None`` if the model came from memory.
-        default_name: What error messages call a nameless tensor.
-        raw_data: Its contents, where these are not in it; the array is a view of them.
+    """The contents of a stored tensor, which may lie in a file beside the model's, or be the bytes ``raw_data``.
 
     Raises:
         ModelError: The data are missing, too short, or somewhere they must not be.

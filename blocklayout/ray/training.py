@@ -127,13 +127,7 @@ class _Workers:
     """The workers of a run of Ray Train, of which this process is one; all call the same methods in the same order."""
 
     def __init__(self, rank: int, size: int, place: str) -> None:
-        """Take part.
-
-        Args:
-            rank: This worker's number.
-            size: How many there are.
-            place: Name of their meeting.
-        """
+        """Take part in the meeting of this name."""
         import ray
 
         self._rank = rank
@@ -178,16 +172,10 @@ class _Meeting:
         self._failure = ""
 
     async def exchange(self, number: int, rank: int, values: Sequence[Any], seconds: float) -> tuple[list[Any], str]:
-        """Wait until all workers have called it with this number.
-
-        Args:
-            number: Of the exchange.
-            rank: Who calls.
-            values: For each worker.
-            seconds: How long to wait.
+        """Wait until all workers have called it with this ``number``.
 
         Returns:
-            What all have for the caller, by rank; and why not, if so: then there are no more exchanges.
+            Values of all for the caller, by rank; and why not, if so: then there are no more exchanges.
         """
         each = self._rounds.setdefault(number, _Round())
         each.values[rank] = values

@@ -43,14 +43,7 @@ _STATE_POWER = 0.05
 
 
 class Weights:
-    """Draws weights, one array after the other.
-
-    Args:
-        seed: Of the generator; ``None`` for ones that take no memory, to count by.
-
-    Attributes:
-        n_drawn: Numbers, so far.
-    """
+    """Draws weights, one array after the other; without a seed ones that take no memory, to count by (``n_drawn``)."""
 
     def __init__(self, seed: int | None) -> None:
         self._generator = None if seed is None else np.random.default_rng(seed)
@@ -75,10 +68,7 @@ class Weights:
     def he(self, shape: Sequence[int], fan_in: float, power: float) -> NDArray[np.float32]:
         """He-normal: sums of ``fan_in`` products have unit variance.
 
-        Args:
-            shape: Of the weights.
-            fan_in: How many products are summed.
-            power: Mean square of what they multiply; 1/2 behind a ReLU, which is He's factor of 2.
+        ``power`` is the mean square of the values they multiply; 1/2 behind a ReLU, which is He's factor of 2.
         """
         return self.normal(shape, 1 / math.sqrt(fan_in * power))
 
@@ -326,14 +316,10 @@ def _ones(shape: Sequence[int]) -> NDArray[np.float32]:
 
 
 def adaptive_average_pool(x: BuildValue, extents: Sequence[int]) -> BuildValue:
-    """Means of windows that cover the image evenly, as PyTorch's AdaptiveAvgPool2d has them.
+    """Means of windows that cover the image evenly, to ``extents``, as PyTorch's AdaptiveAvgPool2d has them.
 
     Nothing where the extents are these already, AveragePool where the windows are all alike, and otherwise
     one dimension at a time, each window a mean of its own.
-
-    Args:
-        x: Images, (N, C, ...).
-        extents: Of the result's spatial dimensions.
     """
     if x.shape[2:] == tuple(extents):
         return x

@@ -31,12 +31,8 @@ def squeezenet(
 ) -> BuildValue:
     """Eight modules: a 1x1 convolution, and 1x1 beside 3x3.
 
-    Args:
-        net: Whose layers they become.
-        x: Images.
-        stem: Channels and kernel of the first convolution.
-        pools: Modules with a pooling before them; they count from 2, as in the paper.
-        classes: How many scores there are for an image.
+    ``stem`` has channels and kernel of the first convolution. Before the modules in ``pools``, which count from 2 as in
+    the paper, there is a pooling.
     """
     net.at("stem")
     x = net.conv_act(x, *stem, strides=2, pads=0)

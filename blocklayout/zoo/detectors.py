@@ -41,10 +41,8 @@ _MOST = math.log(1000 / 16)
 def decoded(offsets: BuildValue, centres: BuildValue | np.ndarray, extents: BuildValue | np.ndarray) -> BuildValue:
     """Boxes as corners, left, top, right and bottom, within an image of 1x1.
 
-    Args:
-        offsets: Four for each box: of the centre in extents, and of the logarithm of the extents.
-        centres: Of the boxes that they are offsets from, (..., 2).
-        extents: Of those, (..., 2).
+    ``offsets`` are four for each box: of the centre in extents, and of the logarithm of the extents; ``centres`` and
+    ``extents`` of the boxes that they are offsets from are (..., 2).
     """
     shift, growth = offsets.split((2, 2), axis=-1)
     middle = shift * (1 / _SHIFT) * extents + centres
@@ -70,8 +68,7 @@ class Suppression(Struct, frozen=True):
     def behind(self, model: ModelProto) -> ModelProto:
         """The model with three results: ``boxes`` that are kept, their ``scores`` and ``classes``.
 
-        Args:
-            model: Its results are ``boxes``, (batch, boxes, 4), and ``scores``, (batch, classes, boxes).
+        Its own are ``boxes``, (batch, boxes, 4), and ``scores``, (batch, classes, boxes).
         """
         from onnx import TensorProto, helper, numpy_helper
 
@@ -134,14 +131,10 @@ def ssdlite(
     extras: Sequence[int] = (512, 256, 256, 128),
     classes: int = 91,
 ) -> dict[str, BuildValue]:
-    """All boxes (corners, in parts of the image), and their scores for each class but the background.
+    """All boxes (corners, in parts of the image), and their scores for each class but the background, the first.
 
-    Args:
-        net: Whose layers they become.
-        x: Images.
-        blocks: Of MobileNet v3; the last of those with strides is where the first level is seen.
-        extras: Channels of further levels, each half as large as the one before.
-        classes: The background, which is the first, among them.
+    The last of the ``blocks`` of MobileNet v3 with strides is where the first level is seen; ``extras`` are channels of
+    further levels, each half as large as the one before.
     """
     levels = features(net, x, blocks, extras)
     found: dict[int, list[BuildValue]] = {classes: [], 4: []}
@@ -242,12 +235,8 @@ def yolo_v8(
 ) -> dict[str, BuildValue]:
     """Boxes of all pixels (centres and extents, in pixels of the image), and their scores for each class.
 
-    Args:
-        net: Whose layers they become.
-        x: Images; each extent is a multiple of 32.
-        channels: Of the levels, each half as large as the one before.
-        blocks: Bottlenecks of each but the first.
-        classes: Kinds of things.
+    Extents of images are multiples of 32. ``channels`` are of the levels, each half as large as the one before,
+    ``blocks`` numbers of bottlenecks of each but the first.
     """
     net.epsilon = 1e-3
     net.at("level1")

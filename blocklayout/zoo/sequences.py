@@ -43,15 +43,9 @@ def raw_waveform(
     is_residual: bool = False,
     classes: int = 10,
 ) -> BuildValue:
-    """A convolution of 80 samples at every fourth, and stages of convolutions of 3.
+    """A convolution of 80 samples at every fourth, and ``stages``: channels and number of layers of each.
 
-    Args:
-        net: Whose layers they become.
-        x: Sound.
-        stem: Channels of the first convolution.
-        stages: Channels and number of layers of each; a layer is a convolution, or a residual block of two.
-        is_residual: Whether layers are residual blocks.
-        classes: How many scores there are for a sound.
+    A layer is a convolution of 3, or a residual block of two.
     """
     net.at("stem")
     x = net.conv_bn(x, stem, 80, strides=4, pads=(38, 38)).max_pool(4, ceil_mode=True)
@@ -85,17 +79,10 @@ def conv_tasnet(
     stacks: int = 3,
     voices: int = 2,
 ) -> BuildValue:
-    """Each voice of a mixture, (batch, voices, samples).
+    """Each voice of a mixture, (batch, voices, samples); a whole number of features covers the samples.
 
-    Args:
-        net: Whose layers they become.
-        x: Sound; so many samples that a whole number of features covers them.
-        features: Of which masks leave those of a voice.
-        bottleneck: Channels between the blocks.
-        hidden: Channels within them.
-        layers: Blocks of a stack, each with twice the dilation of the one before.
-        stacks: How many there are.
-        voices: How many are told apart.
+    Each of ``stacks`` has ``layers`` blocks of ``hidden`` channels, each with twice the dilation of the one before, and
+    ``bottleneck`` channels between them.
     """
     batch, _, length = x.shape
     net.at("encoder")
@@ -135,12 +122,7 @@ def crnn(
 ) -> BuildValue:
     """Scores of characters for each column of the last convolution: (columns, batch, classes).
 
-    Args:
-        net: Whose layers they become.
-        x: Lines of text, in grey.
-        channels: Of the convolutions before each halving of the rows.
-        states: Of each LSTM in each direction.
-        classes: Characters, and the blank between them.
+    One of the classes is the blank between characters. Lines are in grey; ``channels`` are those before each halving of the rows.
     """
     first, second, third, fourth = channels
     net.at("convolutions")

@@ -22,11 +22,7 @@ _SELU_GAMMA = 1.05070102214813232421875
 
 
 class Decompose(Struct, frozen=True):
-    """Writes nodes of the types in :data:`DECOMPOSITIONS` as the nodes that these give.
-
-    Attributes:
-        is_native: Whether a node of a graph runs as it is.
-    """
+    """Writes nodes of the types in :data:`DECOMPOSITIONS` as others, unless they run as they are (``is_native``)."""
 
     is_native: Callable[[Graph, Node], bool] = is_native
 

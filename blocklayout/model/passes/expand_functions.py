@@ -18,12 +18,8 @@ from blocklayout.model.shapes import walk
 class ExpandFunctions(Struct, frozen=True):
     """Replaces nodes that no primitive computes by their function bodies, where ONNX has one.
 
-    Celu becomes Elu between two scalings. A body is taken only if all of it is computed so:
-    the reference computes a node better as a whole than half of its body.
-
-    Attributes:
-        is_native: Whether a node of a graph is computed as it is meant to be: by a primitive, or a view.
-        prepare: Passes that will follow; they may make a node native that is not yet.
+    Celu becomes Elu between two scalings. A body is taken only if all of it is native: the reference computes a node
+    better as a whole than half of its body. Passes that will follow, ``prepare``, may make a node native.
     """
 
     is_native: Callable[[Graph, Node], bool] = is_native

@@ -14,10 +14,7 @@ _Residual = dict[Hashable, dict[Hashable, int]]
 def sinks_side(prices: Mapping[tuple[Hashable, Hashable], int], source: Hashable, sink: Hashable) -> set[Hashable]:
     """The side of ``sink`` when the edges from the other side to it cost least; of equal cuts the smallest side.
 
-    Args:
-        prices: Of directed edges, by their ends. No cut of finite price, no answer: there has to be one.
-        source: On the other side.
-        sink: On this side.
+    ``prices`` are of directed edges, by their ends; there has to be a cut of finite price.
 
     Example:
         >>> sorted(sinks_side({("s", "a"): 3, ("a", "b"): 2, ("b", "t"): 2, ("a", "t"): 0}, "s", "t"))

@@ -28,12 +28,7 @@ _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 class Call(Struct, frozen=True):
-    """A function in a pattern.
-
-    Attributes:
-        name: Op type, or name of a reading.
-        args: Its arguments.
-    """
+    """A function in a pattern: an op type, or one of :data:`READINGS`, and its arguments."""
 
     name: str
     args: tuple[Pattern, ...]
@@ -55,11 +50,9 @@ class Call(Struct, frozen=True):
 
 
 class Pattern(Struct, frozen=True):
-    """A polynomial in ``x`` and the result ``g`` of one call.
+    """A polynomial in ``x`` and the result ``g`` of one call, if there is one.
 
-    Attributes:
-        terms: The factor of each product: a number, or the name of one to find out.
-        call: The call, if there is one.
+    The factor of each product is a number, or the name of one to find out.
     """
 
     terms: tuple[tuple[Monomial, float | str], ...]
@@ -271,12 +264,7 @@ class Reading(Struct, frozen=True):
 
 
 class Reader(Struct, frozen=True):
-    """A function by name.
-
-    Attributes:
-        op_types: Types of the nodes whose result it may be.
-        read: The ways to see a node's result as the function.
-    """
+    """A function by name: types of the nodes whose result it may be, and the ways to see a node's result as it."""
 
     op_types: tuple[str, ...]
     read: Callable[[Expressions, Node], Iterator[Reading]]

@@ -96,13 +96,7 @@ def _works_in_any_order(graph: Graph, node: Node, name: str) -> bool:
 
 
 class _Permuted(Struct, frozen=True):
-    """A value that is another one transposed, and that no node computes yet.
-
-    Attributes:
-        base: Name of the other value.
-        perm: The permutation.
-        nodes: Names of the Transposes it stands for.
-    """
+    """A value that is ``base`` transposed, and that no node computes yet; it stands for the Transposes ``nodes``."""
 
     base: str
     perm: Perm

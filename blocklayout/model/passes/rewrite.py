@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
-    """A graph without the nodes that write ``sources``' keys; readers of a key read its source.
+    """A graph without the nodes, of one output each, that write ``sources``' keys; readers of a key read its source.
 
     An output of the graph keeps its name: the node that computes the source then writes that name. Where
     none can (the source is an input, or an output itself), the node that was to go stays.
-
-    Args:
-        graph: Nodes named in ``sources`` have this one output.
-        sources: By output of a node to take out, the value that is equal to it.
     """
     names: dict[str, str] = {}
     values = dict(graph.values)
@@ -110,14 +106,10 @@ class Draft:
     def turned(
         self, node: Node, by: Transposed, suffix: str, source: Callable[[str], str], other: Callable[[str], str]
     ) -> Node:
-        """A node on permuted axes, with outputs as they were.
+        """A node on permuted axes, as its operator answers (``by``), with outputs as they were.
 
-        Args:
-            node: The node.
-            by: Its operator's answer to the permutation.
-            suffix: Of the names of constants that it reads in place of its own.
-            source: The name of a source, permuted.
-            other: The name of an input that stays as it is.
+        ``source`` and ``other`` are the names of sources, permuted, and of inputs that stay as they are; the suffix is that
+        of constants in place of its own.
         """
         inputs = list(node.inputs)
         for index, name in enumerate(node.inputs):
