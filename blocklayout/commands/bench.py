@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
-from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table, add_html
+from blocklayout.commands.bench_page import BenchPage, Cell, Chart, Row, Table, add_html
 from blocklayout.commands.comparing import Contender, Race, exceptions, plan_of, say_comparison
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
@@ -27,7 +27,7 @@ from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
@@ -127,14 +127,7 @@ def _run_policies(args: argparse.Namespace) -> BenchPage:
 
 
 class Throughput(Struct, frozen=True):
-    """Result of a policy.
-
-    Attributes:
-        policy: Its name.
-        n_threads: Threads of each run.
-        runs_per_s: Over the turns.
-        images_per_s: The same, times the batch.
-    """
+    """Result of a policy: threads of each run, and runs and images a second over the turns."""
 
     policy: str
     n_threads: int
@@ -143,7 +136,7 @@ class Throughput(Struct, frozen=True):
 
 
 def _run_streams(args: argparse.Namespace) -> BenchPage:
-    """Measure policies one after the other, and print what each did."""
+    """Measure policies one after the other, and print their throughput."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
     rows = []
@@ -205,42 +198,26 @@ def _page(
 
 
 def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
-    names = [each.plan.policy for each in measurements]
-    times = [Row(name, each.time_ms) for name, each in zip(names, measurements, strict=True)]
-    ratios = [Row(name, each.ratio) for name, each in zip(names, measurements, strict=True)]
-    return [
-        Chart(f"Time over {names[0]}'s in the same round", "", ratios, baseline=names[0]),
-        Chart("Time of a run", "ms", times),
-    ]
+    times = [Row(each.plan.policy, each.time_ms) for each in measurements]
+    ratios = [Row(each.plan.policy, each.ratio) for each in measurements]
+    first = times[0].name
+    ratio_chart = Chart(f"Time over {first}'s in the same round", "", ratios, baseline=first)
+    return [ratio_chart, Chart("Time of a run", "ms", times)]
 
 
 def _policy_table(measurements: Sequence[Measurement]) -> Table:
-    header = (
-        "layout",
-        "chosen",
-        "predicted ms",
-        "reorders",
-        "KiB moved",
-        "KiB of padding",
-        "references",
-        "plain",
-        "differs by",
-    )
-    rows = [
-        (
-            each.plan.policy,
-            each.plan.chosen,
-            each.plan.cost_ns / 1e6,
-            len(each.plan.reorders),
-            each.plan.reorder_nbytes / 1024,
-            each.plan.padding_nbytes / 1024,
-            len(each.plan.reference_steps),
-            len(each.plan.plain_steps),
-            each.difference,
-        )
-        for each in measurements
-    ]
-    return Table("Plans", header, rows)
+    columns: dict[str, Callable[[Measurement], Cell]] = {
+        "layout": lambda each: each.plan.policy,
+        "chosen": lambda each: each.plan.chosen,
+        "predicted ms": lambda each: each.plan.cost_ns / 1e6,
+        "reorders": lambda each: len(each.plan.reorders),
+        "KiB moved": lambda each: each.plan.reorder_nbytes / 1024,
+        "KiB of padding": lambda each: each.plan.padding_nbytes / 1024,
+        "references": lambda each: len(each.plan.reference_steps),
+        "plain": lambda each: len(each.plan.plain_steps),
+        "differs by": lambda each: each.difference,
+    }
+    return Table("Plans", [*columns], [[cell(each) for cell in columns.values()] for each in measurements])
 
 
 def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:

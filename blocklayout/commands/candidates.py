@@ -118,10 +118,7 @@ def _add_window(parser: argparse.ArgumentParser) -> None:
 class Asker(Struct, frozen=True):
     """One primitive's problem, in every combination of layouts worth asking oneDNN about.
 
-    Attributes:
-        dtype: Data type of all tensors.
-        n_threads: Threads it will run on.
-        blocks: Names of the blocked layouts this CPU has kernels for.
+    Tensors have one data type; ``blocks`` are names of the blocked layouts this CPU has kernels for.
     """
 
     dtype: str
@@ -297,7 +294,7 @@ class Alternative(Struct, frozen=True):
 
 
 def find_alternatives(asks: Iterable[Ask], machine: Machine) -> list[Alternative]:
-    """Every distinct implementation with its layouts; what ``any`` picks comes first.
+    """Every distinct implementation with its layouts; that which ``any`` picks comes first.
 
     Raises:
         DnnlError: Nothing at all is offered.

@@ -18,14 +18,14 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and how to see what would be right."""
+        """Report the error in one line that names ``--help``."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
 class CommandParser(Parser):
     """The parser of a command, whose module is loaded once the command is named.
 
-    The module's ``add_options`` completes the parser, its ``run`` is called with what was parsed.
+    The module's ``add_options`` completes the parser, its ``run`` is called with the parsed arguments.
     """
 
     def __init__(self, module: str, summary: str, **kwargs: Any) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from blocklayout.ir import Demands
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Node, OnnxModel
-    from blocklayout.model.branches import Branch
     from blocklayout.model.cutting import Cut
+    from blocklayout.model.graph import Branch
     from blocklayout.runtime import InputInfo, OutputInfo, Session
     from blocklayout.runtime.pieces import Values
 
@@ -338,7 +338,7 @@ class Subgraph:
     def __init__(
         self,
         info: SubgraphInfo,
-        open_: Callable[[Sequence[model.InputInfo]], Session],
+        open_: Callable[[Sequence[model.DeclaredValue]], Session],
         sessions: Sequence[Session] = (),
     ) -> None:
         """Open no session yet.
@@ -407,7 +407,7 @@ class Subgraph:
             return self._by_kind[kind]
 
 
-def _kinds(inputs: Sequence[model.InputInfo | InputInfo]) -> list[tuple[str, str, str]]:
+def _kinds(inputs: Sequence[model.DeclaredValue | InputInfo]) -> list[tuple[str, str, str]]:
     """Equal where one session takes both."""
     return [(info.name, info.dtype, info.container) for info in inputs]
 

@@ -17,17 +17,16 @@ from __future__ import annotations
 from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
-    "branches": "branches_of captured_by",
     "builder": "BuildValue Builder",
     "cutting": (
         "NodeNames always_cut body_model by_arrays carried_in checked_call function_of info_of "
         "passed_on pieces_of reasons_of straight_model without_copies"
     ),
     "describing": "described_nodes",
-    "graph": "DependsOnDataError Graph Node",
+    "graph": "DependsOnDataError Graph Node branches_of captured_by",
     "lowering": "lower",
     "model_file": "ModelFile",
-    "onnx_read": "InputInfo OnnxModel whole_contents",
+    "onnx_read": "DeclaredValue OnnxModel whole_contents",
     "onnx_write": "stating to_model write",
     "other_extents": "simplified",
     "passes": "legalize simplify",

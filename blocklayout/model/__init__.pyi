@@ -1,7 +1,5 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
-from blocklayout.model.branches import branches_of as branches_of
-from blocklayout.model.branches import captured_by as captured_by
 from blocklayout.model.builder import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
 from blocklayout.model.cutting import NodeNames as NodeNames
@@ -21,9 +19,11 @@ from blocklayout.model.describing import described_nodes as described_nodes
 from blocklayout.model.graph import DependsOnDataError as DependsOnDataError
 from blocklayout.model.graph import Graph as Graph
 from blocklayout.model.graph import Node as Node
+from blocklayout.model.graph import branches_of as branches_of
+from blocklayout.model.graph import captured_by as captured_by
 from blocklayout.model.lowering import lower as lower
 from blocklayout.model.model_file import ModelFile as ModelFile
-from blocklayout.model.onnx_read import InputInfo as InputInfo
+from blocklayout.model.onnx_read import DeclaredValue as DeclaredValue
 from blocklayout.model.onnx_read import OnnxModel as OnnxModel
 from blocklayout.model.onnx_read import whole_contents as whole_contents
 from blocklayout.model.onnx_write import stating as stating

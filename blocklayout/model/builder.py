@@ -34,7 +34,7 @@ DEFAULT_OPSET = 20
 class Builder:
     """A network that is being written, in ONNX words.
 
-    Each call checks its operator at once and gives a value whose extents and type are known. Arrays may
+    Each call checks its operator at once and returns a value of known extents and type. Arrays may
     stand wherever a value may; they become constants, without a copy.
 
     Args:
@@ -156,7 +156,7 @@ class Builder:
         self._outputs.append(name)
 
     def expect(self, value: BuildValue, layout: str) -> None:
-        """State the format in which a value must come; whoever plans the network checks that.
+        """State the format in which a value must come, which is checked when the network is planned.
 
         Raises:
             ModelError: ``value`` is not this builder's.

@@ -45,12 +45,9 @@ def channels_last(graph: Graph, formats: Mapping[str, bool], *, functions: bool 
     """The same network with values channels last, and Transposes at the borders of such regions.
 
     A node in a region works on the permuted axes where its operator can do that; one that ONNX has for channels first
-    alone becomes a node of ``DOMAIN``, see :func:`functions_of`. Inputs, outputs and all other nodes stay.
-
-    Args:
-        graph: The network.
-        formats: Whether values are to be channels last, by name; one that is not named follows its source.
-        functions: Whether there may be nodes of ``DOMAIN``; else their operators stay channels first.
+    alone becomes a node of ``DOMAIN``, see :func:`functions_of`, unless there may be no ``functions``. Inputs, outputs
+    and all other nodes stay. ``formats`` tells by name whether values are to be channels last; others follow their
+    source.
     """
     return _Rewriting(graph, formats, has_functions=functions).rewritten()
 

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Role
-from blocklayout.model.branches import Branch, branches_of
-from blocklayout.model.graph import live_nodes, resolve
-from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
+from blocklayout.model.graph import Branch, branches_of, live_nodes, resolve
+from blocklayout.model.onnx_read import Declaration, DeclaredValue, OnnxModel
 from blocklayout.model.reference import NodeByNode, is_wrong_there
 from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.types import from_numpy
@@ -31,13 +30,10 @@ if TYPE_CHECKING:
 
 
 class Cut(Struct, frozen=True, eq=False):
-    """Some nodes of a model, which run together.
+    """Some nodes of a model, which run together: a single one where the model is cut at it, for a reason.
 
-    Attributes:
-        nodes: In topological order. A single one where the model is cut at it.
-        inputs: Names of the values that they read of others, constants not included.
-        outputs: Names of the values that others read of them, and of the model's outputs among theirs.
-        reason: Why the model is cut at the node; empty for a straight piece.
+    Inputs are names of the values that they read of others, without constants; outputs those that others, or the
+    caller, read of them.
     """
 
     nodes: tuple[Node, ...]
@@ -52,12 +48,7 @@ class Cut(Struct, frozen=True, eq=False):
 
 
 class NodeNames(Struct, frozen=True):
-    """Names by which nodes can be meant, subgraphs' included.
-
-    Attributes:
-        names: Of nodes and of what they compute, and of a model's inputs.
-        op_types: Of nodes.
-    """
+    """Names by which nodes can be meant, subgraphs' included: those of nodes and their results, and op types."""
 
     names: frozenset[str]
     op_types: frozenset[str]
@@ -104,7 +95,7 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
 def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
     """Results of a subgraph, by the arguments as which it comes the next time, as far as nodes of it compute it.
 
-    What it returns in other places besides is left out.
+    A result that it returns in another place besides is left out.
     """
     info = NodeInfo(node.name or node.op_type, node.op_type, node.attrs, (), (), opset)
     written = {name for each in branch.nodes for name in each.outputs}
@@ -113,7 +104,7 @@ def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:
-    """Reasons to cut at nodes whatever the extents, by their first outputs: subgraphs that loop, and sequences."""
+    """Reasons to cut at nodes for any extents, by their first outputs: subgraphs that loop, and sequences."""
     held = {info.name for info in model.signature.inputs if info.container}
     reasons = {}
     for node in model.nodes:
@@ -200,11 +191,11 @@ def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]
     return {name: places[0] for name, places in alone if len(places) == 1 and not pieces[places[0]].reason}
 
 
-def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], name: str) -> OnnxModel:
+def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[DeclaredValue], name: str) -> OnnxModel:
     """A piece of a model as a model of its own, with inputs of its own."""
     declared = {info.name: info for info in model.signature.outputs}
-    outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
-    return _part(model, name, piece.nodes, piece.constants(model), Signature(tuple(inputs), outputs))
+    outputs = tuple(declared.get(each) or DeclaredValue(each, "", None) for each in piece.outputs if each)
+    return _part(model, name, piece.nodes, piece.constants(model), Declaration(tuple(inputs), outputs))
 
 
 def without_copies(branch: Branch) -> Branch:
@@ -246,24 +237,24 @@ def _evaluator(
     return ReferenceEvaluator(graph, opsets={"": opset})
 
 
-def body_model(branch: Branch, inputs: Sequence[InputInfo], model: OnnxModel, name: str) -> OnnxModel:
+def body_model(branch: Branch, inputs: Sequence[DeclaredValue], model: OnnxModel, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
     ``inputs`` are its arguments and those that it reads of the graph around it, ``model``.
     """
     written = {each for node in branch.nodes for each in node.outputs}
-    outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
-    return _part(model, name, branch.nodes, branch.constants, Signature(tuple(inputs), outputs))
+    outputs = tuple(DeclaredValue(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
+    return _part(model, name, branch.nodes, branch.constants, Declaration(tuple(inputs), outputs))
 
 
 def _part(
-    whole: OnnxModel, name: str, nodes: tuple[Node, ...], constants: Mapping[str, np.ndarray], signature: Signature
+    whole: OnnxModel, name: str, nodes: tuple[Node, ...], constants: Mapping[str, np.ndarray], signature: Declaration
 ) -> OnnxModel:
     demands = whole.demands.among(NodeNames.of(nodes).has)
     return OnnxModel(name, whole.opset, nodes, constants, signature, demands=demands)
 
 
-def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputInfo:
+def info_of(name: str, value: Any, declared: DeclaredValue | None = None) -> DeclaredValue:
     """The input that a value, as it is between pieces, can be fed to.
 
     Raises:
@@ -272,9 +263,9 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
     if declared is not None and declared.dtype and not declared.container:
         return declared
     if value is None or isinstance(value, list):
-        return InputInfo(name, "", None, "optional" if value is None else "sequence")
+        return DeclaredValue(name, "", None, "optional" if value is None else "sequence")
     dtype = value.dtype if isinstance(value, Tensor) else from_numpy(value.dtype, f"the value {name!r}")
-    return InputInfo(name, dtype, None)
+    return DeclaredValue(name, dtype, None)
 
 
 def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.model.branches import Branch
+from blocklayout.model.graph import Branch
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Graph

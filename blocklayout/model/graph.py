@@ -1,4 +1,4 @@
-"""The graph form: a network in ONNX words, as plain frozen data."""
+"""The graph form: a network in ONNX words, and subgraphs of its nodes, as plain frozen data."""
 
 from __future__ import annotations
 
@@ -82,6 +82,53 @@ class Node(Struct, frozen=True, eq=False):
         return f"{outputs} = {self.op_type}({inputs}{'; ' if attrs else ''}{attrs})  # {self.name}"
 
 
+class Branch(Struct, frozen=True, eq=False):
+    """A subgraph of a node, which also reads values of the graph around it.
+
+    Attributes:
+        nodes: In topological order, without ``Constant`` nodes.
+        constants: By name.
+        outputs: Names of its results.
+        inputs: Names of its arguments; an ``If`` has none.
+        results: Each result with no rows, which a node returns that runs the subgraph once a row, and never did.
+    """
+
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    results: tuple[np.ndarray, ...] = ()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Names of the values that it reads of the graph around it."""
+        own = {"", *self.constants, *self.inputs, *(name for node in self.nodes for name in node.outputs)}
+        read = (*(name for node in self.nodes for name in node.inputs), *self.outputs)
+        return tuple(dict.fromkeys(name for name in read if name not in own))
+
+    def renamed(self, names: Mapping[str, str]) -> Branch:
+        """The same with other names for some values."""
+        nodes = tuple(_renamed(node, names) for node in self.nodes)
+        constants = {names.get(name, name): array for name, array in self.constants.items()}
+        outputs, inputs = (tuple(names.get(name, name) for name in side) for side in (self.outputs, self.inputs))
+        return Branch(nodes, constants, outputs, inputs, self.results)
+
+
+def branches_of(node: Node) -> dict[str, Branch]:
+    """The subgraphs of a node, by attribute; values that they read of the graph around it are its last inputs."""
+    return {name: value for name, value in node.attrs.items() if isinstance(value, Branch)}
+
+
+def captured_by(node: Node) -> tuple[str, ...]:
+    """Names of the values that a node's subgraphs read of the graph around it: its last inputs."""
+    return tuple(dict.fromkeys(name for branch in branches_of(node).values() for name in branch.captured))
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    attrs = {key: value.renamed(names) if isinstance(value, Branch) else value for key, value in node.attrs.items()}
+    return node.renamed(names).replace(attrs=attrs)
+
+
 class NodeAsRead(Struct, frozen=True):
     """A node before any pass.
 
@@ -115,8 +162,8 @@ class Graph(Struct, frozen=True, eq=False):
         opset: Version of ONNX's operator set that the nodes are written in.
         nodes: Each reads only inputs, constants and outputs of earlier nodes.
         values: By name, each value that is read, written, fed or returned.
-        inputs: Names of what the caller feeds.
-        outputs: Names of what the caller gets.
+        inputs: Names of the values that the caller feeds.
+        outputs: Names of the values that the caller gets.
         as_read: The nodes before any pass, by name.
         renamed: Values that passes took out, and the equal ones in their places.
         demands: Those that the model's file or builder states.

@@ -1,4 +1,4 @@
-"""One node at a time: what its outputs are, from what its inputs are.
+"""One node at a time: its outputs from its inputs.
 
 Every extent is known before the walk begins, so one walk in topological order reaches the fixed point
 of shape inference and constant folding: whatever a node's shape may depend on is a constant by then.
@@ -17,11 +17,10 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.value import Value
-from blocklayout.model.branches import branches_of
-from blocklayout.model.graph import DependsOnDataError, Node, constant_value
+from blocklayout.model.graph import DependsOnDataError, Node, branches_of, constant_value
 from blocklayout.model.onnx_read import convert_nodes
 from blocklayout.model.reference import evaluator_of, is_wrong_there
-from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
+from blocklayout.model.schemas import find_schema, schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
 from blocklayout.resource_limits import check_affordable, check_time, interrupted
 
@@ -34,8 +33,6 @@ _MAX_INFERENCE_ELEMENTS = 512
 _MAX_FOLDED_NBYTES = 4 << 30
 _OF_SCALARS = frozenset(("Range",))
 """Operators that other runtimes, and function bodies of ONNX's own, also give one element of rank 1."""
-_EXTENTS_IN = {"MaxUnpool": 2}
-"""Inputs that hold the extents of the result, where shape inference does not look at them."""
 _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
 
@@ -74,7 +71,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
 
 
 def _check_itself(node: Node) -> None:
-    """Refuse what shape inference ends the process by."""
+    """Refuse nodes for which shape inference ends the process."""
     n_outputs = node.attr("num_outputs", len(node.outputs)) if node.op_type == "Split" else len(node.outputs)
     if n_outputs != len(node.outputs):
         raise ModelError(f"node {node.name!r}: Split has num_outputs={n_outputs} and {len(node.outputs)} outputs")
@@ -100,7 +97,7 @@ def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
 
 
 def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None:
-    """Refuse what shape inference takes for nothing: more elements than 64 bits count, and those of NaN."""
+    """Refuse ranges that shape inference takes for empty: of more elements than 64 bits count, and of NaN."""
     compute = node.facts.on_arrays(NodeInfo(node.name, node.op_type, node.attrs, (), (), opset))
     data = [value.data for value in inputs if value is not None and value.data is not None]
     if compute is not None and len(data) == len(inputs):
@@ -176,11 +173,10 @@ def _forget_windows_behind(node: Node, spatial: Sequence[int], types: Iterable[T
 
 
 def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
-    """Of operators that are told the extents of their result."""
-    place = _EXTENTS_IN.get(node.op_type)
-    if place is None or place >= len(inputs):
+    """The result's type by the extents that a MaxUnpool reads, which shape inference does not look at."""
+    if node.op_type != "MaxUnpool" or len(inputs) < 3:
         return {}
-    first, extents = inputs[0], inputs[place]
+    first, _, extents, *_ = inputs
     if first is None or extents is None or extents.data is None:
         return {}
     return {node.outputs[0]: type_proto(first.dtype, tuple(map(int, extents.data)))}
@@ -305,21 +301,23 @@ def _check_n_elements(node: Node, source: Value | None, result: Value | None) ->
     )
 
 
+def has_body(node: Node, opset: int) -> bool:
+    """Whether ONNX defines the operator of a node by simpler ones, with these attributes or with some."""
+    schema: Any = schema_or_none(node.op_type, opset)
+    if schema is None or schema.deprecated:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def function_body(
     node: Node, inputs: Sequence[Value | None], opset: int
 ) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
-    """The nodes that do what ``node`` does, and the constants they read.
+    """The nodes that compute the same as ``node``, and the constants they read.
 
     ``None`` where ONNX has no body, or one with subgraphs. Names inside of the body begin with the node's name;
     its inputs and outputs keep theirs.
-
-    Raises:
-        ModelError: There is no such operator in this version of the operator set.
     """
-    schema: Any = find_schema(node, opset)
-    if not (schema.has_function or schema.has_context_dependent_function):
-        return None
-    model = _inlined(node, inputs, opset)
+    model = _inlined(node, inputs, opset) if has_body(node, opset) else None
     if model is None or any(each.op_type == node.op_type or _has_subgraph(each) for each in model.graph.node):
         return None
     nodes, arrays = convert_nodes(model.graph, None)

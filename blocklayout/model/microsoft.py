@@ -37,7 +37,7 @@ _FAR_BELOW = np.finfo(np.float32).min
 
 
 class NotDoneError(Exception):
-    """An input or an attribute asks for what is not done here; the message names it."""
+    """An input or an attribute that is not implemented here; the message names it."""
 
 
 def is_known(op_type: str) -> bool:
@@ -46,7 +46,7 @@ def is_known(op_type: str) -> bool:
 
 
 def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
-    """The nodes that do what one of onnxruntime's own does; ``values`` of the graph around it grow by their constants.
+    """The nodes that compute the same as one of onnxruntime's own; their constants are added to ``values``.
 
     Raises:
         ModelError: The node contradicts its operator.

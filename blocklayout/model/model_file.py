@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
-from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
+from blocklayout.model.onnx_read import Declaration, OnnxModel, open_contents, refuse_missing
 from blocklayout.model.origins import FileBytes, Part, origins_of
 from blocklayout.regular_file import open_regular
 from blocklayout.resource_limits import check_nbytes
@@ -42,7 +42,7 @@ class ModelFile:
         self._stamp = _stamp(os.fstat(self._descriptor))
         self._contents: memoryview | None = self._read()
         self._model: OnnxModel | None = None
-        self._signature: Signature | None = None
+        self._signature: Declaration | None = None
         self._emptied: tuple[OnnxModel, Mapping[str, Part | np.ndarray]] | None = None
         self._mapped: Mapping[Path, _Stamp] = {}
         self.is_whole = False
@@ -90,7 +90,7 @@ class ModelFile:
         return self._model
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> Declaration:
         """The inputs and outputs that it declares.
 
         Raises:
@@ -99,8 +99,8 @@ class ModelFile:
         """
         return self._signature or self.model.signature
 
-    def know(self, signature: Signature) -> None:
-        """Take the word of somebody who has seen what a file of these bytes declares."""
+    def know(self, signature: Declaration) -> None:
+        """Set the declaration, known from another file of the same bytes."""
         self._signature = signature
 
     def digest(self, n_threads: int) -> str:
@@ -139,12 +139,12 @@ class ModelFile:
         self._model = None
 
     def _taken(self) -> memoryview:
-        """The bytes, which are not held here any more: what protobuf copies of them need not be there twice."""
+        """The bytes, which are not held here any more: protobuf copies part of them."""
         contents, self._contents = self.contents, None
         return contents
 
     def _read(self) -> memoryview:
-        """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
+        """All of the file, read: of a mapping, reading a part that was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
             nbytes = os.fstat(self._descriptor).st_size

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _InParts(ModuleType):
-    """The package before its own code has run: that runs when it is asked for what is no part of it."""
+    """The package before its own code has run: that runs when it is asked for a name that is none of its parts."""
 
     def __getattr__(self, name: str) -> Any:
         classes = import_module("onnx.onnx_pb")

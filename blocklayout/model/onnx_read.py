@@ -18,12 +18,10 @@ from msgspec import Struct, field
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands
-from blocklayout.model.branches import Branch, captured_by
-from blocklayout.model.graph import Node
+from blocklayout.model.graph import Branch, Node, captured_by
 from blocklayout.model.metadata import demands_in
 from blocklayout.model.onnx_package import import_in_parts
-from blocklayout.model.raw_data import split_raw_data
-from blocklayout.model.tensors import FORMAT_KEY, to_array
+from blocklayout.model.tensors import FORMAT_KEY, split_raw_data, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 from blocklayout.regular_file import open_regular
@@ -49,14 +47,14 @@ _ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {
 """Operators that it has in ONNX's set before the version from which on ``onnx`` has, or computes, them."""
 
 
-class InputInfo(Struct, frozen=True):
+class DeclaredValue(Struct, frozen=True):
     """One input or output as a model declares it.
 
     Attributes:
         dtype: By our names.
         extents: A number, the name of a free extent, or ``None`` for a nameless free one, such as "?" and "unk__12"
             stand for; ``None`` altogether where not even the rank is declared.
-        container: Empty for a tensor; ``sequence`` for a list of tensors, ``optional`` for what may be ``None``.
+        container: Empty for a tensor; ``sequence`` for a list of tensors, ``optional`` for a tensor or ``None``.
     """
 
     name: str
@@ -65,19 +63,19 @@ class InputInfo(Struct, frozen=True):
     container: str = ""
 
 
-class Signature(Struct, frozen=True):
+class Declaration(Struct, frozen=True):
     """The inputs and outputs that a model declares.
 
     Attributes:
-        inputs: What must be fed; an input with an initializer is a constant.
+        inputs: Those that must be fed; an input with an initializer is a constant.
         outputs: In the model's order.
         defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
             from version 4 of the format on.
     """
 
-    inputs: tuple[InputInfo, ...]
-    outputs: tuple[InputInfo, ...]
-    defaults: tuple[InputInfo, ...] = ()
+    inputs: tuple[DeclaredValue, ...]
+    outputs: tuple[DeclaredValue, ...]
+    defaults: tuple[DeclaredValue, ...] = ()
 
 
 class OnnxModel(Struct, frozen=True, eq=False):
@@ -98,7 +96,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
     opset: int
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
-    signature: Signature
+    signature: Declaration
     has_external_data: bool = False
     demands: Demands = field(default_factory=Demands)
     formats: Mapping[str, str] = field(default_factory=dict)
@@ -237,7 +235,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     constants |= written
     declared = [_info(info, "input") for info in proto.graph.input]
     has_defaults = proto.ir_version >= _FIRST_IR_WITH_DEFAULTS
-    signature = Signature(
+    signature = Declaration(
         inputs=tuple(info for info in declared if info.name not in constants),
         outputs=tuple(_info(info, "output") for info in proto.graph.output),
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
@@ -248,7 +246,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
-    """The nodes of a graph, and what its ``Constant`` nodes hold by name.
+    """The nodes of a graph, and the contents of its ``Constant`` nodes by name.
 
     Raises:
         ModelError: A constant is damaged.
@@ -500,15 +498,19 @@ def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.nd
     return node.output[0], np.asarray(value, kinds[attribute.name])
 
 
-def _info(info: ValueInfoProto, what: str) -> InputInfo:
+def _info(info: ValueInfoProto, what: str) -> DeclaredValue:
     tensor, container = info.type, ""
     while (kind := tensor.WhichOneof("value")) in ("optional_type", "sequence_type"):
         container = container or kind.removesuffix("_type")
         tensor = getattr(tensor, kind).elem_type
     if container:
-        return InputInfo(info.name, from_elem_type(tensor.tensor_type.elem_type, f"the {what}"), None, container)
-    extents = tuple(_extents(info)) if info.type.tensor_type.HasField("shape") else None
-    return InputInfo(info.name, _dtype_of(info, what), extents)
+        return DeclaredValue(info.name, from_elem_type(tensor.tensor_type.elem_type, f"the {what}"), None, container)
+    what = f"the {what} {info.name!r}"
+    if kind != "tensor_type":
+        described = kind.removesuffix("_type") if kind else "value of no declared type"
+        raise UnsupportedError(f"{what} is a {described}; only tensors, sequences and optionals can be")
+    extents = tuple(_extents(info)) if tensor.tensor_type.HasField("shape") else None
+    return DeclaredValue(info.name, from_elem_type(tensor.tensor_type.elem_type, what), extents)
 
 
 def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:
@@ -519,16 +521,6 @@ def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:
         else:
             name = extent.dim_param.strip()
             yield None if not name or _UNKNOWN.fullmatch(name) else extent.dim_param
-
-
-def _dtype_of(info: ValueInfoProto, what: str) -> str:
-    kind = info.type.WhichOneof("value")
-    if kind != "tensor_type":
-        described = str(kind).removesuffix("_type") if kind else "value of no declared type"
-        raise UnsupportedError(
-            f"the {what} {info.name!r} is a {described}; only tensors, sequences and optionals can be"
-        )
-    return from_elem_type(info.type.tensor_type.elem_type, f"the {what} {info.name!r}")
 
 
 def _label(node: NodeProto, index: int | None = None) -> str:

@@ -81,7 +81,7 @@ def stating(graph: Graph, demands: Demands) -> Graph:
 
     Raises:
         ModelError: One is a function, which no file can hold.
-        PlanError: A key selects nothing, or what cannot be so.
+        PlanError: A key selects nothing, or something of another kind.
     """
     both = {}
     for option in demands.__struct_fields__:
@@ -95,15 +95,17 @@ def stating(graph: Graph, demands: Demands) -> Graph:
 
 
 def _write_external(graph: Graph, target: Path, functions: Sequence[FunctionProto]) -> None:
-    _check_without_weights(graph, functions)
+    fed = [value.name for value, _ in _constants(graph) if value.name not in graph.inputs]
+    # no ModelProto holds the weights: it is checked as if the caller fed them
+    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), [], functions))
     data_path = target.with_name(f"{target.name}.data")
     tensors: list[TensorProto] = []
     offset = 0
     for value, array in _constants(graph):
         tensors.append(_external(value, array.nbytes, data_path.name, offset))
-        offset += _padded(array.nbytes)
+        offset += array.nbytes + _padding(array.nbytes)
     model = _model(graph, tensors, functions)
-    _replace(data_path, (_padded_bytes(array) for _, array in _constants(graph)))
+    _replace(data_path, (array.tobytes() + bytes(_padding(array.nbytes)) for _, array in _constants(graph)))
     _replace(target, [model.SerializeToString()])
 
 
@@ -135,7 +137,7 @@ def _by_present_names(graph: Graph) -> Demands:
     """The demands on a graph, by the names that nodes and values have after passes.
 
     Raises:
-        ModelError: One is on what a pass took out.
+        ModelError: One is on a node or value that a pass took out.
     """
     aliases, gone = former_names(graph, graph.nodes)
     present = {name: heir for heir, names in aliases.items() for name in names}
@@ -148,12 +150,6 @@ def _by_present_names(graph: Graph) -> Demands:
             raise ModelError(f"{option} {lost[0]}={asked[lost[0]]} cannot be kept: {gone[lost[0]]}")
         found[option] = {present.get(key, key): wanted for key, wanted in asked.items() if wanted is not None}
     return Demands(**found)
-
-
-def _check_without_weights(graph: Graph, functions: Sequence[FunctionProto]) -> None:
-    """Check a graph whose weights no ModelProto holds: as if the caller fed them."""
-    fed = [value.name for value, _ in _constants(graph) if value.name not in graph.inputs]
-    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), [], functions))
 
 
 def _check(model: ModelProto) -> None:
@@ -199,13 +195,9 @@ def _external(value: Value, nbytes: int, location: str, offset: int) -> TensorPr
     )
 
 
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _padded_bytes(array: np.ndarray) -> bytes:
-    contents = array.tobytes()
-    return contents + bytes(_padded(len(contents)) - len(contents))
+def _padding(nbytes: int) -> int:
+    """Bytes from the end of a tensor to the next one."""
+    return -nbytes % _ALIGNMENT
 
 
 def _replace(target: Path, chunks: Iterable[bytes]) -> None:

@@ -14,7 +14,7 @@ from blocklayout.ir import Demands
 from blocklayout.model.cutting import has_much_to_do, is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
-from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
+from blocklayout.model.onnx_read import Declaration, DeclaredValue, OnnxModel, open_onnx
 from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:
 
 
 def open_model(source: Any) -> OnnxModel | Graph:
-    """Read and check a model once; :func:`read` then gives a graph for each set of input extents.
+    """Read and check a model once; :func:`read` then makes a graph for each set of input extents.
 
     Args:
-        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or what this function or
-            :func:`keep_model` gave.
+        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or the result of this function or
+            :func:`keep_model`.
 
     Raises:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
@@ -65,14 +65,14 @@ def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
     return extents_left_free(signature(source).inputs)
 
 
-def signature(source: Any) -> Signature:
+def signature(source: Any) -> Declaration:
     """Inputs and outputs as a model declares them."""
     if isinstance(source, ModelFile):
         return source.signature
     model = open_model(source)
     if isinstance(model, OnnxModel):
         return model.signature
-    return Signature(_infos(model, model.inputs), _infos(model, model.outputs))
+    return Declaration(_infos(model, model.inputs), _infos(model, model.outputs))
 
 
 def weights_nbytes(model: OnnxModel | Graph | ModelFile) -> int:
@@ -102,15 +102,15 @@ def demands(source: Any) -> Demands:
     return open_model(source).demands
 
 
-def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:
-    return tuple(InputInfo(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
+def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[DeclaredValue, ...]:
+    return tuple(DeclaredValue(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
 
 
 def read(source: Any, shapes: Shapes | None = None, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
     """The graph of a model for concrete input extents, shape arithmetic and constants folded.
 
     Args:
-        source: Whatever :func:`open_model` takes.
+        source: As of :func:`open_model`.
         shapes: Extents of inputs, by name; needed for those in :func:`free_extents`. A batch of 0 is legal.
         constants: Contents of inputs that are known now, such as the target of a Reshape that the model
             takes as an input, or of initializers in :func:`defaults`; of a model only. The graph then has no
@@ -136,12 +136,12 @@ def read_fed(
     *,
     is_piece: bool = False,
 ) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of a model for what it is fed: for extents, and for contents where other extents follow from those.
+    """The graph of a model for a feed: for extents, and for contents where other extents follow from those.
 
     Args:
-        source: Whatever :func:`open_model` takes.
+        source: As of :func:`open_model`.
         shapes: Extents of inputs, by name.
-        contents: Gives what an input is fed; asked for none whose contents decide nothing.
+        contents: Returns the value of an input; asked for none whose contents decide nothing.
         given: Contents that are known in any case, as the ``constants`` of :func:`read`.
         is_piece: Whether it is a piece of a model that is cut: then contents decide nothing that can be computed
             between pieces, since they may be others in every run.

@@ -15,7 +15,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.ir import Compute, HostSpec, arguments, row_major_descs
 from blocklayout.ir.value import Value
-from blocklayout.model.branches import branches_of
+from blocklayout.model.graph import branches_of
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, type_proto
 from blocklayout.resource_limits import interrupted
@@ -101,7 +101,7 @@ def compute_of(spec: HostSpec) -> Compute:
     """The function that runs a plain step.
 
     Raises:
-        ModelError: What the step holds is no model of one node.
+        ModelError: The step holds no model of one node.
     """
     from onnx import ModelProto
 
@@ -172,11 +172,7 @@ def _evaluator(model: ModelProto) -> ReferenceEvaluator:
 class NodeByNode(Struct, frozen=True, eq=False, dict=True):
     """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
 
-    Attributes:
-        nodes: In topological order.
-        inputs: Names of the values that they read of others.
-        constants: Those that they read, by name.
-        opset: Version of ONNX's operator set.
+    Inputs are names of the values that they read of others, beside constants.
     """
 
     nodes: tuple[Node, ...]

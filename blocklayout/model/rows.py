@@ -76,7 +76,7 @@ class _Proof:
             self._rows.update(filter(None, node.outputs))
 
     def _has_rows(self, node: Node, place: int, name: str) -> bool:
-        """Whether an input of the node has rows; one that has none must be what it is for one row."""
+        """Whether an input of the node has rows; one that has none must be the same as for one row."""
         if name in self._rows:
             return True
         array, single = self._graph.constant(name), self._single.constant(name)

@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from msgspec import Struct, field
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import DeadlineExceededError, InputError, UnsupportedError
@@ -193,12 +194,11 @@ class _Meeting:
         return [each.values[other][rank] for other in range(self._size)], ""
 
 
-class _Round:
-    """One exchange: what the workers that came have for all."""
+class _Round(Struct):
+    """One exchange: values that the workers that came have for all, by rank."""
 
-    def __init__(self) -> None:
-        self.values: dict[int, Sequence[Any]] = {}
-        self.is_complete = asyncio.Event()
+    values: dict[int, Sequence[Any]] = field(default_factory=dict)
+    is_complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def _fetched(refs: Any, seconds: float) -> Any:

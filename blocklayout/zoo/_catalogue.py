@@ -33,7 +33,7 @@ class Entry(Struct, frozen=True):
         write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
             members differ in; returns the output, or several by name.
         shape: Extents of one sample, channels first, as the network is usually used.
-        variant: What this member is, as keywords for ``write``.
+        variant: Keywords for ``write`` that make this member.
         dtype: Of its input.
         kept: Which of its boxes are, where it is a detector.
     """
@@ -81,7 +81,7 @@ def build(
         size: Spatial extents of the input: all of them, or one number for height and width (of sound:
             its length). By default those of the paper.
         seed: Of the weights. ``None`` makes weights of ones, which take neither time nor memory.
-        variant: What to have otherwise than the network of this name has it, such as ``classes=10``.
+        variant: Differences from the network of this name, such as ``classes=10``.
 
     Raises:
         ModelError: No such network or variant, or it cannot take this size.

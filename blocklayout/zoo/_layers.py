@@ -1,4 +1,4 @@
-"""Layers of networks: operators with random weights that keep what flows through a network in range."""
+"""Layers of networks: operators with random weights that keep the values in a network in range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from blocklayout.model import Builder, BuildValue
     from blocklayout.operators import Extents
 
-    Windows = list[tuple[int, int]]
+    Windows = list[tuple[int, int]]  # begin and end of each, along one dimension
 
 BALANCE = math.log(3) ** -0.5
 """Factor of a normalisation's scales: uniform on 0.5..1.5, a variance has a mean reciprocal of ln 3."""
@@ -31,7 +31,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] =
     "gelu": (lambda x, name: x.gelu(name=name), 0.43),
     "hard_swish": (lambda x, name: x.hard_swish(name), 0.35),
 }
-"""By name: how it is written, and the mean square of what it makes of standard normal values."""
+"""By name: how it is written, and the mean square of its results on standard normal values."""
 
 _SIGMOID_POWER = 0.29
 
@@ -74,14 +74,10 @@ class Weights:
 
 
 class Layers:
-    """Adds layers to a network that is being built.
+    """Adds layers to a network that is being built, with weights of a seed, or ones.
 
     It remembers the mean square of the values it makes, as far as theory knows it, and draws the next weights
     accordingly: activations neither die out nor explode, however deep the network.
-
-    Args:
-        builder: What the network is built with.
-        seed: Of the weights; ``None`` for ones.
 
     Attributes:
         builder: For operators that have no weights.
@@ -105,7 +101,7 @@ class Layers:
         return self._weights.n_drawn - self.n_statistics
 
     def at(self, place: str) -> None:
-        """Begin a part of the network: what follows is named after it, ``layer1.0.conv1``."""
+        """Begin a part of the network: nodes that follow are named after it, ``layer1.0.conv1``."""
         self._place = f"{place}."
 
     def parts(self, place: str, n: int) -> Iterator[int]:
@@ -255,7 +251,7 @@ class Layers:
         return self._known(x * scale, self._power(x) * (low + high) ** 2 / 4)
 
     def classifier(self, x: BuildValue, classes: int) -> BuildValue:
-        """Mean over each channel, and what the means are mapped to."""
+        """Means over each channel, mapped to scores."""
         self.at("classifier")
         return self.linear(x.global_average_pool().flatten(), classes)
 
@@ -323,7 +319,10 @@ def adaptive_average_pool(x: BuildValue, extents: Sequence[int]) -> BuildValue:
     """
     if x.shape[2:] == tuple(extents):
         return x
-    windows = [_windows(source, wanted) for source, wanted in zip(x.shape[2:], extents, strict=True)]
+    windows = [
+        [(index * source // wanted, -(-(index + 1) * source // wanted)) for index in range(wanted)]
+        for source, wanted in zip(x.shape[2:], extents, strict=True)
+    ]
     if all(extent == 1 for extent in x.shape[2:]):
         result: BuildValue = x.builder.op("Expand", x, (*x.shape[:2], *extents))
         return result
@@ -332,13 +331,9 @@ def adaptive_average_pool(x: BuildValue, extents: Sequence[int]) -> BuildValue:
         kernel = [end - begin for (begin, end), *_ in windows]
         return x.average_pool(kernel, [step or 1 for step in steps])
     for axis, each in enumerate(windows, start=2):
-        x = x.builder.concat([_mean(x, axis, *window) for window in each], axis)
+        parts = [x.builder.op("Slice", x, [begin], [end], [axis]) for begin, end in each]
+        x = x.builder.concat([x.builder.op("ReduceMean", part, [axis], keepdims=1) for part in parts], axis)
     return x
-
-
-def _windows(source: int, wanted: int) -> Windows:
-    """Begin and end of each window along one dimension."""
-    return [(index * source // wanted, -(-(index + 1) * source // wanted)) for index in range(wanted)]
 
 
 def _step(windows: Windows) -> int | None:
@@ -347,9 +342,3 @@ def _step(windows: Windows) -> int | None:
     steps = {after - before for before, after in pairwise(begins)} or {1}
     sizes = {end - begin for begin, end in windows}
     return max(steps) if len(steps) == len(sizes) == 1 else None
-
-
-def _mean(x: BuildValue, axis: int, begin: int, end: int) -> BuildValue:
-    window = x.builder.op("Slice", x, [begin], [end], [axis])
-    result: BuildValue = x.builder.op("ReduceMean", window, [axis], keepdims=1)
-    return result

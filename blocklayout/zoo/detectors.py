@@ -56,7 +56,7 @@ class Suppression(Struct, frozen=True):
     Attributes:
         n: How many are kept of a class at most.
         overlap: Intersection over union above which only the better one is kept.
-        score: What one must have at least.
+        score: Least score of a box that is kept.
         is_centred: Whether boxes are centres and extents; otherwise they are corners.
     """
 
@@ -378,7 +378,7 @@ def faster_rcnn(
 
 
 def pyramid(net: Layers, levels: Sequence[BuildValue], channels: int) -> list[BuildValue]:
-    """Each level together with what is seen on the coarser ones."""
+    """Each level together with the coarser ones."""
     net.at("pyramid")
     found: list[BuildValue] = []
     above = None

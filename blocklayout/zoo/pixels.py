@@ -103,7 +103,7 @@ def deeplab_v3(
     rates: Sequence[int] = (12, 24, 36),
     classes: int = 21,
 ) -> BuildValue:
-    """A ResNet that dilates in place of its last two strides, and five views of what it sees."""
+    """A ResNet that dilates in place of its last two strides, and five views of its result."""
     extents = x.shape[2:]
     net.at("stem")
     x = net.conv_bn(x, width, 7, strides=2).max_pool(3, 2, pads=1)

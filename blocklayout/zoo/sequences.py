@@ -28,7 +28,7 @@ N_POOLS = 4
 
 
 def residual_block(net: Layers, x: BuildValue, channels: int) -> BuildValue:
-    """Two convolutions, added to what they came from."""
+    """Two convolutions, added to their source."""
     y = net.conv_bn(net.conv_bn(x, channels), channels, act=None, gain=BRANCH_GAIN)
     shortcut = x if x.shape[1] == channels else net.conv_bn(x, channels, 1, act=None)
     return net.act(net.add(y, shortcut))
@@ -122,7 +122,8 @@ def crnn(
 ) -> BuildValue:
     """Scores of characters for each column of the last convolution: (columns, batch, classes).
 
-    One of the classes is the blank between characters. Lines are in grey; ``channels`` are those before each halving of the rows.
+    One of the classes is the blank between characters. Lines are in grey; ``channels`` are those before each halving of
+    the rows.
     """
     first, second, third, fourth = channels
     net.at("convolutions")

@@ -54,13 +54,7 @@ class Merging(Draft):
 
         It is not where other nodes read a value between them, or one of them was merged already.
 
-        Args:
-            root: The value they compute.
-            nodes: Names of all of them.
-            op_type: Of the new node.
-            inputs: Of the new node.
-            attrs: Of the new node.
-            perm: The order of dimensions in which the new node has its first input and its output, if another.
+        ``perm`` is the order of dimensions in which the new node has its first input and its output, if another.
         """
         last = self.expressions.producers.get(root)
         if last is None or last.name not in nodes or not self._is_closed(root, nodes):
@@ -221,7 +215,7 @@ def _normalizations(axes: tuple[int, ...], ndims: int) -> Iterator[tuple[str, tu
 def _group_normalization(merging: Merging, norm: Node) -> None:
     """Reshape, InstanceNormalization and Reshape, and scale and shift behind.
 
-    The node is what GroupNormalization means in the graph's operator set: from 21 on there is a scale and a shift for
+    The node is GroupNormalization as of the graph's operator set: from 21 on there is a scale and a shift for
     each channel. Before, they are for groups, and those for channels stay behind the node.
     """
     graph = merging.graph

@@ -1,4 +1,4 @@
-"""Passes that look at one node after the other, and ask each what it is."""
+"""Passes that look at one node after the other, and ask each about its operator."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def _keeps_all(graph: Graph, node: Node) -> bool:
 
 
 class ChainConcats(Struct, frozen=True):
-    """Reads what an earlier concatenation wrote in place of the inputs that both begin with.
+    """Reads the result of an earlier concatenation in place of the inputs that both begin with.
 
     Networks that concatenate all features so far before each layer become chains: each concatenation reads the one
-    before and what is new, so the features so far can stay where they are. The bytes are the same.
+    before and the new features, so the features so far can stay where they are. The bytes are the same.
     """
 
     holds_for_all_extents: ClassVar[bool] = True

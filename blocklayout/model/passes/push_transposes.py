@@ -106,10 +106,8 @@ class _Permuted(Struct, frozen=True):
 class _Walk:
     """The new graph under construction, from the first node to the last, with Transposes held back.
 
-    Args:
-        graph: The old one.
-        kept: Names of nodes to leave in the order in which they are written.
-        arrays: Contents of constants that other walks through this graph made; grows.
+    Nodes named in ``kept`` are left in the order in which they are written; ``arrays``, contents of constants that
+    walks through this graph made, grow.
 
     Attributes:
         draft: Values of the new graph.

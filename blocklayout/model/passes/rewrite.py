@@ -59,10 +59,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 class Draft:
     """A graph being rewritten: its values by name, new nodes in place of some, and names that clash with none.
 
-    Attributes:
-        graph: As it was.
-        nodes: Its nodes by name.
-        values: Grows by :meth:`constant`; replace entries to change extents or contents.
+    ``values`` grow by :meth:`constant`; replace entries to change extents or contents.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -108,8 +105,8 @@ class Draft:
     ) -> Node:
         """A node on permuted axes, as its operator answers (``by``), with outputs as they were.
 
-        ``source`` and ``other`` are the names of sources, permuted, and of inputs that stay as they are; the suffix is that
-        of constants in place of its own.
+        ``source`` and ``other`` are the names of sources, permuted, and of inputs that stay as they are; ``suffix`` is
+        that of constants in place of its own.
         """
         inputs = list(node.inputs)
         for index, name in enumerate(node.inputs):
