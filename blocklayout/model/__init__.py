@@ -22,8 +22,7 @@ _NAMES = {
         "NodeNames always_cut body_model by_arrays carried_in checked_call function_of info_of "
         "passed_on pieces_of reasons_of straight_model without_copies"
     ),
-    "describing": "described_nodes",
-    "graph": "DependsOnDataError Graph Node branches_of captured_by",
+    "graph": "DependsOnDataError Graph Node branches_of captured_by described_nodes",
     "lowering": "lower",
     "model_file": "ModelFile",
     "onnx_read": "DeclaredValue OnnxModel whole_contents",

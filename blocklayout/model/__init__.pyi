@@ -15,12 +15,12 @@ from blocklayout.model.cutting import pieces_of as pieces_of
 from blocklayout.model.cutting import reasons_of as reasons_of
 from blocklayout.model.cutting import straight_model as straight_model
 from blocklayout.model.cutting import without_copies as without_copies
-from blocklayout.model.describing import described_nodes as described_nodes
 from blocklayout.model.graph import DependsOnDataError as DependsOnDataError
 from blocklayout.model.graph import Graph as Graph
 from blocklayout.model.graph import Node as Node
 from blocklayout.model.graph import branches_of as branches_of
 from blocklayout.model.graph import captured_by as captured_by
+from blocklayout.model.graph import described_nodes as described_nodes
 from blocklayout.model.lowering import lower as lower
 from blocklayout.model.model_file import ModelFile as ModelFile
 from blocklayout.model.onnx_read import DeclaredValue as DeclaredValue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -12,9 +13,6 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands, Facts, NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.types import from_numpy
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Node(Struct, frozen=True, eq=False):
@@ -90,7 +88,7 @@ class Branch(Struct, frozen=True, eq=False):
         constants: By name.
         outputs: Names of its results.
         inputs: Names of its arguments; an ``If`` has none.
-        results: Each result with no rows, which a node returns that runs the subgraph once a row, and never did.
+        results: Results without rows, of a node that runs the subgraph once a row where there are none.
     """
 
     nodes: tuple[Node, ...]
@@ -130,12 +128,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 
 class NodeAsRead(Struct, frozen=True):
-    """A node before any pass.
-
-    Attributes:
-        op_type: As the node's.
-        outputs: The extents of its outputs, by name.
-    """
+    """A node before any pass: its operator, and the extents of its outputs by name."""
 
     op_type: str
     outputs: Mapping[str, tuple[int, ...]]
@@ -361,3 +354,60 @@ def _check_unique(names: Iterable[str], what: str) -> None:
         if name in seen:
             raise ModelError(f"two {what}s are named {name!r}; names must be unique")
         seen.add(name)
+
+
+# --- nodes as records for people and JSON
+
+MAX_TEXT = 120
+"""Characters of an attribute that are shown."""
+
+
+def described_nodes(graph: Graph) -> list[dict[str, Any]]:
+    """The nodes of a graph that no pass has seen, in order.
+
+    Each has its name, its operator, its attributes as pairs of a name and a text, and its operands; one that is
+    absent is ``null``.
+
+    Example:
+        >>> from blocklayout.model import Builder
+        >>> b = Builder()
+        >>> b.output("y", b.input("x", (1, 3, 8, 8)).max_pool(2, strides=2))
+        >>> [record] = described_nodes(b.to_graph())
+        >>> record["op_type"], record["attributes"][0], record["outputs"][0]["dims"]
+        ('MaxPool', ('kernel_shape', '2, 2'), (1, 3, 4, 4))
+    """
+    return [
+        {
+            "name": node.name,
+            "op_type": node.op_type,
+            "attributes": [(name, attribute_text(value)) for name, value in node.attrs.items()],
+            "inputs": _operands(graph, node.inputs),
+            "outputs": _operands(graph, node.outputs),
+        }
+        for node in graph.nodes
+    ]
+
+
+def attribute_text(value: Any) -> str:
+    """An attribute in a few words: numbers as they are, of an array its type and extents.
+
+    Example:
+        >>> [attribute_text(value) for value in ((1, 2), 0.1, "SAME_UPPER", np.zeros((2, 3), np.float32))]
+        ['1, 2', '0.1', 'SAME_UPPER', 'float32 2x3']
+    """
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {'x'.join(map(str, value.shape)) or 'scalar'}"
+    if isinstance(value, Branch):
+        return f"a graph of {len(value.nodes)} nodes"
+    if isinstance(value, tuple):
+        text = ", ".join(map(attribute_text, value))
+    else:
+        text = f"{value:.7g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def _operands(graph: Graph, names: tuple[str, ...]) -> list[dict[str, Any] | None]:
+    return [
+        {"name": name, "dtype": value.dtype, "dims": value.shape, "is_constant": value.is_constant} if value else None
+        for name, value in ((name, graph.values.get(name)) for name in names)
+    ]

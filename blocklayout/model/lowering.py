@@ -104,7 +104,8 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
     if operator is None:
         return Refusal(_no_operator(node))
     read = [value for value in info.outputs if value is not None]
-    refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {_names(read)} are read; it computes its first")
+    names = ", ".join(repr(value.name) for value in read)
+    refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
     if info.outputs[0] is None and not operator.any_output:
         return refusal
     if 0 in read[0].shape:
@@ -121,10 +122,6 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
         return Refusal(f"node {node.name!r}: {node.op_type} is a view of a constant, which was not folded")
     # An empty constant may be an argument left out: only what the operator took of them is computed with.
     return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
-
-
-def _names(values: list[Value]) -> str:
-    return ", ".join(repr(value.name) for value in values)
 
 
 def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:

@@ -93,9 +93,8 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
     missing = [name for name, each in known.items() if each.default is each.empty and name not in node.attrs]
     formal = [each for each in parameters if each.kind is each.POSITIONAL_ONLY]
     given = [*inputs, *[None] * len(formal)]
-    missing += [
-        each.name for each, value in zip(formal, given, strict=False) if value is None and not _is_optional(each)
-    ]
+    absent = (each for each, value in zip(formal, given, strict=False) if value is None)
+    missing += [each.name for each in absent if each.annotation != "Given"]
     if missing:
         raise ModelError(f"{where}: {missing[0]!r} is missing; it is required")
     try:
@@ -115,10 +114,6 @@ def _op(op_type: str, x: BuildValue, *others: Given, **attrs: Any) -> BuildValue
     """An operator of ONNX's."""
     result: BuildValue = x.builder.op(op_type, x, *others, **attrs)
     return result
-
-
-def _is_optional(parameter: inspect.Parameter) -> bool:
-    return bool(parameter.annotation == "Given")
 
 
 # --- activations and what they are fused with

@@ -42,7 +42,7 @@ def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProt
         raise ModelError(
             f"the weights are {_weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
         )
-    model = _model(graph, [_inline(value, array) for value, array in _constants(graph)], functions)
+    model = _model(graph, [_tensor(value, raw_data=array.tobytes()) for value, array in _constants(graph)], functions)
     _check(model)
     return model
 
@@ -175,24 +175,18 @@ def _value_info(value: Value) -> Any:
     return helper.make_value_info(value.name, type_proto(value.dtype, value.shape))
 
 
-def _inline(value: Value, array: np.ndarray) -> TensorProto:
+def _tensor(value: Value, **data: Any) -> TensorProto:
     from onnx import TensorProto
 
-    elem_type = to_elem_type(value.dtype)
-    return TensorProto(name=value.name, data_type=elem_type, dims=value.shape, raw_data=array.tobytes())
+    return TensorProto(name=value.name, data_type=to_elem_type(value.dtype), dims=value.shape, **data)
 
 
 def _external(value: Value, nbytes: int, location: str, offset: int) -> TensorProto:
     from onnx import StringStringEntryProto, TensorProto
 
     entries = {"location": location, "offset": str(offset), "length": str(nbytes)}
-    return TensorProto(
-        name=value.name,
-        data_type=to_elem_type(value.dtype),
-        dims=value.shape,
-        data_location=TensorProto.EXTERNAL,
-        external_data=[StringStringEntryProto(key=key, value=text) for key, text in entries.items()],
-    )
+    data = [StringStringEntryProto(key=key, value=text) for key, text in entries.items()]
+    return _tensor(value, data_location=TensorProto.EXTERNAL, external_data=data)
 
 
 def _padding(nbytes: int) -> int:

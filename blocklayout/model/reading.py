@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from blocklayout.model.cutting import has_much_to_do, is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import Declaration, DeclaredValue, OnnxModel, open_onnx
-from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
+from blocklayout.model.shapes import Shapes, concrete_extents, set_shapes
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Graph, Node
@@ -62,7 +62,12 @@ def open_model(source: Any) -> OnnxModel | Graph:
 
 def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
     """Declared shapes of inputs whose extents must be chosen; ``None`` for each free extent, or for a whole shape."""
-    return extents_left_free(signature(source).inputs)
+    declared = {info.name: info.extents for info in signature(source).inputs}
+    return {
+        name: None if extents is None else tuple(extent if isinstance(extent, int) else None for extent in extents)
+        for name, extents in declared.items()
+        if extents is None or any(not isinstance(extent, int) for extent in extents)
+    }
 
 
 def signature(source: Any) -> Declaration:
@@ -143,8 +148,8 @@ def read_fed(
         shapes: Extents of inputs, by name.
         contents: Returns the value of an input; asked for none whose contents decide nothing.
         given: Contents that are known in any case, as the ``constants`` of :func:`read`.
-        is_piece: Whether it is a piece of a model that is cut: then contents decide nothing that can be computed
-            between pieces, since they may be others in every run.
+        is_piece: Whether contents decide nothing that can be computed between pieces of a model that is cut: they may
+            be others in every run.
 
     Returns:
         The graph, and the contents it was made for, ``given`` included; those are no inputs of it.
@@ -184,17 +189,13 @@ def _deciding(
 
     No operator says which of its operands its extents depend on, so inference is asked.
     """
-    for names in _sets_of_inputs(_candidates(model, shapes, known, error.node)):
+    candidates = _candidates(model, shapes, known, error.node)
+    chosen = (each for n_operands in range(1, len(candidates) + 1) for each in combinations(candidates, n_operands))
+    for names in (frozenset().union(*each) for each in chosen):
         found = {name: np.array(contents(name)) for name in names}
         if _settles(model, shapes, {**known, **found}, undecided, error.node):
             return found
     return {}
-
-
-def _sets_of_inputs(candidates: Sequence[frozenset[str]]) -> Iterator[frozenset[str]]:
-    for n_operands in range(1, len(candidates) + 1):
-        for chosen in combinations(candidates, n_operands):
-            yield frozenset().union(*chosen)
 
 
 def _settles(

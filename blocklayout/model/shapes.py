@@ -24,34 +24,15 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int]]
 
 
-def extents_left_free(inputs: Iterable[DeclaredValue]) -> dict[str, tuple[int | None, ...] | None]:
-    """The declared shape of every input that is not wholly fixed; ``None`` stands for a free extent.
-
-    An input of undeclared rank has ``None`` in place of a shape.
-    """
-    free: dict[str, tuple[int | None, ...] | None] = {}
-    for info in inputs:
-        if info.extents is None:
-            free[info.name] = None
-        elif any(not isinstance(extent, int) for extent in info.extents):
-            free[info.name] = tuple(extent if isinstance(extent, int) else None for extent in info.extents)
-    return free
-
-
 def set_shapes(
     model: OnnxModel,
     shapes: Shapes | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     undecided: Container[str] = (),
 ) -> Graph:
-    """The graph for these input extents, with everything folded that depends on constants only.
+    """The graph of a model as :func:`~blocklayout.model.read` makes it; of ``undecided`` Ifs both branches run.
 
-    Args:
-        model: Its inputs may have free extents.
-        shapes: Extents of inputs, by name. An extent whose name the model uses twice follows from either.
-        constants: Contents of inputs that are known now, which the graph then does not have any more, and
-            of initializers that are to be others than the model's.
-        undecided: First outputs of the ``If`` nodes that are decided at run time.
+    Those are named by their first outputs. An extent whose name the model uses twice follows from either.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo._catalogue import IMAGE, Entry
+from blocklayout.zoo import IMAGE, Entry
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from blocklayout.zoo._catalogue import Entry
+from blocklayout.zoo import Entry
 from blocklayout.zoo._layers import BRANCH_GAIN
 from blocklayout.zoo.inverted_residuals import MOBILENET_V3_BLOCKS, Block, mobilenet_v3_blocks
 from blocklayout.zoo.residual import layers

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo._catalogue import IMAGE, Entry
+from blocklayout.zoo import IMAGE, Entry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:

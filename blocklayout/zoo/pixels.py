@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._catalogue import Entry
+from blocklayout.zoo import Entry
 from blocklayout.zoo.residual import bottleneck
 
 if TYPE_CHECKING:

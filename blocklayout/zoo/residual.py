@@ -9,17 +9,15 @@ torchvision 0.29, where the 3x3 convolution of a bottleneck has the stride.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo._catalogue import IMAGE, Entry
+from blocklayout.zoo import IMAGE, Entry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue
     from blocklayout.zoo._layers import Layers
-
-    Convolve: TypeAlias = Callable[[Layers, BuildValue, int, int, int], BuildValue]
 
 CLIP = (3, 16, 112, 112)
 
@@ -113,40 +111,32 @@ def regnet(
     return net.classifier(x, classes)
 
 
-def in_space_and_time(net: Layers, x: BuildValue, channels: int, strides: int, between: int) -> BuildValue:
-    """3x3x3."""
-    del between
-    return net.conv(x, channels, 3, strides=strides)
-
-
-def in_space(net: Layers, x: BuildValue, channels: int, strides: int, between: int) -> BuildValue:
-    """1x3x3."""
-    del between
-    return net.conv(x, channels, (1, 3, 3), strides=(1, strides, strides))
-
-
-def in_space_then_time(net: Layers, x: BuildValue, channels: int, strides: int, between: int) -> BuildValue:
-    """1x3x3 to ``between`` channels, which make up for it in number, and 3x1x1."""
-    y = net.conv_bn(x, between, (1, 3, 3), strides=(1, strides, strides))
-    return net.conv(y, channels, (3, 1, 1), strides=(strides, 1, 1))
-
-
-CONVOLUTIONS: dict[str, tuple[Convolve, ...]] = {
-    "r3d": (in_space_and_time,) * 4,
-    "mc3": (in_space_and_time, in_space, in_space, in_space),
-    "r2plus1d": (in_space_then_time,) * 4,
+CONVOLUTIONS = {
+    "r3d": ("whole",) * 4,
+    "mc3": ("whole", "space", "space", "space"),
+    "r2plus1d": ("space, then time",) * 4,
 }
 """Of each layer, by the paper's names."""
 
 
-def basic_of_video(net: Layers, x: BuildValue, channels: int, strides: int, convolve: Convolve) -> BuildValue:
+def convolved(net: Layers, x: BuildValue, channels: int, strides: int, between: int, kind: str) -> BuildValue:
+    """3x3x3, 1x3x3, or 1x3x3 to ``between`` channels, which make up for it in number, and 3x1x1."""
+    if kind == "whole":
+        return net.conv(x, channels, 3, strides=strides)
+    in_space: dict[str, Any] = {"kernel": (1, 3, 3), "strides": (1, strides, strides)}
+    if kind == "space":
+        return net.conv(x, channels, **in_space)
+    return net.conv(net.conv_bn(x, between, **in_space), channels, (3, 1, 1), strides=(strides, 1, 1))
+
+
+def basic_of_video(net: Layers, x: BuildValue, channels: int, strides: int, kind: str) -> BuildValue:
     """Two convolutions."""
     fan_in = 9 * x.shape[1]
     between = 3 * fan_in * channels // (fan_in + 3 * channels)
-    y = net.act(net.bn(convolve(net, x, channels, strides, between)))
-    y = net.bn(convolve(net, y, channels, 1, between), BRANCH_GAIN)
+    y = net.act(net.bn(convolved(net, x, channels, strides, between, kind)))
+    y = net.bn(convolved(net, y, channels, 1, between, kind), BRANCH_GAIN)
     if x.shape[1] != channels:
-        steps = (1, strides, strides) if convolve is in_space else strides
+        steps = (1, strides, strides) if kind == "space" else strides
         x = net.conv_bn(x, channels, 1, strides=steps, act=None)
     return net.act(net.add(y, x))
 
@@ -158,9 +148,9 @@ def video_resnet(net: Layers, x: BuildValue, *, kind: str, layers: int = 4, clas
         x = net.conv_bn(net.conv_bn(x, 45, (1, 7, 7), strides=(1, 2, 2)), 64, (3, 1, 1))
     else:
         x = net.conv_bn(x, 64, (3, 7, 7), strides=(1, 2, 2))
-    for layer, convolve in enumerate(CONVOLUTIONS[kind][:layers]):
+    for layer, convolution in enumerate(CONVOLUTIONS[kind][:layers]):
         for index in net.parts(f"layer{layer + 1}", 2):
-            x = basic_of_video(net, x, 64 << layer, 2 if layer > 0 and index == 0 else 1, convolve)
+            x = basic_of_video(net, x, 64 << layer, 2 if layer > 0 and index == 0 else 1, convolution)
     return net.classifier(x, classes)
 
 

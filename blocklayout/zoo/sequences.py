@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo._catalogue import Entry
+from blocklayout.zoo import Entry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:

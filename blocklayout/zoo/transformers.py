@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.zoo._catalogue import IMAGE, Entry
+from blocklayout.zoo import IMAGE, Entry
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue

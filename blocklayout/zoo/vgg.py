@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._catalogue import IMAGE, Entry
+from blocklayout.zoo import IMAGE, Entry
 from blocklayout.zoo._layers import adaptive_average_pool
 
 if TYPE_CHECKING:

@@ -31,11 +31,7 @@ Attrs = Mapping[str, Any]
 
 
 class Merging(Draft):
-    """A graph in which groups of nodes become one each.
-
-    Attributes:
-        expressions: Its arithmetic as polynomials.
-    """
+    """A graph in which groups of nodes become one each; ``expressions`` is its arithmetic as polynomials."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -93,12 +89,9 @@ class Merging(Draft):
 
 
 class Idiom(Struct, frozen=True):
-    """An operator, and an expression that spells it.
+    """An operator, and an expression that spells it, in the notation of :mod:`blocklayout.model.passes.patterns`.
 
-    Attributes:
-        name: The op type.
-        pattern: The expression, in the notation of :mod:`blocklayout.model.passes.patterns`.
-        attrs: The operator's attributes from the numbers in the pattern; ``None`` where with these it is no spelling.
+    ``attrs`` makes its attributes of the numbers in the pattern, ``None`` where with these it is no spelling.
     """
 
     name: str
@@ -122,10 +115,7 @@ class Idiom(Struct, frozen=True):
 class Structure(Struct, frozen=True):
     """An operator that no expression alone spells: a normalisation with its scales, or a reordering of channels.
 
-    Attributes:
-        name: The op type, the usual one where ``merge`` makes nodes of several.
-        op_types: Types of the nodes to begin at.
-        merge: Merges nodes around one of these if they are the operator.
+    ``merge`` merges nodes around one of ``op_types`` if they are the operator, as a rule of this name.
     """
 
     name: str

@@ -67,11 +67,8 @@ class Pattern(Struct, frozen=True):
 class Match(Struct, frozen=True, eq=False):
     """A pattern as it was found.
 
-    Attributes:
-        x: Name of the value that goes in; empty until it is known.
-        numbers: Those found out, by name.
-        calls: Names of the values that calls gave, each before those in its arguments.
-        nodes: Names of the nodes behind ``x``.
+    ``x`` is the value that goes in, empty until it is known; numbers are those found out, calls the values that calls
+    computed, each before those in its arguments, and nodes the names of those behind ``x``.
     """
 
     x: str = ""
@@ -235,15 +232,10 @@ def _called(call: Call, calls: list[Call]) -> Terms:
 
 
 class Reading(Struct, frozen=True):
-    """A value as ``scale * f(slope * argument + offset, ...)``, or one divided by that.
+    """A value as ``scale * f(slope * argument + offset, ...)``, or one divided by that (``is_inverse``).
 
-    Attributes:
-        arguments: Names of values; numbers and tuples of numbers that the nodes hold.
-        nodes: Names of the nodes that compute it from the arguments.
-        slope: Of the arguments.
-        offset: Of the arguments.
-        scale: Of the result.
-        is_inverse: The value is one divided by the function.
+    Arguments are names of values, and numbers and tuples of numbers that the nodes hold; ``nodes`` compute the value of
+    them.
     """
 
     arguments: tuple[Any, ...]
