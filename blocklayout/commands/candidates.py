@@ -326,7 +326,10 @@ def measured(alternatives: Sequence[Alternative], *, with_references: bool = Fal
     if not any(is_run):
         is_run = [True] * len(alternatives)
     chosen = list(compress(alternatives, is_run))
-    arrays = _random_arrays(chosen)
+    # extents and types are those of the problem, for any alternative
+    dims = {(name, desc.dims, desc.dtype) for alternative in chosen for name, desc in alternative.descs.items()}
+    generator = np.random.default_rng(SEED)
+    arrays = {name: random_array(dtype, shape, generator) for name, shape, dtype in sorted(dims)}
     calls = [_bound(alternative, arrays).run for alternative in chosen]
     n_threads = chosen[0].resolved.spec.n_threads
     times: Iterator[list[float]] = iter(dnnl.run_parallel(lambda: time_in_turn(calls, N_ROUNDS), n_threads))
@@ -334,13 +337,6 @@ def measured(alternatives: Sequence[Alternative], *, with_references: bool = Fal
         replace(alternative, measured_ns=min(next(times))) if runs else alternative
         for alternative, runs in zip(alternatives, is_run, strict=True)
     ]
-
-
-def _random_arrays(alternatives: Iterable[Alternative]) -> dict[str, np.ndarray]:
-    """Data for each argument; extents and types are those of the problem, whatever the alternative."""
-    generator = np.random.default_rng(SEED)
-    dims = {(name, desc.dims, desc.dtype) for alternative in alternatives for name, desc in alternative.descs.items()}
-    return {name: random_array(dtype, shape, generator) for name, shape, dtype in sorted(dims)}
 
 
 def _bound(alternative: Alternative, arrays: Mapping[str, np.ndarray]) -> dnnl.Execution:

@@ -98,7 +98,7 @@ class Builder:
             self._check_free(name, "constant")
         known = name or fresh_name("constant", self._values)
         self._keep_format(array, known)
-        return self._constant(np.asarray(array), known)
+        return self._add(_constant_value(np.asarray(array), known))
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
         """Any operator of ONNX's own operator set, or a registered one.
@@ -218,9 +218,6 @@ class Builder:
     def _add(self, value: Value) -> BuildValue:
         self._values[value.name] = value
         return BuildValue(self, value)
-
-    def _constant(self, array: np.ndarray, name: str) -> BuildValue:
-        return self._add(_constant_value(array, name))
 
     def _keep_format(self, given: Any, name: str) -> None:
         """Remember the format of a constant that is given as a Tensor."""

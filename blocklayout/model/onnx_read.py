@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +24,6 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.model.graph import Branch, Node, captured_by
 from blocklayout.model.metadata import demands_in
-from blocklayout.model.onnx_package import import_in_parts
 from blocklayout.model.tensors import FORMAT_KEY, split_raw_data, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
@@ -192,7 +195,7 @@ def _converted(
 
 
 def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
-    import_in_parts()
+    _import_in_parts()
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
@@ -528,3 +531,33 @@ def _label(node: NodeProto, index: int | None = None) -> str:
         return f"node {node.name!r} ({node.op_type})"
     where = f"node {index}" if index is not None else "the nameless node"
     return f"{where} ({node.op_type}, which writes {', '.join(node.output)})"
+
+
+# --- the onnx package, imported part by part: all of it takes as long as a small network takes to plan
+#
+# Half of that is for parts that reading a model does not take: composing models, writing them as text, metadata.
+
+
+class _InParts(ModuleType):
+    """The package before its own code has run: that runs when it is asked for a name that is none of its parts."""
+
+    def __getattr__(self, name: str) -> Any:
+        classes = import_module("onnx.onnx_pb")
+        if not name.startswith("__"):
+            if hasattr(classes, name):
+                setattr(self, name, getattr(classes, name))  # not asked again
+                return getattr(classes, name)
+            if find_spec(f"onnx.{name}") is not None:
+                return import_module(f"onnx.{name}")
+        if self.__spec__ is not None and self.__spec__.loader is not None:
+            self.__spec__.loader.exec_module(self)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        return getattr(self, name)
+
+
+def _import_in_parts() -> None:
+    """Have the package imported part by part, unless somebody has imported it."""
+    spec = find_spec("onnx") if "onnx" not in sys.modules else None
+    if spec is not None:
+        sys.modules["onnx"] = package = module_from_spec(spec)
+        package.__class__ = _InParts

@@ -124,17 +124,14 @@ def compute_of(spec: HostSpec) -> Compute:
         with _failing(where), np.errstate(all="ignore"):
             computed = evaluator.run(None, feed)
         for arg, result, output in zip(results, computed, outputs, strict=True):
-            arrays[arg][...] = _checked(result, *output, where).reshape(arrays[arg].shape)
+            shape, dtype = output
+            # the evaluator computes some operators in a wider type than it should return
+            array = np.asarray(result).astype(dtype, copy=False)
+            if array.shape != shape:
+                raise UnsupportedError(f"{where} gave extents {list(array.shape)} where {list(shape)} were inferred")
+            arrays[arg][...] = array.reshape(arrays[arg].shape)
 
     return compute
-
-
-def _checked(result: Any, shape: tuple[int, ...], dtype: np.dtype, where: str) -> np.ndarray:
-    # The evaluator computes some operators in a wider type than it should return.
-    array = np.asarray(result).astype(dtype, copy=False)
-    if array.shape != shape:
-        raise UnsupportedError(f"{where} gave extents {list(array.shape)} where {list(shape)} were inferred")
-    return array
 
 
 def _one_node_model(

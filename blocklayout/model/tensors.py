@@ -49,6 +49,7 @@ def to_array(
 
 
 def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: Path | None) -> np.ndarray:
+    """The contents of a tensor in another file; large ones are mapped, so that only pages in use are ever read."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if model_path is None:
@@ -67,7 +68,17 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
         ) from error
     if offset < 0 or length != count * dtype.itemsize:
         raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes, but {length} are declared")
-    return _read_file(path, dtype, count, offset, name).reshape(shape)
+    try:
+        n_available = path.stat().st_size - offset
+        if not path.is_file() or n_available < count * dtype.itemsize:
+            raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes of {path}, which ends before")
+        if count * dtype.itemsize < MIN_MAPPED_NBYTES or offset % dtype.itemsize:
+            return np.fromfile(path, dtype, count, offset=offset).reshape(shape)
+        return np.asarray(np.memmap(path, dtype, "r", offset, (count,))).reshape(shape)
+    except FileNotFoundError as error:
+        raise ModelError(f"the constant {name!r} lies in {path}, and there is no such file") from error
+    except OSError as error:
+        raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error
 
 
 def _beside(model_path: Path, location: str, name: str) -> Path:
@@ -87,21 +98,6 @@ def _beside(model_path: Path, location: str, name: str) -> Path:
     except (OSError, RuntimeError) as error:  # links in a circle
         raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error
     return path
-
-
-def _read_file(path: Path, dtype: np.dtype, count: int, offset: int, name: str) -> np.ndarray:
-    """Elements of a file; large ones are mapped, so that only pages in use are ever read."""
-    try:
-        n_available = path.stat().st_size - offset
-        if not path.is_file() or n_available < count * dtype.itemsize:
-            raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes of {path}, which ends before")
-        if count * dtype.itemsize < MIN_MAPPED_NBYTES or offset % dtype.itemsize:
-            return np.fromfile(path, dtype, count, offset=offset)
-        return np.asarray(np.memmap(path, dtype, "r", offset, (count,)))
-    except FileNotFoundError as error:
-        raise ModelError(f"the constant {name!r} lies in {path}, and there is no such file") from error
-    except OSError as error:
-        raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error
 
 
 # --- weights where they lie in the file's bytes; protobuf would copy each of them, twice

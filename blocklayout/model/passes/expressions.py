@@ -21,8 +21,6 @@ _ARITHMETIC = frozenset(("Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sub",
 _MAX_TERMS = 12
 _MAX_DEPTH = 10
 _MAX_VALUES = 16
-_TOLERANCES = {"f16": 2e-3, "bf16": 1e-2}
-"""Constants of an exported model are rounded to its data type."""
 
 
 class Expression(Struct, frozen=True):
@@ -96,11 +94,6 @@ class Expressions:
         if terms is None or len(terms) > _MAX_TERMS:
             return Expression({(name,): 1.0})
         return Expression(terms, frozenset((node.name,)).union(*(operand.nodes for operand in operands)))
-
-
-def tolerance(dtype: str) -> float:
-    """How far apart, relatively, two constants of a data type may be that are the same number."""
-    return _TOLERANCES.get(dtype, 1e-5)
 
 
 def combined(op_type: str, operands: list[Terms]) -> Terms | None:

@@ -19,11 +19,13 @@ from msgspec import Struct
 
 from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node
-from blocklayout.model.passes.expressions import Expressions, Monomial, Terms, combined, tolerance
+from blocklayout.model.passes.expressions import Expressions, Monomial, Terms, combined
 from blocklayout.model.passes.merge_clips import clip_bounds
 
 _OPERATORS = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMMUTATIVE = frozenset(("Max",))
+_TOLERANCES = {"f16": 2e-3, "bf16": 1e-2}
+"""Relative ones: constants of an exported model are rounded to its data type."""
 _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
@@ -158,7 +160,7 @@ def _compared(
     }
     if offset:
         found[()] = found.get((), 0.0) + offset
-    numbers = _numbers(found, pattern, match.numbers, tolerance(expressions.graph.values[name].dtype))
+    numbers = _numbers(found, pattern, match.numbers, _TOLERANCES.get(expressions.graph.values[name].dtype, 1e-5))
     if numbers is not None:
         yield Match(match.x, numbers, match.calls, match.nodes | expression.nodes)
 

@@ -132,14 +132,14 @@ class _Walk:
         self._turned: dict[tuple[str, Perm], str] = {}
         self._turned_nbytes = 0
         self._ranked: dict[tuple[str, int], str] = {}
-        self._replaced: dict[str, Node] = {}
+        self._replaced: dict[str, Node] = {}  # nodes of the old graph, with other sources
 
     def result(self, entered: Mapping[str, Perm]) -> Graph:
         """The new graph: from inputs to outputs, Transposes are held back but where an operator needs them."""
         for name, perm in entered.items():
             self._enter(name, perm)
         for old in self.graph.nodes:
-            node = self._current(old)
+            node = self._replaced.get(old.name, old)
             held = permutation(self.graph, old)
             if held is not None:
                 self._hold(node, held)
@@ -150,10 +150,6 @@ class _Walk:
         equal = {name: view.base for name, view in self.views.items() if view.perm == identity(len(view.perm))}
         after = self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
         return after.with_renamed(equal)
-
-    def _current(self, node: Node) -> Node:
-        """A node of the old graph, with the sources it was given since."""
-        return self._replaced.get(node.name, node)
 
     def _hold(self, node: Node, perm: Perm) -> None:
         """Take a Transpose out; its result is a permutation."""
@@ -240,9 +236,10 @@ class _Walk:
         if found is None or weights is None:
             return False
         index, dim = found
-        inputs = list(self._current(product).inputs)
+        current = self._replaced.get(product.name, product)
+        inputs = list(current.inputs)
         inputs[index] = self._constant(inputs[index], (dim, order.tobytes()), lambda: weights.take(order, dim))
-        self._replaced[product.name] = self._current(product).replace(inputs=tuple(inputs))
+        self._replaced[product.name] = current.replace(inputs=tuple(inputs))
         return True
 
     def _put(self, node: Node, turned: Transposed, perm: Perm) -> None:
