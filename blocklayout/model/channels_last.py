@@ -66,7 +66,7 @@ def functions_of(graph: Graph) -> Iterator[FunctionProto]:
         ndims = len(graph.shape(nodes[0].outputs[0]))
         inputs = ["X", *(f"input_{place}" for place in range(1, max(len(node.inputs) for node in nodes)))]
         attrs = {attr.name: attr for node in nodes for attr in to_proto(node).attribute}
-        inner = helper.make_node(_own_name(name), ["first", *inputs[1:]], ["result"])
+        inner = helper.make_node(name.rpartition("_")[0], ["first", *inputs[1:]], ["result"])
         for attr in attrs.values():
             inner.attribute.add(name=attr.name, type=attr.type, ref_attr_name=attr.name)
         body = [
@@ -75,15 +75,6 @@ def functions_of(graph: Graph) -> Iterator[FunctionProto]:
             helper.make_node("Transpose", ["result"], ["Y"], perm=inverse(to_first(ndims))),
         ]
         yield helper.make_function(DOMAIN, name, inputs, ["Y"], body, opsets, list(attrs))
-
-
-def _name(op_type: str, ndims: int) -> str:
-    """An operator's name in ``DOMAIN``: there is a function for each rank."""
-    return f"{op_type}_{ndims - 2}D"
-
-
-def _own_name(name: str) -> str:
-    return name.rpartition("_")[0]
 
 
 class _Rewriting:
@@ -162,7 +153,8 @@ class _Rewriting:
         """Add a node of ``DOMAIN``."""
         source, *others = node.inputs
         inputs = (self._as_last(source, ndims), *(self._as_first(name) if name else "" for name in others))
-        op_type, outputs = f"{DOMAIN}.{_name(node.op_type, ndims)}", tuple(map(self._new_last, node.outputs[:1]))
+        # there is a function for each rank
+        op_type, outputs = f"{DOMAIN}.{node.op_type}_{ndims - 2}D", tuple(map(self._new_last, node.outputs[:1]))
         self._nodes.append(node.replace(op_type=op_type, domain=DOMAIN, inputs=inputs, outputs=outputs))
         return True
 

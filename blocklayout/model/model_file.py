@@ -91,12 +91,7 @@ class ModelFile:
 
     @property
     def signature(self) -> Declaration:
-        """The inputs and outputs that it declares.
-
-        Raises:
-            ModelError: As :attr:`model`.
-            UnsupportedError: As :attr:`model`.
-        """
+        """The inputs and outputs that it declares; errors are those of :attr:`model`."""
         return self._signature or self.model.signature
 
     def know(self, signature: Declaration) -> None:

@@ -128,12 +128,7 @@ def open_onnx(source: Any) -> OnnxModel:
 
 
 def open_contents(contents: bytes | memoryview, path: Path | None = None) -> OnnxModel:
-    """Read and check a file's bytes; ``path`` tells where it lies, and its external data beside it.
-
-    Raises:
-        ModelError: As :func:`open_onnx`.
-        UnsupportedError: As :func:`open_onnx`.
-    """
+    """Read and check a file's bytes, as :func:`open_onnx` does; its external data lie beside ``path``."""
     origin = "the given bytes" if path is None else f"{path}"
     rest, raw_data = split_raw_data(memoryview(contents))
     proto = _from_bytes(rest, origin)
@@ -163,11 +158,7 @@ def whole_contents(path: Path) -> bytes:
 
 @contextmanager
 def refuse_missing(path: Path) -> Iterator[None]:
-    """Say so where there is no such file, or one that cannot be read.
-
-    Raises:
-        ModelError: The message names the path.
-    """
+    """A :class:`ModelError` that names the path where there is no such file, or one that cannot be read."""
     if path.is_dir():
         raise ModelError(f"{path} is a directory; give the path of an .onnx file")
     try:

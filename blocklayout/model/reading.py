@@ -29,12 +29,7 @@ Contents = Callable[[str], np.ndarray]
 
 
 def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:
-    """Read and check a model as :func:`open_model` does, such that those contents that lie in a file can be let go.
-
-    Raises:
-        ModelError: As :func:`open_model`.
-        UnsupportedError: As :func:`open_model`.
-    """
+    """Read and check a model as :func:`open_model` does, such that those contents that lie in a file can be let go."""
     return ModelFile(source) if isinstance(source, str | os.PathLike) else open_model(source)
 
 

@@ -243,11 +243,7 @@ def _check_condition(node: Node, condition: Value) -> None:
 
 
 def both_branches(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
-    """The nodes that compute both branches of an ``If`` and choose from their outputs, likewise.
-
-    Raises:
-        ModelError: As :func:`branch_taken`.
-    """
+    """The nodes that compute both branches of an ``If`` and choose from their outputs, likewise."""
     condition = values[node.inputs[0]]
     _check_condition(node, condition)
     nodes: list[Node] = []

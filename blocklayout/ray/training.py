@@ -95,17 +95,16 @@ def _by_name(tensors: Any) -> dict[str, Tensor]:
         named = {f"tensor {i}": each for i, each in enumerate(tensors)}
     else:
         raise InputError(f"all_reduce: tensors is {tensors!r:.60}; give a list of Tensors, or a mapping by name")
-    return {name: _dense(name, each) for name, each in named.items()}
-
-
-def _dense(name: str, given: Any) -> Tensor:
-    try:
-        tensor = as_tensor(given, "all_reduce")
-    except InputError as error:
-        raise InputError(f"all_reduce: {name}: {error}") from None
-    if tensor.dtype not in PRIMITIVE_FLOATS:
-        raise InputError(f"all_reduce: {name} is {tensor.desc}; give {', '.join(PRIMITIVE_FLOATS)}")
-    return tensor.to(tensor.desc.format_tag)
+    dense = {}
+    for name, each in named.items():
+        try:
+            tensor = as_tensor(each, "all_reduce")
+        except InputError as error:
+            raise InputError(f"all_reduce: {name}: {error}") from None
+        if tensor.dtype not in PRIMITIVE_FLOATS:
+            raise InputError(f"all_reduce: {name} is {tensor.desc}; give {', '.join(PRIMITIVE_FLOATS)}")
+        dense[name] = tensor.to(tensor.desc.format_tag)
+    return dense
 
 
 def _check_equal(descs: Sequence[Mapping[str, MemoryDesc]]) -> None:

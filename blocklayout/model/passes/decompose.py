@@ -373,11 +373,7 @@ def _einsum(steps: Steps, node: Node) -> None:
 
 
 def _check_letters(node: Node, extents: Mapping[str, set[int]], result: str) -> None:
-    """Refuse letters that shape inference passes over.
-
-    Raises:
-        ModelError: The message names the letter.
-    """
+    """Refuse letters that shape inference passes over, by name."""
     where = f"node {node.name!r}: Einsum {node.attr('equation', '')!r}"
     for letter, found in extents.items():
         if len(found - {1}) > 1:

@@ -84,11 +84,7 @@ class Draft:
         return self.graph.replace(nodes=nodes, values=self.values)
 
     def contents(self, name: str) -> np.ndarray:
-        """The array of a constant.
-
-        Raises:
-            ModelError: It is no constant.
-        """
+        """The array of a value that must be a constant."""
         data = self.values[name].data
         if data is None:
             raise ModelError(f"{name!r} is computed at run time; a constant is needed here")
@@ -120,11 +116,7 @@ class Draft:
         return node.replace(op_type=by.op_type or node.op_type, attrs=dict(by.attrs), inputs=tuple(inputs))
 
     def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
-        """A new value: another one with extents of 1 in front, up to a rank.
-
-        Returns:
-            Its name, and the node that computes it; a constant has none.
-        """
+        """A new value, another one with extents of 1 in front, up to a rank; its node, if it is no constant."""
         old = self.values[name]
         shape = (1,) * (ndims - len(old.shape)) + old.shape
         new = fresh_name(f"{name}.{ndims}d", self.values)

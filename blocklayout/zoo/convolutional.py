@@ -1,11 +1,15 @@
-"""Networks of branches whose channels are put side by side: SqueezeNet, Inception, DenseNet, and ShuffleNet v2.
+"""Convolutional classifiers without residual sums: stacks, and branches whose channels are put side by side.
 
-Source: F. N. Iandola et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters and <0.5MB model size",
-arXiv:1602.07360, 1.1 from the authors' repository; C. Szegedy et al., "Going Deeper with Convolutions",
-arXiv:1409.4842, with batch normalisation; C. Szegedy et al., "Rethinking the Inception Architecture for Computer
-Vision", arXiv:1512.00567; G. Huang et al., "Densely Connected Convolutional Networks", arXiv:1608.06993; N. Ma et al.,
-"ShuffleNet V2: Practical Guidelines for Efficient CNN Architecture Design", arXiv:1807.11164; as in torchvision 0.29,
-where 5x5 convolutions of GoogLeNet are 3x3, without the auxiliary classifiers, which are for training.
+Stacks are AlexNet, in one column, and VGG; branches SqueezeNet, Inception, DenseNet and ShuffleNet v2.
+
+Source: A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks", arXiv:1404.5997; K. Simonyan
+and A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", arXiv:1409.1556; F. N. Iandola
+et al., "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters and <0.5MB model size", arXiv:1602.07360, 1.1 from
+the authors' repository; C. Szegedy et al., "Going Deeper with Convolutions", arXiv:1409.4842, with batch normalisation;
+C. Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", arXiv:1512.00567; G. Huang et al.,
+"Densely Connected Convolutional Networks", arXiv:1608.06993; N. Ma et al., "ShuffleNet V2: Practical Guidelines for
+Efficient CNN Architecture Design", arXiv:1807.11164; as in torchvision 0.29, where 5x5 convolutions of GoogLeNet are
+3x3, without the auxiliary classifiers, which are for training.
 """
 
 from __future__ import annotations
@@ -15,10 +19,56 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.zoo import IMAGE, Entry
+from blocklayout.zoo._layers import adaptive_average_pool
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue
     from blocklayout.zoo._layers import Layers
+
+# --- AlexNet and VGG: stacks of convolutions, and three fully connected layers
+
+CHANNELS = (64, 128, 256, 512, 512)
+DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+"""Convolutions of each stack, by how many layers there are with weights."""
+
+
+def alexnet(net: Layers, x: BuildValue, *, features: int = 4096, classes: int = 1000) -> BuildValue:
+    """Five convolutions and three fully connected layers, the first two of ``features`` each."""
+    net.at("features")
+    x = net.conv_act(x, 64, 11, strides=4, pads=2).max_pool(3, 2)
+    x = net.conv_act(x, 192, 5).max_pool(3, 2)
+    x = net.conv_act(x, 384)
+    x = net.conv_act(x, 256)
+    x = net.conv_act(x, 256).max_pool(3, 2)
+    return classified(net, x, (6, 6), features, classes)
+
+
+def vgg(
+    net: Layers,
+    x: BuildValue,
+    *,
+    depths: Sequence[int] = DEPTHS[16],
+    bn: bool = False,
+    features: int = 4096,
+    classes: int = 1000,
+) -> BuildValue:
+    """Stacks of ``depths`` 3x3 convolutions, normalised or not; each sees half the image of the one before."""
+    for stack, (depth, channels) in enumerate(zip(depths, CHANNELS, strict=False), start=1):
+        net.at(f"stack{stack}")
+        for _ in range(depth):
+            x = net.act(net.bn(net.conv(x, channels, bias=True))) if bn else net.conv_act(x, channels)
+        x = x.max_pool(2)
+    return classified(net, x, (7, 7), features, classes)
+
+
+def classified(net: Layers, x: BuildValue, extents: Sequence[int], features: int, classes: int) -> BuildValue:
+    """Three fully connected layers behind a pooling to ``extents``."""
+    x = adaptive_average_pool(x, extents).flatten()
+    net.at("classifier")
+    x = net.act(net.linear(x, features))
+    x = net.act(net.linear(x, features))
+    return net.linear(x, classes)
+
 
 # --- SqueezeNet: few channels between layers of many
 
@@ -197,10 +247,10 @@ DENSENETS: dict[str, dict[str, Any]] = {
 # --- ShuffleNet v2: half of the channels pass by, then all are shuffled
 
 SHUFFLENETS = {
-    "x0_5": (24, 48, 96, 192, 1024),
-    "x1_0": (24, 116, 232, 464, 1024),
-    "x1_5": (24, 176, 352, 704, 1024),
-    "x2_0": (24, 244, 488, 976, 2048),
+    "shufflenet_v2_x0_5": (24, 48, 96, 192, 1024),
+    "shufflenet_v2_x1_0": (24, 116, 232, 464, 1024),
+    "shufflenet_v2_x1_5": (24, 176, 352, 704, 1024),
+    "shufflenet_v2_x2_0": (24, 244, 488, 976, 2048),
 }
 """Channels of the stem, the three stages, and the head."""
 
@@ -251,12 +301,16 @@ def shufflenet_v2(
 
 
 NETWORKS = {
+    "alexnet": Entry(alexnet),
+    **{
+        f"vgg{n_layers}{'_bn' if bn else ''}": Entry(vgg, IMAGE, {"depths": depths, "bn": bn})
+        for n_layers, depths in DEPTHS.items()
+        for bn in (False, True)
+    },
     "squeezenet1_0": Entry(squeezenet, IMAGE, {"stem": (96, 7), "pools": (2, 5, 9)}),
     "squeezenet1_1": Entry(squeezenet, IMAGE, {"stem": (64, 3), "pools": (2, 4, 6)}),
     "googlenet": Entry(googlenet),
     "inception_v3": Entry(inception_v3, (3, 299, 299)),
     **{name: Entry(densenet, IMAGE, variant) for name, variant in DENSENETS.items()},
-    **{
-        f"shufflenet_v2_{width}": Entry(shufflenet_v2, IMAGE, {"channels": each}) for width, each in SHUFFLENETS.items()
-    },
+    **{name: Entry(shufflenet_v2, IMAGE, {"channels": channels}) for name, channels in SHUFFLENETS.items()},
 }
