@@ -20,7 +20,7 @@ from blocklayout.ir.value import Value
 from blocklayout.model.graph import DependsOnDataError, Node, branches_of, constant_value
 from blocklayout.model.onnx_read import convert_nodes
 from blocklayout.model.reference import evaluator_of, is_wrong_there
-from blocklayout.model.schemas import find_schema, schema_or_none, to_proto, with_named_outputs
+from blocklayout.model.schemas import find_schema, schema_or_none, to_proto, value_info, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
 from blocklayout.resource_limits import check_affordable, check_time, interrupted
 
@@ -341,10 +341,9 @@ def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelPro
     defaults = (formal.default_value for name, formal in schema.attributes.items() if name not in present)
     # a body refers to attributes that the node leaves to their defaults
     whole.attribute.extend(default for default in defaults if default.name)
-    given = {value.name: type_proto(value.dtype, value.shape) for value in inputs if value is not None}
-    infos = [helper.make_value_info(name, type_) for name, type_ in given.items()]
+    infos = {value.name: value_info(value) for value in inputs if value is not None}
     outputs = [helper.make_value_info(name, TypeProto()) for name in node.outputs if name]
-    graph = helper.make_graph([whole], "body", infos, outputs)
+    graph = helper.make_graph([whole], "body", [*infos.values()], outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     try:
         return inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)

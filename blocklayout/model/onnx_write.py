@@ -17,9 +17,9 @@ from blocklayout.model.graph import Graph, former_names
 from blocklayout.model.lowering import lower
 from blocklayout.model.metadata import DEMANDS_KEY, demands_text
 from blocklayout.model.passes import legalize, simplify
-from blocklayout.model.schemas import to_proto
+from blocklayout.model.schemas import to_proto, value_info
 from blocklayout.model.tensors import FORMAT_KEY
-from blocklayout.model.types import to_elem_type, type_proto
+from blocklayout.model.types import to_elem_type
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, TensorProto
@@ -113,10 +113,10 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     from onnx import helper
 
     protos = [to_proto(node) for node in graph.nodes]
-    inputs = [_value_info(graph.values[name]) for name in graph.inputs]
-    outputs = [_value_info(graph.values[name]) for name in graph.outputs]
+    inputs = [value_info(graph.values[name]) for name in graph.inputs]
+    outputs = [value_info(graph.values[name]) for name in graph.outputs]
     written = {name for node in graph.nodes for name in node.outputs if name} - set(graph.outputs)
-    between = [_value_info(graph.values[name]) for name in sorted(written)]
+    between = [value_info(graph.values[name]) for name in sorted(written)]
     for tensor in tensors:
         if tensor.name in graph.formats:
             tensor.metadata_props.add(key=FORMAT_KEY, value=graph.formats[tensor.name])
@@ -167,12 +167,6 @@ def _constants(graph: Graph) -> Iterator[tuple[Value, np.ndarray]]:
 
 def _weights_nbytes(graph: Graph) -> int:
     return sum(array.nbytes for _, array in _constants(graph))
-
-
-def _value_info(value: Value) -> Any:
-    from onnx import helper
-
-    return helper.make_value_info(value.name, type_proto(value.dtype, value.shape))
 
 
 def _tensor(value: Value, **data: Any) -> TensorProto:

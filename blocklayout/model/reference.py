@@ -16,8 +16,8 @@ from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.ir import Compute, HostSpec, arguments, row_major_descs
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import branches_of
-from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
-from blocklayout.model.types import from_elem_type, type_proto
+from blocklayout.model.schemas import schema_or_none, to_proto, value_info, with_named_outputs
+from blocklayout.model.types import from_elem_type
 from blocklayout.resource_limits import interrupted
 
 if TYPE_CHECKING:
@@ -143,16 +143,10 @@ def _one_node_model(
     graph = helper.make_graph(
         [to_proto(with_named_outputs(node))],
         "plain",
-        [_info(value) for value in arguments(inputs).values()],
-        [_info(value) for value in outputs if value is not None],
+        [value_info(value) for value in arguments(inputs).values()],
+        [value_info(value) for value in outputs if value is not None],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-
-
-def _info(value: Value) -> ValueInfoProto:
-    from onnx import ValueInfoProto
-
-    return ValueInfoProto(name=value.name, type=type_proto(value.dtype, value.shape))
 
 
 def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:

@@ -13,11 +13,13 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, did_you_mean
 from blocklayout.model.graph import Node
-from blocklayout.model.types import DTYPES, onnx_type_name
+from blocklayout.model.types import DTYPES, onnx_type_name, type_proto
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import NodeProto, ValueInfoProto
     from onnx.defs import OpSchema
+
+    from blocklayout.ir.value import Value
 
 
 def to_proto(node: Node) -> NodeProto:
@@ -36,6 +38,13 @@ def to_proto(node: Node) -> NodeProto:
         kind = _attribute_type(node.op_type, name) if isinstance(value, tuple) and not value else None
         proto.attribute.append(helper.make_attribute(name, as_attribute(value), attr_type=kind))
     return proto
+
+
+def value_info(value: Value) -> ValueInfoProto:
+    """A value's name and type as protobuf."""
+    from onnx import ValueInfoProto
+
+    return ValueInfoProto(name=value.name, type=type_proto(value.dtype, value.shape))
 
 
 def with_named_outputs(node: Node) -> Node:
