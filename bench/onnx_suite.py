@@ -15,9 +15,9 @@ from onnx import TypeProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
+from bench import light
 from blocklayout import onnx_backend, ops
 from blocklayout.errors import UnsupportedError
-from blocklayout.zoo import light
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NETWORKS = "light models"

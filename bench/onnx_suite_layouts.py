@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from bench import light
 from bench.onnx_suite import Case
 from blocklayout import dnnl, model, plan, zoo
 from blocklayout.errors import BlockLayoutError
@@ -20,7 +21,6 @@ from blocklayout.plan.candidates.fuse import Group, fuse
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import propose_all
-from blocklayout.zoo import light
 
 VIEW = "a view"
 _ZOO_NETWORKS = ("resnet18", "dcgan_generator")

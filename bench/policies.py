@@ -9,7 +9,7 @@ the largest difference relative to the largest output, ``ref`` the number of ref
     python bench/policies.py --models resnet50,squeezenet,vgg19,bvlc_alexnet --isa native,avx2 --rounds 7
     python bench/policies.py --models digits --rounds 1 --json out.json --html out.html
 
-Source: networks of the onnx package with seeded random weights (``blocklayout.zoo.light``), and the
+Source: networks of the onnx package with seeded random weights (``bench/light.py``), and the
 embedded digit classifier (``digits``).
 """
 
@@ -30,6 +30,7 @@ import numpy as np
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench import light
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model
 from blocklayout.commands.comparing import Contender, Race, largest_difference
@@ -41,7 +42,7 @@ from blocklayout.plan.costs.random_data import random_array
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import json_text, print_table
 from blocklayout.show.words import kib, small
-from blocklayout.zoo import digits, light
+from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The ``blocklayout`` command: 0 when it has done what was asked, 2 with one line on standard error when it cannot."""
+"""The ``blocklayout`` command: 0 when it has done its work, 2 with one line on standard error when it cannot."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
+from bench import light
 from blocklayout.plan import POLICIES
-from blocklayout.zoo import light
 
 FULL_SIZE = [pytest.param(name, marks=pytest.mark.full_size) for name in light.NAMES if name != "squeezenet"]
 NETWORKS = ["squeezenet", *FULL_SIZE]

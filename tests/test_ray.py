@@ -222,8 +222,8 @@ def test_what_a_node_has_measured_is_known_to_the_next_one(cluster: Any, model: 
 @pytest.mark.usefixtures("cluster")
 def test_a_node_does_without_costs_that_nobody_hands_out() -> None:
     costs = bl.ray.datasets._SharedCosts.of_this_machine()
-    ray.kill(costs._keeper)
-    costs._node = "another"
+    ray.kill(costs.keeper)
+    costs.node = "another"
     ran = []
     with pytest.warns(bl.CostStoreWarning, match="not shared"), costs.known_here():
         ran.append("all the same")

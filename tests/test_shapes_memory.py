@@ -15,7 +15,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.model import model_file, raw_data
+from blocklayout.model import model_file, tensors
 from blocklayout.plan import prepack
 from tests import nets
 
@@ -133,7 +133,7 @@ def test_further_extents_neither_read_the_network_nor_pack_weights_again(
     first, *others = (
         {(item.constant, item.desc) for item in kept.ready.plan.constants} for kept in session._book._plans.values()
     )
-    assert sum(nbytes >= raw_data.MIN_NBYTES for nbytes in taken) == sum(
-        desc.nbytes >= raw_data.MIN_NBYTES for _, desc in set().union(*others) - first
+    assert sum(nbytes >= tensors.MIN_NBYTES for nbytes in taken) == sum(
+        desc.nbytes >= tensors.MIN_NBYTES for _, desc in set().union(*others) - first
     )
-    assert session.memory().originals_nbytes < raw_data.MIN_NBYTES  # what is small
+    assert session.memory().originals_nbytes < tensors.MIN_NBYTES  # what is small

@@ -49,29 +49,24 @@ Ask = tuple[str, "Spec"]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add a command for each kind of problem."""
     kinds = parser.add_subparsers(metavar="KIND", required=True, parser_class=Parser)
-    conv = _add_kind(kinds, "conv", "a convolution", Asker.convolution)
-    conv.add_argument("src", type=extents, metavar="SRC", help="extents N x channels x spatial, such as 1x64x56x56")
+    images = "extents N x channels x spatial, such as 1x64x56x56"
+    conv = _add_kind(kinds, "conv", "a convolution", Asker.convolution, images)
     conv.add_argument("weights", type=extents, metavar="WEIGHTS", help="extents as ONNX has them, such as 64x64x3x3")
     _add_window(conv)
     conv.add_argument("--groups", type=positive, default=1, metavar="N", help="groups of channels (default: 1)")
-    pool = _add_kind(kinds, "pool", "a pooling", Asker.pooling)
-    pool.add_argument("src", type=extents, metavar="SRC", help="extents N x channels x spatial, such as 1x64x56x56")
+    pool = _add_kind(kinds, "pool", "a pooling", Asker.pooling, images)
     pool.add_argument("--kernel", type=indices, default=(2,), metavar="N[,N]", help="extents of it (default: 2)")
-    pool.add_argument(
-        "--algorithm",
-        choices=("max", "avg_include_padding", "avg_exclude_padding"),
-        default="max",
-        help="what is made of the elements (default: max)",
-    )
+    algorithms = ("max", "avg_include_padding", "avg_exclude_padding")
+    made = "what is made of the elements (default: max)"
+    pool.add_argument("--algorithm", choices=algorithms, default="max", help=made)
     _add_window(pool)
-    eltwise = _add_kind(kinds, "eltwise", "a function of each element", Asker.eltwise)
-    eltwise.add_argument("src", type=extents, metavar="SRC", help="extents, such as 1x64x56x56")
+    eltwise = _add_kind(kinds, "eltwise", "a function of each element", Asker.eltwise, "extents, such as 1x64x56x56")
     eltwise.add_argument("--algorithm", default="relu", metavar="NAME", help="in oneDNN's words (default: relu)")
-    matmul = _add_kind(kinds, "matmul", "a product of matrices", Asker.matmul)
-    matmul.add_argument("src", type=extents, metavar="SRC", help="extents of the left one, such as 128x512")
+    left = "extents of the left one, such as 128x512"
+    matmul = _add_kind(kinds, "matmul", "a product of matrices", Asker.matmul, left)
     matmul.add_argument("weights", type=extents, metavar="WEIGHTS", help="extents of the right one, such as 512x256")
-    recurrent = _add_kind(kinds, "rnn", "a recurrent layer", Asker.recurrent)
-    recurrent.add_argument("src", type=extents, metavar="SRC", help="extents steps x N x channels, such as 64x1x128")
+    steps = "extents steps x N x channels, such as 64x1x128"
+    recurrent = _add_kind(kinds, "rnn", "a recurrent layer", Asker.recurrent, steps)
     recurrent.add_argument("states", type=positive, metavar="STATES", help="channels of its state, such as 256")
     recurrent.add_argument("--cell", default="vanilla_lstm", metavar="NAME", help="default: vanilla_lstm")
     recurrent.add_argument("--bidirectional", action="store_true", help="in both directions")
@@ -88,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
             tell(f"measuring {len(found)} alternatives in turn")
             found = measured(found, with_references=args.references)
     environment = describe_environment(n_threads)
-    ordered = sorted(found, key=_rank)
+    ordered = sorted(found, key=lambda each: (each.measured_ns is None, each.measured_ns or each.estimated_ns))
     if args.json:
         rows = [alternative.to_dict() for alternative in ordered]
         say_json({"environment": environment, "alternatives": rows})
@@ -97,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     _print(ordered)
 
 
-def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, ask: AskAbout) -> Parser:
+def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, ask: AskAbout, src: str) -> Parser:
     summary = f"What oneDNN offers for {what}, in every combination of layouts."
     raw = argparse.RawDescriptionHelpFormatter
     parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=raw)
@@ -109,6 +104,7 @@ def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, a
     parser.add_argument("--references", action="store_true", help="run slow reference implementations too")
     add_threads(parser)
     parser.set_defaults(ask=ask)
+    parser.add_argument("src", type=extents, metavar="SRC", help=src)
     return parser
 
 
@@ -123,10 +119,7 @@ def _add_window(parser: argparse.ArgumentParser) -> None:
 class Asker(Struct, frozen=True):
     """One primitive's problem, in every combination of layouts worth asking oneDNN about.
 
-    Attributes:
-        dtype: Data type of all tensors.
-        n_threads: Threads it will run on.
-        blocks: Names of the blocked layouts this CPU has kernels for.
+    Tensors have one data type; ``blocks`` are names of the blocked layouts this CPU has kernels for.
     """
 
     dtype: str
@@ -277,11 +270,6 @@ class Alternative(Struct, frozen=True):
         return {name: spec.memory_desc(name) for name, _ in spec.descs}
 
     @property
-    def is_reference(self) -> bool:
-        """Whether it is an unoptimised reference implementation."""
-        return self.resolved.is_reference
-
-    @property
     def layouts(self) -> dict[str, str]:
         """Tags by argument, each in the letters of its role; a matrix has none."""
         descs = self.descs
@@ -307,7 +295,7 @@ class Alternative(Struct, frozen=True):
 
 
 def find_alternatives(asks: Iterable[Ask], machine: Machine) -> list[Alternative]:
-    """Every distinct implementation with its layouts; what ``any`` picks comes first.
+    """Every distinct implementation with its layouts; that which ``any`` picks comes first.
 
     Raises:
         DnnlError: Nothing at all is offered.
@@ -331,18 +319,18 @@ def find_alternatives(asks: Iterable[Ask], machine: Machine) -> list[Alternative
 
 
 def measured(alternatives: Sequence[Alternative], *, with_references: bool = False) -> list[Alternative]:
-    """The same with measured times, taken in turn.
+    """Alternatives of one problem with measured times, taken in turn.
 
-    Args:
-        alternatives: Of one problem, all with the same threads.
-        with_references: Whether to run reference implementations, hundreds of times slower, even where there
-            are others.
+    Reference implementations, hundreds of times slower, are run ``with_references``, or where there are no others.
     """
-    is_run = [with_references or not alternative.is_reference for alternative in alternatives]
+    is_run = [with_references or not alternative.resolved.is_reference for alternative in alternatives]
     if not any(is_run):
         is_run = [True] * len(alternatives)
     chosen = list(compress(alternatives, is_run))
-    arrays = _random_arrays(chosen)
+    # extents and types are those of the problem, for any alternative
+    dims = {(name, desc.dims, desc.dtype) for alternative in chosen for name, desc in alternative.descs.items()}
+    generator = np.random.default_rng(SEED)
+    arrays = {name: random_array(dtype, shape, generator) for name, shape, dtype in sorted(dims)}
     calls = [_bound(alternative, arrays).run for alternative in chosen]
     n_threads = chosen[0].resolved.spec.n_threads
     times: Iterator[list[float]] = iter(dnnl.run_parallel(lambda: time_in_turn(calls, N_ROUNDS), n_threads))
@@ -350,13 +338,6 @@ def measured(alternatives: Sequence[Alternative], *, with_references: bool = Fal
         replace(alternative, measured_ns=min(next(times))) if runs else alternative
         for alternative, runs in zip(alternatives, is_run, strict=True)
     ]
-
-
-def _random_arrays(alternatives: Iterable[Alternative]) -> dict[str, np.ndarray]:
-    """Data for each argument; extents and types are those of the problem, whatever the alternative."""
-    generator = np.random.default_rng(SEED)
-    dims = {(name, desc.dims, desc.dtype) for alternative in alternatives for name, desc in alternative.descs.items()}
-    return {name: random_array(dtype, shape, generator) for name, shape, dtype in sorted(dims)}
 
 
 def _bound(alternative: Alternative, arrays: Mapping[str, np.ndarray]) -> dnnl.Execution:
@@ -372,13 +353,6 @@ def _packed(desc: MemoryDesc, array: np.ndarray) -> np.ndarray:
     if desc.extra is None:
         return desc.pack(array)
     return dnnl.Primitive(dnnl.reorder(MemoryDesc.from_array(array), desc, n_threads=1)).run({"src": array})["dst"]
-
-
-def _rank(alternative: Alternative) -> tuple[bool, float]:
-    """Those that were run first, then by time."""
-    if alternative.measured_ns is None:
-        return True, alternative.estimated_ns
-    return False, alternative.measured_ns
 
 
 def _print(alternatives: list[Alternative]) -> None:

@@ -18,14 +18,14 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and how to see what would be right."""
+        """Report the error in one line that names ``--help``."""
         self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
 class CommandParser(Parser):
     """The parser of a command, whose module is loaded once the command is named.
 
-    The module's ``add_options`` completes the parser, its ``run`` is called with what was parsed.
+    The module's ``add_options`` completes the parser, its ``run`` is called with the parsed arguments.
     """
 
     def __init__(self, module: str, summary: str, **kwargs: Any) -> None:
@@ -104,13 +104,7 @@ def add_named(
 ) -> None:
     """An option for something that has a name, such as ``--shape x=1x3x8x8``; it may be given many times.
 
-    Args:
-        parser: Takes the option.
-        option: Its name.
-        read: Reads its value.
-        example: Of what stands behind the name.
-        summary: Its help.
-        also: Other spellings of the option.
+    ``example`` is of its value, which ``read`` reads; ``also`` are other spellings of the option.
     """
     metavar = f"NAME={example}"
     parser.add_argument(option, *also, action="append", default=[], type=read, metavar=metavar, help=summary)
@@ -210,26 +204,42 @@ def indices(text: str) -> tuple[int, ...]:
 
 def positive(text: str) -> int:
     """A number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 1")
-    return int(text)
+    return _integer(text, 1)
 
 
 def natural(text: str) -> int:
     """A number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least {least}")
     return int(text)
 
 
 def seconds(text: str) -> float:
     """A positive number of seconds."""
+    return _number(text, "a positive number of seconds", lambda number: 0 < number < math.inf)
+
+
+def fraction(text: str) -> float:
+    """A number from 0 to 1."""
+    return _number(text, "a number from 0 to 1", lambda number: 0 <= number <= 1)
+
+
+def ratio(text: str) -> float:
+    """A finite number of at least 0."""
+    return _number(text, "a number of at least 0", lambda number: 0 <= number < math.inf)
+
+
+def _number(text: str, wanted: str, is_wanted: Callable[[float], bool]) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a positive number of seconds")
+        number = math.nan
+    if not is_wanted(number):
+        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
     return number
 
 

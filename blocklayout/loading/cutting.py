@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from blocklayout.ir import Demands
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Node, OnnxModel
-    from blocklayout.model.branches import Branch
     from blocklayout.model.cutting import Cut
+    from blocklayout.model.graph import Branch
     from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
     from blocklayout.runtime.pieces import Values
 
@@ -338,7 +338,7 @@ class Subgraph:
     def __init__(
         self,
         info: SubgraphInfo,
-        open_: Callable[[Sequence[model.InputInfo]], PlanBook],
+        open_: Callable[[Sequence[model.DeclaredValue]], PlanBook],
         books: Sequence[PlanBook] = (),
     ) -> None:
         """Open no plan book yet.
@@ -406,7 +406,7 @@ class Subgraph:
             return self._by_kind[kind]
 
 
-def _kinds(inputs: Sequence[model.InputInfo | InputInfo]) -> list[tuple[str, str, str]]:
+def _kinds(inputs: Sequence[model.DeclaredValue | InputInfo]) -> list[tuple[str, str, str]]:
     """Equal where one plan book takes both."""
     return [(info.name, info.dtype, info.container) for info in inputs]
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from blocklayout import model
 from blocklayout.ir import Demanded
-from blocklayout.model.onnx_read import Signature
+from blocklayout.model.onnx_read import Declaration
 from blocklayout.model.origins import Origin, origins_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class FileMemory(Struct, frozen=True):
     def of(cls, file: model.ModelFile, pricing: Pricing, request: Request, demands: str) -> FileMemory:
         """That of a file; where it was loaded before, its network is not looked at for its signature."""
         memory = cls(file, pricing, request, demands, file.digest(pricing.n_threads))
-        signature = pricing.recall_as(Signature, memory._about("signature"), request)
+        signature = pricing.recall_as(Declaration, memory._about("signature"), request)
         if signature is not None:
             file.know(signature)
         return memory

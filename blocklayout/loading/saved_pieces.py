@@ -226,7 +226,7 @@ def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], tensors: 
     return Subgraph(info, partial(_never_run, key), books)
 
 
-def _never_run(key: str, inputs: Sequence[model.InputInfo]) -> PlanBook:
+def _never_run(key: str, inputs: Sequence[model.DeclaredValue]) -> PlanBook:
     kinds = ", ".join(f"{info.name} {info.dtype or info.container}" for info in inputs) or "nothing"
     raise PlanError(f"the saved session has no plan of the subgraph {key!r} of {kinds}: {UNSEEN}")
 

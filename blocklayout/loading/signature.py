@@ -50,7 +50,7 @@ def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[Any]])
     """
     if any(info.ranges for info in inputs):
         return {info.name: tuple(most for _, most in info.ranges) for info in inputs}
-    return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
+    return concrete_extents([model.DeclaredValue(info.name, info.dtype, info.shape) for info in inputs], shapes)
 
 
 def with_ranges(inputs: Sequence[InputInfo], shapes: Asked) -> list[InputInfo]:

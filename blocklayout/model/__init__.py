@@ -17,23 +17,20 @@ from __future__ import annotations
 from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
-    "branches": "branches_of captured_by",
-    "build_value": "BuildValue",
-    "builder": "Builder",
+    "builder": "BuildValue Builder",
     "cutting": (
-        "NodeByNode NodeNames always_cut body_model by_arrays by_reference carried_in checked_call function_of info_of "
+        "NodeNames always_cut body_model by_arrays carried_in checked_call function_of info_of "
         "passed_on pieces_of reasons_of straight_model without_copies"
     ),
-    "describing": "described_nodes",
-    "graph": "DependsOnDataError Graph Node",
+    "graph": "DependsOnDataError Graph Node branches_of captured_by described_nodes",
     "lowering": "lower",
     "model_file": "ModelFile",
-    "onnx_read": "InputInfo OnnxModel whole_contents",
+    "onnx_read": "DeclaredValue OnnxModel whole_contents",
     "onnx_write": "stating to_model write",
     "other_extents": "simplified",
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
-    "reference": "compute_of",
+    "reference": "NodeByNode by_reference compute_of",
     "rows": "check_rows",
 }
 _HOMES = homes_of(__name__, _NAMES)

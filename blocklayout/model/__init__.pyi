@@ -1,15 +1,11 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
-from blocklayout.model.branches import branches_of as branches_of
-from blocklayout.model.branches import captured_by as captured_by
-from blocklayout.model.build_value import BuildValue as BuildValue
+from blocklayout.model.builder import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
-from blocklayout.model.cutting import NodeByNode as NodeByNode
 from blocklayout.model.cutting import NodeNames as NodeNames
 from blocklayout.model.cutting import always_cut as always_cut
 from blocklayout.model.cutting import body_model as body_model
 from blocklayout.model.cutting import by_arrays as by_arrays
-from blocklayout.model.cutting import by_reference as by_reference
 from blocklayout.model.cutting import carried_in as carried_in
 from blocklayout.model.cutting import checked_call as checked_call
 from blocklayout.model.cutting import function_of as function_of
@@ -19,13 +15,15 @@ from blocklayout.model.cutting import pieces_of as pieces_of
 from blocklayout.model.cutting import reasons_of as reasons_of
 from blocklayout.model.cutting import straight_model as straight_model
 from blocklayout.model.cutting import without_copies as without_copies
-from blocklayout.model.describing import described_nodes as described_nodes
 from blocklayout.model.graph import DependsOnDataError as DependsOnDataError
 from blocklayout.model.graph import Graph as Graph
 from blocklayout.model.graph import Node as Node
+from blocklayout.model.graph import branches_of as branches_of
+from blocklayout.model.graph import captured_by as captured_by
+from blocklayout.model.graph import described_nodes as described_nodes
 from blocklayout.model.lowering import lower as lower
 from blocklayout.model.model_file import ModelFile as ModelFile
-from blocklayout.model.onnx_read import InputInfo as InputInfo
+from blocklayout.model.onnx_read import DeclaredValue as DeclaredValue
 from blocklayout.model.onnx_read import OnnxModel as OnnxModel
 from blocklayout.model.onnx_read import whole_contents as whole_contents
 from blocklayout.model.onnx_write import stating as stating
@@ -43,6 +41,8 @@ from blocklayout.model.reading import read_fed as read_fed
 from blocklayout.model.reading import signature as signature
 from blocklayout.model.reading import tensors_of as tensors_of
 from blocklayout.model.reading import weights_nbytes as weights_nbytes
+from blocklayout.model.reference import NodeByNode as NodeByNode
+from blocklayout.model.reference import by_reference as by_reference
 from blocklayout.model.reference import compute_of as compute_of
 from blocklayout.model.rows import check_rows as check_rows
 

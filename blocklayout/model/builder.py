@@ -11,19 +11,21 @@ from blocklayout import dtypes
 from blocklayout.errors import LayoutError, ModelError, close_names
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
-from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.shapes import as_shape
-from blocklayout.model.types import from_numpy
+from blocklayout.model.types import from_numpy, to_elem_type
+from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, contiguous_format
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
     from onnx import ModelProto
     from onnx.defs import OpSchema
+
+    from blocklayout.operators import Extents
 
 DEFAULT_OPSET = 20
 """Old enough for the runtimes in use, new enough for Gelu and LayerNormalization."""
@@ -32,7 +34,7 @@ DEFAULT_OPSET = 20
 class Builder:
     """A network that is being written, in ONNX words.
 
-    Each call checks its operator at once and gives a value whose extents and type are known. Arrays may
+    Each call checks its operator at once and returns a value of known extents and type. Arrays may
     stand wherever a value may; they become constants, without a copy.
 
     Args:
@@ -96,7 +98,7 @@ class Builder:
             self._check_free(name, "constant")
         known = name or fresh_name("constant", self._values)
         self._keep_format(array, known)
-        return self._constant(np.asarray(array), known)
+        return self._add(_constant_value(np.asarray(array), known))
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
         """Any operator of ONNX's own operator set, or a registered one.
@@ -154,7 +156,7 @@ class Builder:
         self._outputs.append(name)
 
     def expect(self, value: BuildValue, layout: str) -> None:
-        """State the format in which a value must come; whoever plans the network checks that.
+        """State the format in which a value must come, which is checked when the network is planned.
 
         Raises:
             ModelError: ``value`` is not this builder's.
@@ -217,9 +219,6 @@ class Builder:
         self._values[value.name] = value
         return BuildValue(self, value)
 
-    def _constant(self, array: np.ndarray, name: str) -> BuildValue:
-        return self._add(_constant_value(array, name))
-
     def _keep_format(self, given: Any, name: str) -> None:
         """Remember the format of a constant that is given as a Tensor."""
         if isinstance(given, Tensor) and given.memory_format != contiguous_format:
@@ -272,6 +271,124 @@ class Builder:
                 self._keep_format(arg, name)
                 taken.add(name)
         return values
+
+
+class BuildValue(Operators):
+    """A tensor of the network that is being built.
+
+    Every operator's method is :meth:`blocklayout.model.Builder.op` in short; arrays become constants.
+
+    Attributes:
+        builder: Whose value it is.
+        value: Its name, extents and data type.
+    """
+
+    def __init__(self, builder: Builder, value: Value) -> None:
+        self.builder = builder
+        self.value = value
+
+    @property
+    def name(self) -> str:
+        """The name it has until it is made an output."""
+        return self.value.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Logical extents."""
+        return self.value.shape
+
+    @property
+    def dtype(self) -> str:
+        """Data type, by oneDNN's names."""
+        return self.value.dtype
+
+    def expect(self, layout: str) -> BuildValue:
+        """This value, which must come in a format: checked when the network is planned, also from a saved model.
+
+        Args:
+            layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
+
+        Example:
+            >>> from blocklayout import Builder
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu().expect("channels_first"))
+            >>> b.expected
+            {'y': 'channels_first'}
+        """
+        self.builder.expect(self, layout)
+        return self
+
+    def pin(self, layout: str) -> BuildValue:
+        """This value, which must be written in a format: the rest of the network is chosen around it.
+
+        Args:
+            layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
+
+        Example:
+            >>> from blocklayout import Builder
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu().pin("channels_last"))
+            >>> b.pinned
+            {'y': 'channels_last'}
+        """
+        self.builder.pin(self, layout)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.dtype} {self.shape}>"
+
+    def astype(self, dtype: str) -> BuildValue:
+        """The values in another data type, converted as ONNX does."""
+        result: BuildValue = self.builder.op("Cast", self, to=to_elem_type(dtypes.named(dtype)))
+        return result
+
+    def __bool__(self) -> bool:
+        raise ModelError(f"{self!r} has no truth: what it will be, the network tells when it runs")
+
+    def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Any:
+        while operands and operands[-1] is None:
+            operands = operands[:-1]
+        schema = schema_or_none(op_type, self.builder.opset)
+        n_inputs = len(operands) if schema is None else schema.max_input
+        if len(operands) > n_inputs:  # older versions have as attributes what newer ones have as inputs
+            from onnx import defs
+
+            newest = [formal.name for formal in defs.get_schema(op_type).inputs]
+            attrs |= zip(newest[n_inputs:], operands[n_inputs:], strict=False)
+        return self.builder.op(op_type, *operands[:n_inputs], name=name, **attrs)
+
+    def _reaching(self, output_shape: tuple[int, ...], strides: Extents, pads: Extents) -> Extents:
+        n_spatial = len(self.shape) - 2
+        steps = (strides,) * n_spatial if isinstance(strides, int) else strides
+        around = (pads,) * n_spatial if isinstance(pads, int) else pads
+        begin, end = around[:n_spatial], around[-n_spatial:]
+        kernel = [
+            extent - (n - 1) * step + first + last
+            for extent, n, step, first, last in zip(output_shape[2:], self.shape[2:], steps, begin, end, strict=False)
+        ]
+        if output_shape[:2] != self.shape[:2] or len(output_shape) != len(self.shape) or min(kernel) < 1:
+            raise ModelError(
+                f"output_shape is {output_shape}; {self.name!r} of shape {self.shape} takes "
+                f"{self.shape[:2]} and {n_spatial} extents that hold its windows"
+            )
+        return kernel
+
+    def _window(self, **attrs: Extents) -> dict[str, Extents | None]:
+        n_spatial = len(self.shape) - 2
+        spread: dict[str, Extents | None] = {}
+        for attr, given in attrs.items():
+            each = (given,) * n_spatial if isinstance(given, int) else tuple(given)
+            n_wanted = 2 * n_spatial if attr == "pads" else n_spatial
+            each = each * 2 if attr == "pads" and len(each) == n_spatial else each
+            if len(each) != n_wanted:
+                raise ModelError(
+                    f"{attr} {given!r} has {len(each)} values; {self.name!r} of shape {self.shape} has {n_spatial} "
+                    f"spatial dimensions: give one number, or {n_wanted} of them"
+                )
+            default = 0 if attr in ("pads", "output_padding") else 1
+            is_default = attr != "kernel_shape" and all(number == default for number in each)
+            spread[attr] = None if is_default else each
+        return spread
 
 
 def _constant_value(array: np.ndarray, name: str) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ import numpy as np
 from blocklayout.ir import Role
 from blocklayout.ir.value import Value
 from blocklayout.layout.permutation import inverse, permuted
-from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
+from blocklayout.model.graph import Graph, Node, fresh_name
+from blocklayout.model.passes.rewrite import Draft
 from blocklayout.model.schemas import to_proto
 
 if TYPE_CHECKING:
@@ -43,12 +45,9 @@ def channels_last(graph: Graph, formats: Mapping[str, bool], *, functions: bool 
     """The same network with values channels last, and Transposes at the borders of such regions.
 
     A node in a region works on the permuted axes where its operator can do that; one that ONNX has for channels first
-    alone becomes a node of ``DOMAIN``, see :func:`functions_of`. Inputs, outputs and all other nodes stay.
-
-    Args:
-        graph: The network.
-        formats: Whether values are to be channels last, by name; one that is not named follows its source.
-        functions: Whether there may be nodes of ``DOMAIN``; else their operators stay channels first.
+    alone becomes a node of ``DOMAIN``, see :func:`functions_of`, unless there may be no ``functions``. Inputs, outputs
+    and all other nodes stay. ``formats`` tells by name whether values are to be channels last; others follow their
+    source.
     """
     return _Rewriting(graph, formats, has_functions=functions).rewritten()
 
@@ -67,7 +66,7 @@ def functions_of(graph: Graph) -> Iterator[FunctionProto]:
         ndims = len(graph.shape(nodes[0].outputs[0]))
         inputs = ["X", *(f"input_{place}" for place in range(1, max(len(node.inputs) for node in nodes)))]
         attrs = {attr.name: attr for node in nodes for attr in to_proto(node).attribute}
-        inner = helper.make_node(_own_name(name), ["first", *inputs[1:]], ["result"])
+        inner = helper.make_node(name.rpartition("_")[0], ["first", *inputs[1:]], ["result"])
         for attr in attrs.values():
             inner.attribute.add(name=attr.name, type=attr.type, ref_attr_name=attr.name)
         body = [
@@ -78,28 +77,14 @@ def functions_of(graph: Graph) -> Iterator[FunctionProto]:
         yield helper.make_function(DOMAIN, name, inputs, ["Y"], body, opsets, list(attrs))
 
 
-def _name(op_type: str, ndims: int) -> str:
-    """An operator's name in ``DOMAIN``: there is a function for each rank."""
-    return f"{op_type}_{ndims - 2}D"
-
-
-def _own_name(name: str) -> str:
-    return name.rpartition("_")[0]
-
-
 class _Rewriting:
-    """One walk over a graph.
-
-    Attributes:
-        last: The channels-last counterpart of a value, by its name.
-        first: Names of the values that are there as they were.
-    """
+    """One walk over a graph: by name, values' channels-last counterparts (``last``), and those there as they were."""
 
     def __init__(self, graph: Graph, formats: Mapping[str, bool], *, has_functions: bool) -> None:
         self._graph = graph
         self._has_functions = has_functions
         self._formats = formats
-        self._values = dict(graph.values)
+        self._draft = Draft(graph)
         self._nodes: list[Node] = []
         self._names = {node.name for node in graph.nodes}
         self._constants: dict[tuple[str, int], str] = {}
@@ -115,7 +100,7 @@ class _Rewriting:
                 self.first.update(filter(None, node.outputs))
         for name in self._graph.outputs:
             self._as_first(name)
-        return self._graph.replace(nodes=tuple(self._nodes), values=self._values).validate()
+        return self._graph.replace(nodes=tuple(self._nodes), values=self._draft.values).validate()
 
     def _in_region(self, node: Node) -> bool:
         """Add a node on channels-last values, if it is to be and can be."""
@@ -155,28 +140,21 @@ class _Rewriting:
 
     def _add(self, node: Node, turned: Transposed, ndims: int) -> bool:
         """Add a node on permuted axes."""
-        inputs = list(node.inputs)
-        for index, name in enumerate(node.inputs):
-            if index in turned.sources:
-                inputs[index] = self._as_last(name, ndims)
-            elif name and index not in turned.constants:
-                inputs[index] = self._as_first(name)
-        for index, array in turned.constants.items():
-            inputs += [""] * (index + 1 - len(inputs))
-            inputs[index] = self._constant(f"{inputs[index] or node.name}.channels_last", array)
+        as_last = partial(self._as_last, ndims=ndims)
+        moved = self._draft.turned(node, turned, "channels_last", as_last, self._as_first)
         is_last = turned.result == to_first(ndims)
         outputs = tuple(self._new_last(name) if name and is_last else name for name in node.outputs)
         if not is_last:
             self.first.update(filter(None, outputs))
-        op_type = turned.op_type or node.op_type
-        self._nodes.append(node.replace(op_type=op_type, attrs=turned.attrs, inputs=tuple(inputs), outputs=outputs))
+        self._nodes.append(moved.replace(outputs=outputs))
         return True
 
     def _add_function(self, node: Node, ndims: int) -> bool:
         """Add a node of ``DOMAIN``."""
         source, *others = node.inputs
         inputs = (self._as_last(source, ndims), *(self._as_first(name) if name else "" for name in others))
-        op_type, outputs = f"{DOMAIN}.{_name(node.op_type, ndims)}", tuple(map(self._new_last, node.outputs[:1]))
+        # there is a function for each rank
+        op_type, outputs = f"{DOMAIN}.{node.op_type}_{ndims - 2}D", tuple(map(self._new_last, node.outputs[:1]))
         self._nodes.append(node.replace(op_type=op_type, domain=DOMAIN, inputs=inputs, outputs=outputs))
         return True
 
@@ -200,20 +178,15 @@ class _Rewriting:
         if (name, ndims) not in self._constants:
             full = array.reshape((1,) * (ndims - array.ndim) + array.shape)
             turned = np.ascontiguousarray(full.transpose(inverse(to_first(ndims))))
-            self._constants[name, ndims] = self._constant(f"{name}.channels_last", turned)
+            self._constants[name, ndims] = self._draft.constant(f"{name}.channels_last", turned)
         return self._constants[name, ndims]
 
     def _new_last(self, name: str) -> str:
         value = self._graph.values[name]
-        new = self.last[name] = fresh_name(f"{name}.channels_last", self._values)
+        new = self.last[name] = fresh_name(f"{name}.channels_last", self._draft.values)
         shape = permuted(value.shape, inverse(to_first(len(value.shape))))
-        self._values[new] = Value(new, shape, value.dtype)
+        self._draft.values[new] = Value(new, shape, value.dtype)
         return new
-
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = fresh_name(wanted, self._values)
-        self._values[name] = constant_value(name, array)
-        return name
 
     def _transpose(self, source: str, result: str, perm: Sequence[int]) -> None:
         name = fresh_name(f"{result}.transpose", self._names)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.errors import BlockLayoutError, InputError, LimitError, ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, InputError, ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Role
-from blocklayout.model.branches import Branch, branches_of
-from blocklayout.model.graph import live_nodes, resolve
-from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
-from blocklayout.model.reference import is_wrong_there
-from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
+from blocklayout.model.graph import Branch, branches_of, live_nodes, resolve
+from blocklayout.model.onnx_read import Declaration, DeclaredValue, OnnxModel
+from blocklayout.model.reference import NodeByNode, is_wrong_there
+from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.types import from_numpy
-from blocklayout.resource_limits import interrupted
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -33,13 +30,10 @@ if TYPE_CHECKING:
 
 
 class Cut(Struct, frozen=True, eq=False):
-    """Some nodes of a model, which run together.
+    """Some nodes of a model, which run together: a single one where the model is cut at it, for a reason.
 
-    Attributes:
-        nodes: In topological order. A single one where the model is cut at it.
-        inputs: Names of the values that they read of others, constants not included.
-        outputs: Names of the values that others read of them, and of the model's outputs among theirs.
-        reason: Why the model is cut at the node; empty for a straight piece.
+    Inputs are names of the values that they read of others, without constants; outputs those that others, or the
+    caller, read of them.
     """
 
     nodes: tuple[Node, ...]
@@ -54,12 +48,7 @@ class Cut(Struct, frozen=True, eq=False):
 
 
 class NodeNames(Struct, frozen=True):
-    """Names by which nodes can be meant, subgraphs' included.
-
-    Attributes:
-        names: Of nodes and of what they compute, and of a model's inputs.
-        op_types: Of nodes.
-    """
+    """Names by which nodes can be meant, subgraphs' included: those of nodes and their results, and op types."""
 
     names: frozenset[str]
     op_types: frozenset[str]
@@ -97,13 +86,7 @@ def has_much_to_do(node: Node) -> bool:
 
 
 def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
-    """The function that computes a node apart from plans, if its operator has one.
-
-    Args:
-        node: The node.
-        opset: Version of ONNX's operator set.
-        bodies: Functions for its subgraphs, by attribute.
-    """
+    """The function that computes a node apart from plans, if its operator has one; ``bodies`` are of its subgraphs."""
     return node.facts.on_arrays(
         NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
     )
@@ -112,7 +95,7 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
 def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
     """Results of a subgraph, by the arguments as which it comes the next time, as far as nodes of it compute it.
 
-    What it returns in other places besides is left out.
+    A result that it returns in another place besides is left out.
     """
     info = NodeInfo(node.name or node.op_type, node.op_type, node.attrs, (), (), opset)
     written = {name for each in branch.nodes for name in each.outputs}
@@ -121,7 +104,7 @@ def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:
-    """Reasons to cut at nodes whatever the extents, by their first outputs: subgraphs that loop, and sequences."""
+    """Reasons to cut at nodes for any extents, by their first outputs: subgraphs that loop, and sequences."""
     held = {info.name for info in model.signature.inputs if info.container}
     reasons = {}
     for node in model.nodes:
@@ -151,11 +134,9 @@ def reasons_of(model: OnnxModel, node: Node, message: str) -> dict[str, str]:
 
 
 def pieces_of(model: OnnxModel, reasons: Mapping[str, str]) -> tuple[Cut, ...]:
-    """The model as pieces in an order in which they can run: as few straight ones as there can be.
+    """The model as pieces in an order in which they can run, cut for ``reasons`` at nodes, by their first outputs.
 
-    Args:
-        model: The model.
-        reasons: Why it is cut at nodes, by their first outputs.
+    There are as few straight ones as there can be.
     """
     outputs = [info.name for info in model.signature.outputs]
     nodes = live_nodes(model.nodes, outputs)
@@ -198,9 +179,7 @@ def _cuts(
 def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]:
     """Values that one straight piece writes and only one other reads, with the place of that one.
 
-    Args:
-        pieces: Of a model.
-        outputs: Names of the model's.
+    Those among the model's ``outputs`` are none of them.
     """
     readers: dict[str, list[int]] = {}
     for place, piece in enumerate(pieces):
@@ -212,20 +191,11 @@ def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]
     return {name: places[0] for name, places in alone if len(places) == 1 and not pieces[places[0]].reason}
 
 
-def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], name: str) -> OnnxModel:
-    """A piece as a model of its own.
-
-    Args:
-        model: The whole.
-        piece: Some of its nodes.
-        inputs: Those of the piece.
-        name: The name of the model that is made.
-    """
+def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[DeclaredValue], name: str) -> OnnxModel:
+    """A piece of a model as a model of its own, with inputs of its own."""
     declared = {info.name: info for info in model.signature.outputs}
-    outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
-    demands = model.demands.among(NodeNames.of(piece.nodes).has)
-    signature = Signature(tuple(inputs), outputs)
-    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), signature, demands=demands)
+    outputs = tuple(declared.get(each) or DeclaredValue(each, "", None) for each in piece.outputs if each)
+    return _part(model, name, piece.nodes, piece.constants(model), Declaration(tuple(inputs), outputs))
 
 
 def without_copies(branch: Branch) -> Branch:
@@ -235,42 +205,10 @@ def without_copies(branch: Branch) -> Branch:
     return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
 
 
-class NodeByNode(Struct, frozen=True, eq=False, dict=True):
-    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
-
-    Attributes:
-        nodes: In topological order.
-        inputs: Names of the values that they read of others.
-        constants: Those that they read, by name.
-        opset: Version of ONNX's operator set.
-    """
-
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    constants: Mapping[str, np.ndarray]
-    opset: int
-
-    def __call__(self, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
-        """Outputs by their names, of arrays by name."""
-        with np.errstate(all="ignore"):
-            return [np.asarray(result) for result in self._evaluator.run(list(names), dict(values))]
-
-    @cached_property
-    def _evaluator(self) -> ReferenceEvaluator:
-        from onnx import numpy_helper
-
-        nodes = [to_proto(with_named_outputs(node)) for node in self.nodes]
-        tensors = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
-        return _evaluator(nodes, self.inputs, tensors, self.opset)
-
-
 def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
     """A function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
 
-    Args:
-        piece: Some nodes.
-        model: The whole.
-        max_nbytes: Of constants.
+    It is not where its constants are more than ``max_nbytes``.
     """
     constants = piece.constants(model)
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
@@ -299,23 +237,24 @@ def _evaluator(
     return ReferenceEvaluator(graph, opsets={"": opset})
 
 
-def body_model(branch: Branch, inputs: Sequence[InputInfo], model: OnnxModel, name: str) -> OnnxModel:
+def body_model(branch: Branch, inputs: Sequence[DeclaredValue], model: OnnxModel, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
-    Args:
-        branch: The subgraph.
-        inputs: Its arguments, and what it reads of the graph around it.
-        model: The graph around it.
-        name: The name of the model that is made.
+    ``inputs`` are its arguments and those that it reads of the graph around it, ``model``.
     """
     written = {each for node in branch.nodes for each in node.outputs}
-    outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
-    demands = model.demands.among(NodeNames.of(branch.nodes).has)
-    signature = Signature(tuple(inputs), outputs)
-    return OnnxModel(name, model.opset, branch.nodes, branch.constants, signature, demands=demands)
+    outputs = tuple(DeclaredValue(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
+    return _part(model, name, branch.nodes, branch.constants, Declaration(tuple(inputs), outputs))
 
 
-def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputInfo:
+def _part(
+    whole: OnnxModel, name: str, nodes: tuple[Node, ...], constants: Mapping[str, np.ndarray], signature: Declaration
+) -> OnnxModel:
+    demands = whole.demands.among(NodeNames.of(nodes).has)
+    return OnnxModel(name, whole.opset, nodes, constants, signature, demands=demands)
+
+
+def info_of(name: str, value: Any, declared: DeclaredValue | None = None) -> DeclaredValue:
     """The input that a value, as it is between pieces, can be fed to.
 
     Raises:
@@ -324,41 +263,9 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
     if declared is not None and declared.dtype and not declared.container:
         return declared
     if value is None or isinstance(value, list):
-        return InputInfo(name, "", None, "optional" if value is None else "sequence")
+        return DeclaredValue(name, "", None, "optional" if value is None else "sequence")
     dtype = value.dtype if isinstance(value, Tensor) else from_numpy(value.dtype, f"the value {name!r}")
-    return InputInfo(name, dtype, None)
-
-
-def by_reference(node: Node, opset: int) -> Callable[..., Any]:
-    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
-
-    Raises:
-        UnsupportedError: The evaluator does not have the operator.
-    """
-    if branches_of(node) or node.domain:
-        raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
-    proto = to_proto(with_named_outputs(node))
-    names = list(dict.fromkeys(filter(None, node.inputs)))
-    try:
-        with interrupted(f"node {node.name!r}"):
-            evaluator = _evaluator([proto], names, [], opset)
-    except LimitError:
-        raise
-    except Exception as error:  # the evaluator raises anything for what it lacks
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
-
-    def compute(*given: Any) -> tuple[Any, ...]:
-        feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
-        try:
-            with interrupted(f"node {node.name!r}"):
-                return tuple(evaluator.run(None, feed))
-        except LimitError:
-            raise
-        except Exception as error:  # the evaluator raises anything
-            what = f"node {node.name!r}: onnx.reference's {node.op_type} failed"
-            raise UnsupportedError(f"{what}: {type(error).__name__}: {error}") from error
-
-    return compute
+    return DeclaredValue(name, dtype, None)
 
 
 def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:

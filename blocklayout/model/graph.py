@@ -1,10 +1,11 @@
-"""The graph form: a network in ONNX words, as plain frozen data."""
+"""The graph form: a network in ONNX words, and subgraphs of its nodes, as plain frozen data."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -12,9 +13,6 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands, Facts, NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.types import from_numpy
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Node(Struct, frozen=True, eq=False):
@@ -82,13 +80,55 @@ class Node(Struct, frozen=True, eq=False):
         return f"{outputs} = {self.op_type}({inputs}{'; ' if attrs else ''}{attrs})  # {self.name}"
 
 
-class NodeAsRead(Struct, frozen=True):
-    """A node before any pass.
+class Branch(Struct, frozen=True, eq=False):
+    """A subgraph of a node, which also reads values of the graph around it.
 
     Attributes:
-        op_type: As the node's.
-        outputs: The extents of its outputs, by name.
+        nodes: In topological order, without ``Constant`` nodes.
+        constants: By name.
+        outputs: Names of its results.
+        inputs: Names of its arguments; an ``If`` has none.
+        results: Results without rows, of a node that runs the subgraph once a row where there are none.
     """
+
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, np.ndarray]
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    results: tuple[np.ndarray, ...] = ()
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """Names of the values that it reads of the graph around it."""
+        own = {"", *self.constants, *self.inputs, *(name for node in self.nodes for name in node.outputs)}
+        read = (*(name for node in self.nodes for name in node.inputs), *self.outputs)
+        return tuple(dict.fromkeys(name for name in read if name not in own))
+
+    def renamed(self, names: Mapping[str, str]) -> Branch:
+        """The same with other names for some values."""
+        nodes = tuple(_renamed(node, names) for node in self.nodes)
+        constants = {names.get(name, name): array for name, array in self.constants.items()}
+        outputs, inputs = (tuple(names.get(name, name) for name in side) for side in (self.outputs, self.inputs))
+        return Branch(nodes, constants, outputs, inputs, self.results)
+
+
+def branches_of(node: Node) -> dict[str, Branch]:
+    """The subgraphs of a node, by attribute; values that they read of the graph around it are its last inputs."""
+    return {name: value for name, value in node.attrs.items() if isinstance(value, Branch)}
+
+
+def captured_by(node: Node) -> tuple[str, ...]:
+    """Names of the values that a node's subgraphs read of the graph around it: its last inputs."""
+    return tuple(dict.fromkeys(name for branch in branches_of(node).values() for name in branch.captured))
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    attrs = {key: value.renamed(names) if isinstance(value, Branch) else value for key, value in node.attrs.items()}
+    return node.renamed(names).replace(attrs=attrs)
+
+
+class NodeAsRead(Struct, frozen=True):
+    """A node before any pass: its operator, and the extents of its outputs by name."""
 
     op_type: str
     outputs: Mapping[str, tuple[int, ...]]
@@ -115,8 +155,8 @@ class Graph(Struct, frozen=True, eq=False):
         opset: Version of ONNX's operator set that the nodes are written in.
         nodes: Each reads only inputs, constants and outputs of earlier nodes.
         values: By name, each value that is read, written, fed or returned.
-        inputs: Names of what the caller feeds.
-        outputs: Names of what the caller gets.
+        inputs: Names of the values that the caller feeds.
+        outputs: Names of the values that the caller gets.
         as_read: The nodes before any pass, by name.
         renamed: Values that passes took out, and the equal ones in their places.
         demands: Those that the model's file or builder states.
@@ -150,10 +190,11 @@ class Graph(Struct, frozen=True, eq=False):
         Raises:
             ModelError: As :meth:`validate`.
         """
-        return replace(self.validate(), as_read={node.name: self._as_read(node) for node in self.nodes}, renamed={})
-
-    def _as_read(self, node: Node) -> NodeAsRead:
-        return NodeAsRead(node.op_type, {name: self.shape(name) for name in node.outputs if name})
+        as_read = {
+            node.name: NodeAsRead(node.op_type, {name: self.shape(name) for name in node.outputs if name})
+            for node in self.validate().nodes
+        }
+        return replace(self, as_read=as_read, renamed={})
 
     def replace(self, **changes: Any) -> Graph:
         """A graph that differs in ``changes``, without the values that nothing names any more."""
@@ -313,3 +354,60 @@ def _check_unique(names: Iterable[str], what: str) -> None:
         if name in seen:
             raise ModelError(f"two {what}s are named {name!r}; names must be unique")
         seen.add(name)
+
+
+# --- nodes as records for people and JSON
+
+MAX_TEXT = 120
+"""Characters of an attribute that are shown."""
+
+
+def described_nodes(graph: Graph) -> list[dict[str, Any]]:
+    """The nodes of a graph that no pass has seen, in order.
+
+    Each has its name, its operator, its attributes as pairs of a name and a text, and its operands; one that is
+    absent is ``null``.
+
+    Example:
+        >>> from blocklayout.model import Builder
+        >>> b = Builder()
+        >>> b.output("y", b.input("x", (1, 3, 8, 8)).max_pool(2, strides=2))
+        >>> [record] = described_nodes(b.to_graph())
+        >>> record["op_type"], record["attributes"][0], record["outputs"][0]["dims"]
+        ('MaxPool', ('kernel_shape', '2, 2'), (1, 3, 4, 4))
+    """
+    return [
+        {
+            "name": node.name,
+            "op_type": node.op_type,
+            "attributes": [(name, attribute_text(value)) for name, value in node.attrs.items()],
+            "inputs": _operands(graph, node.inputs),
+            "outputs": _operands(graph, node.outputs),
+        }
+        for node in graph.nodes
+    ]
+
+
+def attribute_text(value: Any) -> str:
+    """An attribute in a few words: numbers as they are, of an array its type and extents.
+
+    Example:
+        >>> [attribute_text(value) for value in ((1, 2), 0.1, "SAME_UPPER", np.zeros((2, 3), np.float32))]
+        ['1, 2', '0.1', 'SAME_UPPER', 'float32 2x3']
+    """
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {'x'.join(map(str, value.shape)) or 'scalar'}"
+    if isinstance(value, Branch):
+        return f"a graph of {len(value.nodes)} nodes"
+    if isinstance(value, tuple):
+        text = ", ".join(map(attribute_text, value))
+    else:
+        text = f"{value:.7g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+
+
+def _operands(graph: Graph, names: tuple[str, ...]) -> list[dict[str, Any] | None]:
+    return [
+        {"name": name, "dtype": value.dtype, "dims": value.shape, "is_constant": value.is_constant} if value else None
+        for name, value in ((name, graph.values.get(name)) for name in names)
+    ]

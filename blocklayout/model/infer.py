@@ -1,4 +1,4 @@
-"""One node at a time: what its outputs are, from what its inputs are.
+"""One node at a time: its outputs from its inputs.
 
 Every extent is known before the walk begins, so one walk in topological order reaches the fixed point
 of shape inference and constant folding: whatever a node's shape may depend on is a constant by then.
@@ -17,27 +17,22 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.value import Value
-from blocklayout.model.branches import branches_of
-from blocklayout.model.function_body import function_body
-from blocklayout.model.graph import DependsOnDataError
-from blocklayout.model.reference import is_wrong_there
-from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
+from blocklayout.model.graph import DependsOnDataError, Node, branches_of, constant_value
+from blocklayout.model.onnx_read import convert_nodes
+from blocklayout.model.reference import evaluator_of, is_wrong_there
+from blocklayout.model.schemas import find_schema, schema_or_none, to_proto, value_info, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
 from blocklayout.resource_limits import check_affordable, check_time, interrupted
 
 if TYPE_CHECKING:
-    from onnx import NodeProto, TypeProto
+    from onnx import ModelProto, NodeProto, TypeProto
     from onnx.defs import OpSchema
-
-    from blocklayout.model.graph import Node
 
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
 _OF_SCALARS = frozenset(("Range",))
 """Operators that other runtimes, and function bodies of ONNX's own, also give one element of rank 1."""
-_EXTENTS_IN = {"MaxUnpool": 2}
-"""Inputs that hold the extents of the result, where shape inference does not look at them."""
 _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
 
@@ -46,11 +41,6 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     """The outputs of ``node``: computed if its inputs are constants, else their extents and types.
 
     A registered operator is not run for constants.
-
-    Args:
-        node: The node.
-        inputs: One for each of the node's inputs.
-        opset: Version of ONNX's operator set.
 
     Raises:
         ModelError: The node contradicts the operator's specification.
@@ -81,7 +71,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
 
 
 def _check_itself(node: Node) -> None:
-    """Refuse what shape inference ends the process by."""
+    """Refuse nodes for which shape inference ends the process."""
     n_outputs = node.attr("num_outputs", len(node.outputs)) if node.op_type == "Split" else len(node.outputs)
     if n_outputs != len(node.outputs):
         raise ModelError(f"node {node.name!r}: Split has num_outputs={n_outputs} and {len(node.outputs)} outputs")
@@ -107,7 +97,7 @@ def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
 
 
 def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None:
-    """Refuse what shape inference takes for nothing: more elements than 64 bits count, and those of NaN."""
+    """Refuse ranges that shape inference takes for empty: of more elements than 64 bits count, and of NaN."""
     compute = node.facts.on_arrays(NodeInfo(node.name, node.op_type, node.attrs, (), (), opset))
     data = [value.data for value in inputs if value is not None and value.data is not None]
     if compute is not None and len(data) == len(inputs):
@@ -117,7 +107,8 @@ def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None
 def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
     """Inference alone would let Relu of integers or a sum of f32 and f64 pass."""
     bound: dict[str, str] = {}
-    for formal, value in zip(_formals(schema, len(inputs)), inputs, strict=False):
+    formals = _formal_inputs(schema)
+    for formal, value in zip(formals + formals[-1:] * max(0, len(inputs) - len(formals)), inputs, strict=False):
         if value is None:
             continue
         onnx_type = onnx_type_name(value.dtype)
@@ -132,11 +123,6 @@ def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -
                 f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}, "
                 f"but an earlier input of the same type parameter is {bound[formal.type_str]}; cast one of them"
             )
-
-
-def _formals(schema: OpSchema, n_inputs: int) -> list[Any]:
-    formals = _formal_inputs(schema)
-    return formals + formals[-1:] * max(0, n_inputs - len(formals))
 
 
 @lru_cache(maxsize=1024)
@@ -187,11 +173,10 @@ def _forget_windows_behind(node: Node, spatial: Sequence[int], types: Iterable[T
 
 
 def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
-    """Of operators that are told the extents of their result."""
-    place = _EXTENTS_IN.get(node.op_type)
-    if place is None or place >= len(inputs):
+    """The result's type by the extents that a MaxUnpool reads, which shape inference does not look at."""
+    if node.op_type != "MaxUnpool" or len(inputs) < 3:
         return {}
-    first, extents = inputs[0], inputs[place]
+    first, _, extents, *_ = inputs
     if first is None or extents is None or extents.data is None:
         return {}
     return {node.outputs[0]: type_proto(first.dtype, tuple(map(int, extents.data)))}
@@ -243,18 +228,9 @@ def _fold(
         return None
     if node.facts.is_random or is_wrong_there(node, opset):
         return None
-    from onnx import GraphProto, ValueInfoProto
-    from onnx.reference import ReferenceEvaluator
-
-    # as a node on its own it would be evaluated by the newest operator set
-    inputs_info = [ValueInfoProto(name=name) for name in feeds]
-    outputs_info = [ValueInfoProto(name=name) for name in node.outputs if name]
     try:
         with interrupted(f"node {node.name!r}"):
-            evaluator = ReferenceEvaluator(
-                GraphProto(name="node", node=[proto], input=inputs_info, output=outputs_info), opsets={"": opset}
-            )
-            results = evaluator.run(None, feeds)
+            results = evaluator_of([proto], feeds, node.outputs, opset).run(None, feeds)
     except LimitError:
         raise
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
@@ -323,3 +299,53 @@ def _check_n_elements(node: Node, source: Value | None, result: Value | None) ->
         f"node {node.name!r}: Reshape of {source.name!r} {source.shape} to {result.shape}: the first has "
         f"{math.prod(source.shape)} elements and the second {math.prod(result.shape)}; they must be equally many"
     )
+
+
+def has_body(node: Node, opset: int) -> bool:
+    """Whether ONNX defines the operator of a node by simpler ones, with these attributes or with some."""
+    schema: Any = schema_or_none(node.op_type, opset)
+    if schema is None or schema.deprecated:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def function_body(
+    node: Node, inputs: Sequence[Value | None], opset: int
+) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
+    """The nodes that compute the same as ``node``, and the constants they read.
+
+    ``None`` where ONNX has no body, or one with subgraphs. Names inside of the body begin with the node's name;
+    its inputs and outputs keep theirs.
+    """
+    model = _inlined(node, inputs, opset) if has_body(node, opset) else None
+    if model is None or any(each.op_type == node.op_type or _has_subgraph(each) for each in model.graph.node):
+        return None
+    nodes, arrays = convert_nodes(model.graph, None)
+    outside = {"", *node.inputs, *node.outputs}
+    inside = [*arrays, *(name for each in nodes for name in each.outputs)]
+    names = {name: f"{node.name}.{name}" for name in inside if name not in outside}
+    constants = tuple(constant_value(names.get(name, name), array) for name, array in arrays.items())
+    return tuple(each.renamed(names).replace(name="") for each in nodes), constants
+
+
+def _has_subgraph(node: NodeProto) -> bool:
+    return any(attribute.HasField("g") for attribute in node.attribute)
+
+
+def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto | None:
+    from onnx import TypeProto, helper, inliner
+
+    schema = find_schema(node, opset)
+    whole = to_proto(node)
+    present = {attribute.name for attribute in whole.attribute}
+    defaults = (formal.default_value for name, formal in schema.attributes.items() if name not in present)
+    # a body refers to attributes that the node leaves to their defaults
+    whole.attribute.extend(default for default in defaults if default.name)
+    infos = {value.name: value_info(value) for value in inputs if value is not None}
+    outputs = [helper.make_value_info(name, TypeProto()) for name in node.outputs if name]
+    graph = helper.make_graph([whole], "body", [*infos.values()], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    try:
+        return inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
+    except RuntimeError:  # all that the inliner says of bodies that depend on absent inputs
+        return None

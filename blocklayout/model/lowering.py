@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -93,16 +94,8 @@ def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants)
     lowered = _accepted(node, info, find)
     if isinstance(lowered, Refusal):
         return _plain(node, info, constants, lowered.reason)
-    return Kernel(
-        name=node.name,
-        operator=lowered.operator,
-        sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
-        constants=_constants_of(node, info, lowered, constants),
-        dst=next(value for value in info.outputs if value is not None),
-        nodes=(node.name, *node.absorbed),
-        others=tuple(lowered.others.items()),
-        as_plain=lambda: _plain(node, info, constants, f"no primitive on this CPU computes {node.op_type}"),
-    )
+    as_plain = partial(_plain, node, info, constants, f"no primitive on this CPU computes {node.op_type}")
+    return _bound(node, info, lowered, constants, as_plain=as_plain)
 
 
 def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refusal:
@@ -111,7 +104,8 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
     if operator is None:
         return Refusal(_no_operator(node))
     read = [value for value in info.outputs if value is not None]
-    refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {_names(read)} are read; it computes its first")
+    names = ", ".join(repr(value.name) for value in read)
+    refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
     if info.outputs[0] is None and not operator.any_output:
         return refusal
     if 0 in read[0].shape:
@@ -130,10 +124,6 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
     return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
 
 
-def _names(values: list[Value]) -> str:
-    return ", ".join(repr(value.name) for value in values)
-
-
 def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:
     """The kernel that numpy or the reference evaluator computes; ``reason`` is why."""
     from blocklayout.ops import functions
@@ -145,18 +135,26 @@ def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Ke
         raise
     except UnsupportedError as error:
         raise UnsupportedError(f"{reason}; nor can the reference: {error}") from None
-    sources = arguments(info.inputs)
-    (_, dst), *others = results(info.outputs).items()
-    lowered = Lowered(operator, sources)
+    _, *others = results(info.outputs).items()
+    lowered = Lowered(operator, arguments(info.inputs), others=dict(others))
+    return _bound(node, info, lowered, constants, reason=reason)
+
+
+def _bound(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants, **how: Any) -> Kernel:
+    """The kernel of an operator with its sources, its constants and ``how`` it came about."""
+    arrays = {arg: value.data for arg, value in lowered.sources.items() if value.data is not None}
+    arrays |= lowered.constants
+    given = [value for value in info.inputs if value is not None and value.data is not None]
+    named = ((arg, array, _name_of(array, given, f"{node.name}.{arg}")) for arg, array in arrays.items())
     return Kernel(
         name=node.name,
         operator=lowered.operator,
-        sources=tuple((arg, value) for arg, value in sources.items() if value.data is None),
-        constants=_constants_of(node, info, lowered, constants),
-        dst=dst,
+        sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
+        constants=tuple((arg, constants.of(array, wanted)) for arg, array, wanted in named),
+        dst=next(value for value in info.outputs if value is not None),
         nodes=(node.name, *node.absorbed),
-        others=tuple(others),
-        reason=reason,
+        others=tuple(lowered.others.items()),
+        **how,
     )
 
 
@@ -189,16 +187,6 @@ class _Constants:
             self._taken.add(name)
             self._by_view[view] = Constant(name, array)
         return self._by_view[view]
-
-
-def _constants_of(
-    node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants
-) -> tuple[tuple[str, Constant], ...]:
-    arrays = {arg: value.data for arg, value in lowered.sources.items() if value.data is not None}
-    arrays |= lowered.constants
-    given = [value for value in info.inputs if value is not None and value.data is not None]
-    wanted = {arg: _name_of(array, given, f"{node.name}.{arg}") for arg, array in arrays.items()}
-    return tuple((arg, constants.of(array, wanted[arg])) for arg, array in arrays.items())
 
 
 def _name_of(array: np.ndarray, given: list[Value], otherwise: str) -> str:

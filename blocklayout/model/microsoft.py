@@ -26,7 +26,7 @@ from blocklayout.model.graph import Node, fresh_name, live_nodes
 
 if TYPE_CHECKING:
     from blocklayout.ir.value import Value
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model.builder import BuildValue
 
     Given = BuildValue | None
     """An optional input."""
@@ -37,7 +37,7 @@ _FAR_BELOW = np.finfo(np.float32).min
 
 
 class NotDoneError(Exception):
-    """An input or an attribute asks for what is not done here; the message names it."""
+    """An input or an attribute that is not implemented here; the message names it."""
 
 
 def is_known(op_type: str) -> bool:
@@ -46,12 +46,7 @@ def is_known(op_type: str) -> bool:
 
 
 def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
-    """The nodes that do what one of onnxruntime's own does.
-
-    Args:
-        node: In :data:`DOMAIN`, of a type in :data:`OPERATORS`.
-        values: Of the graph around it, its inputs among them; the constants of the new nodes are added.
-        opset: Version of ONNX's operator set.
+    """The nodes that compute the same as one of onnxruntime's own; their constants are added to ``values``.
 
     Raises:
         ModelError: The node contradicts its operator.
@@ -98,9 +93,8 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
     missing = [name for name, each in known.items() if each.default is each.empty and name not in node.attrs]
     formal = [each for each in parameters if each.kind is each.POSITIONAL_ONLY]
     given = [*inputs, *[None] * len(formal)]
-    missing += [
-        each.name for each, value in zip(formal, given, strict=False) if value is None and not _is_optional(each)
-    ]
+    absent = (each for each, value in zip(formal, given, strict=False) if value is None)
+    missing += [each.name for each in absent if each.annotation != "Given"]
     if missing:
         raise ModelError(f"{where}: {missing[0]!r} is missing; it is required")
     try:
@@ -120,10 +114,6 @@ def _op(op_type: str, x: BuildValue, *others: Given, **attrs: Any) -> BuildValue
     """An operator of ONNX's."""
     result: BuildValue = x.builder.op(op_type, x, *others, **attrs)
     return result
-
-
-def _is_optional(parameter: inspect.Parameter) -> bool:
-    return bool(parameter.annotation == "Given")
 
 
 # --- activations and what they are fused with

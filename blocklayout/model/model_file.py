@@ -7,20 +7,16 @@ import weakref
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
-from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
+from blocklayout.model.onnx_read import Declaration, OnnxModel, open_contents, refuse_missing
 from blocklayout.model.origins import FileBytes, Part, origins_of
 from blocklayout.regular_file import open_regular
 from blocklayout.resource_limits import check_nbytes
 from blocklayout.side_by_side import side_by_side
-
-if TYPE_CHECKING:
-    from blocklayout.model.origins import Origin
 
 _CHUNK_NBYTES = 4 << 20
 
@@ -43,10 +39,10 @@ class ModelFile:
         with refuse_missing(self.path), open_regular(self.path) as file:
             self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
-        self._stamp = self._stamp_now()
+        self._stamp = _stamp(os.fstat(self._descriptor))
         self._contents: memoryview | None = self._read()
         self._model: OnnxModel | None = None
-        self._signature: Signature | None = None
+        self._signature: Declaration | None = None
         self._emptied: tuple[OnnxModel, Mapping[str, Part | np.ndarray]] | None = None
         self._mapped: Mapping[Path, _Stamp] = {}
         self.is_whole = False
@@ -60,7 +56,7 @@ class ModelFile:
             ModelError: The file was altered meanwhile.
         """
         if self._contents is None:
-            if self._stamp_now() != self._stamp:
+            if _stamp(os.fstat(self._descriptor)) != self._stamp:
                 raise ModelError(
                     f"{self.path} was altered since it was loaded, and another plan needs its weights: load it anew"
                 )
@@ -94,17 +90,12 @@ class ModelFile:
         return self._model
 
     @property
-    def signature(self) -> Signature:
-        """The inputs and outputs that it declares.
-
-        Raises:
-            ModelError: As :attr:`model`.
-            UnsupportedError: As :attr:`model`.
-        """
+    def signature(self) -> Declaration:
+        """The inputs and outputs that it declares; errors are those of :attr:`model`."""
         return self._signature or self.model.signature
 
-    def know(self, signature: Signature) -> None:
-        """Take the word of somebody who has seen what a file of these bytes declares."""
+    def know(self, signature: Declaration) -> None:
+        """Set the declaration, known from another file of the same bytes."""
         self._signature = signature
 
     def digest(self, n_threads: int) -> str:
@@ -135,19 +126,20 @@ class ModelFile:
         self._contents = None
         if self._model is None or not self.is_whole:
             return
-        if self._emptied is None:
-            origins = origins_of(self._model.constants)
-            network = replace(self._model, constants={})
-            self._emptied = (network, _held(self._model.constants, origins)) if origins is not None else None
+        constants = self._model.constants
+        if self._emptied is None and (origins := origins_of(constants)) is not None:
+            # of constants that do not lie in the file, which are small, themselves are kept
+            held = {name: each if isinstance(each, Part) else constants[name] for name, each in origins.items()}
+            self._emptied = (replace(self._model, constants={}), held)
         self._model = None
 
     def _taken(self) -> memoryview:
-        """The bytes, which are not held here any more: what protobuf copies of them need not be there twice."""
+        """The bytes, which are not held here any more: protobuf copies part of them."""
         contents, self._contents = self.contents, None
         return contents
 
     def _read(self) -> memoryview:
-        """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
+        """All of the file, read: of a mapping, reading a part that was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
             nbytes = os.fstat(self._descriptor).st_size
@@ -156,17 +148,9 @@ class ModelFile:
             n_read = file.readinto(contents.data)
             return contents.data[:n_read] if n_read else memoryview(file.read())
 
-    def _stamp_now(self) -> _Stamp:
-        return _stamp(os.fstat(self._descriptor))
-
 
 def _stamp(status: os.stat_result) -> _Stamp:
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _held(constants: Mapping[str, np.ndarray], origins: Mapping[str, Origin]) -> dict[str, Part | np.ndarray]:
-    """Constants as they are kept: where they lie in the file; of others, which are small, themselves."""
-    return {name: origin if isinstance(origin, Part) else constants[name] for name, origin in origins.items()}
 
 
 def _mapped_files(arrays: Iterable[np.ndarray]) -> set[Path]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +22,9 @@ from msgspec import Struct, field
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands
-from blocklayout.model.branches import Branch, captured_by
-from blocklayout.model.graph import Node
+from blocklayout.model.graph import Branch, Node, captured_by
 from blocklayout.model.metadata import demands_in
-from blocklayout.model.onnx_package import import_in_parts
-from blocklayout.model.raw_data import split_raw_data
-from blocklayout.model.tensors import FORMAT_KEY, to_array
+from blocklayout.model.tensors import FORMAT_KEY, split_raw_data, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 from blocklayout.regular_file import open_regular
@@ -49,14 +50,14 @@ _ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {
 """Operators that it has in ONNX's set before the version from which on ``onnx`` has, or computes, them."""
 
 
-class InputInfo(Struct, frozen=True):
+class DeclaredValue(Struct, frozen=True):
     """One input or output as a model declares it.
 
     Attributes:
         dtype: By our names.
         extents: A number, the name of a free extent, or ``None`` for a nameless free one, such as "?" and "unk__12"
             stand for; ``None`` altogether where not even the rank is declared.
-        container: Empty for a tensor; ``sequence`` for a list of tensors, ``optional`` for what may be ``None``.
+        container: Empty for a tensor; ``sequence`` for a list of tensors, ``optional`` for a tensor or ``None``.
     """
 
     name: str
@@ -65,19 +66,19 @@ class InputInfo(Struct, frozen=True):
     container: str = ""
 
 
-class Signature(Struct, frozen=True):
+class Declaration(Struct, frozen=True):
     """The inputs and outputs that a model declares.
 
     Attributes:
-        inputs: What must be fed; an input with an initializer is a constant.
+        inputs: Those that must be fed; an input with an initializer is a constant.
         outputs: In the model's order.
         defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
             from version 4 of the format on.
     """
 
-    inputs: tuple[InputInfo, ...]
-    outputs: tuple[InputInfo, ...]
-    defaults: tuple[InputInfo, ...] = ()
+    inputs: tuple[DeclaredValue, ...]
+    outputs: tuple[DeclaredValue, ...]
+    defaults: tuple[DeclaredValue, ...] = ()
 
 
 class OnnxModel(Struct, frozen=True, eq=False):
@@ -98,7 +99,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
     opset: int
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
-    signature: Signature
+    signature: Declaration
     has_external_data: bool = False
     demands: Demands = field(default_factory=Demands)
     formats: Mapping[str, str] = field(default_factory=dict)
@@ -127,16 +128,7 @@ def open_onnx(source: Any) -> OnnxModel:
 
 
 def open_contents(contents: bytes | memoryview, path: Path | None = None) -> OnnxModel:
-    """Read and check what a file holds.
-
-    Args:
-        contents: Its bytes.
-        path: Where it lies, and its external data beside it; ``None`` if the bytes came from elsewhere.
-
-    Raises:
-        ModelError: As :func:`open_onnx`.
-        UnsupportedError: As :func:`open_onnx`.
-    """
+    """Read and check a file's bytes, as :func:`open_onnx` does; its external data lie beside ``path``."""
     origin = "the given bytes" if path is None else f"{path}"
     rest, raw_data = split_raw_data(memoryview(contents))
     proto = _from_bytes(rest, origin)
@@ -166,11 +158,7 @@ def whole_contents(path: Path) -> bytes:
 
 @contextmanager
 def refuse_missing(path: Path) -> Iterator[None]:
-    """Say so where there is no such file, or one that cannot be read.
-
-    Raises:
-        ModelError: The message names the path.
-    """
+    """A :class:`ModelError` that names the path where there is no such file, or one that cannot be read."""
     if path.is_dir():
         raise ModelError(f"{path} is a directory; give the path of an .onnx file")
     try:
@@ -198,7 +186,7 @@ def _converted(
 
 
 def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
-    import_in_parts()
+    _import_in_parts()
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
@@ -241,7 +229,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     constants |= written
     declared = [_info(info, "input") for info in proto.graph.input]
     has_defaults = proto.ir_version >= _FIRST_IR_WITH_DEFAULTS
-    signature = Signature(
+    signature = Declaration(
         inputs=tuple(info for info in declared if info.name not in constants),
         outputs=tuple(_info(info, "output") for info in proto.graph.output),
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
@@ -252,7 +240,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
-    """The nodes of a graph, and what its ``Constant`` nodes hold by name.
+    """The nodes of a graph, and the contents of its ``Constant`` nodes by name.
 
     Raises:
         ModelError: A constant is damaged.
@@ -504,15 +492,19 @@ def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.nd
     return node.output[0], np.asarray(value, kinds[attribute.name])
 
 
-def _info(info: ValueInfoProto, what: str) -> InputInfo:
+def _info(info: ValueInfoProto, what: str) -> DeclaredValue:
     tensor, container = info.type, ""
     while (kind := tensor.WhichOneof("value")) in ("optional_type", "sequence_type"):
         container = container or kind.removesuffix("_type")
         tensor = getattr(tensor, kind).elem_type
     if container:
-        return InputInfo(info.name, from_elem_type(tensor.tensor_type.elem_type, f"the {what}"), None, container)
-    extents = tuple(_extents(info)) if info.type.tensor_type.HasField("shape") else None
-    return InputInfo(info.name, _dtype_of(info, what), extents)
+        return DeclaredValue(info.name, from_elem_type(tensor.tensor_type.elem_type, f"the {what}"), None, container)
+    what = f"the {what} {info.name!r}"
+    if kind != "tensor_type":
+        described = kind.removesuffix("_type") if kind else "value of no declared type"
+        raise UnsupportedError(f"{what} is a {described}; only tensors, sequences and optionals can be")
+    extents = tuple(_extents(info)) if tensor.tensor_type.HasField("shape") else None
+    return DeclaredValue(info.name, from_elem_type(tensor.tensor_type.elem_type, what), extents)
 
 
 def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:
@@ -525,18 +517,38 @@ def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:
             yield None if not name or _UNKNOWN.fullmatch(name) else extent.dim_param
 
 
-def _dtype_of(info: ValueInfoProto, what: str) -> str:
-    kind = info.type.WhichOneof("value")
-    if kind != "tensor_type":
-        described = str(kind).removesuffix("_type") if kind else "value of no declared type"
-        raise UnsupportedError(
-            f"the {what} {info.name!r} is a {described}; only tensors, sequences and optionals can be"
-        )
-    return from_elem_type(info.type.tensor_type.elem_type, f"the {what} {info.name!r}")
-
-
 def _label(node: NodeProto, index: int | None = None) -> str:
     if node.name:
         return f"node {node.name!r} ({node.op_type})"
     where = f"node {index}" if index is not None else "the nameless node"
     return f"{where} ({node.op_type}, which writes {', '.join(node.output)})"
+
+
+# --- the onnx package, imported part by part: all of it takes as long as a small network takes to plan
+#
+# Half of that is for parts that reading a model does not take: composing models, writing them as text, metadata.
+
+
+class _InParts(ModuleType):
+    """The package before its own code has run: that runs when it is asked for a name that is none of its parts."""
+
+    def __getattr__(self, name: str) -> Any:
+        classes = import_module("onnx.onnx_pb")
+        if not name.startswith("__"):
+            if hasattr(classes, name):
+                setattr(self, name, getattr(classes, name))  # not asked again
+                return getattr(classes, name)
+            if find_spec(f"onnx.{name}") is not None:
+                return import_module(f"onnx.{name}")
+        if self.__spec__ is not None and self.__spec__.loader is not None:
+            self.__spec__.loader.exec_module(self)
+        self.__class__ = ModuleType  # type: ignore[assignment]
+        return getattr(self, name)
+
+
+def _import_in_parts() -> None:
+    """Have the package imported part by part, unless somebody has imported it."""
+    spec = find_spec("onnx") if "onnx" not in sys.modules else None
+    if spec is not None:
+        sys.modules["onnx"] = package = module_from_spec(spec)
+        package.__class__ = _InParts

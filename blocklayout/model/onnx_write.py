@@ -17,9 +17,9 @@ from blocklayout.model.graph import Graph, former_names
 from blocklayout.model.lowering import lower
 from blocklayout.model.metadata import DEMANDS_KEY, demands_text
 from blocklayout.model.passes import legalize, simplify
-from blocklayout.model.schemas import to_proto
+from blocklayout.model.schemas import to_proto, value_info
 from blocklayout.model.tensors import FORMAT_KEY
-from blocklayout.model.types import to_elem_type, type_proto
+from blocklayout.model.types import to_elem_type
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, ModelProto, TensorProto
@@ -42,7 +42,7 @@ def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProt
         raise ModelError(
             f"the weights are {_weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
         )
-    model = _model(graph, [_inline(value, array) for value, array in _constants(graph)], functions)
+    model = _model(graph, [_tensor(value, raw_data=array.tobytes()) for value, array in _constants(graph)], functions)
     _check(model)
     return model
 
@@ -81,7 +81,7 @@ def stating(graph: Graph, demands: Demands) -> Graph:
 
     Raises:
         ModelError: One is a function, which no file can hold.
-        PlanError: A key selects nothing, or what cannot be so.
+        PlanError: A key selects nothing, or something of another kind.
     """
     both = {}
     for option in demands.__struct_fields__:
@@ -95,15 +95,17 @@ def stating(graph: Graph, demands: Demands) -> Graph:
 
 
 def _write_external(graph: Graph, target: Path, functions: Sequence[FunctionProto]) -> None:
-    _check_without_weights(graph, functions)
+    fed = [value.name for value, _ in _constants(graph) if value.name not in graph.inputs]
+    # no ModelProto holds the weights: it is checked as if the caller fed them
+    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), [], functions))
     data_path = target.with_name(f"{target.name}.data")
     tensors: list[TensorProto] = []
     offset = 0
     for value, array in _constants(graph):
         tensors.append(_external(value, array.nbytes, data_path.name, offset))
-        offset += _padded(array.nbytes)
+        offset += array.nbytes + _padding(array.nbytes)
     model = _model(graph, tensors, functions)
-    _replace(data_path, (_padded_bytes(array) for _, array in _constants(graph)))
+    _replace(data_path, (array.tobytes() + bytes(_padding(array.nbytes)) for _, array in _constants(graph)))
     _replace(target, [model.SerializeToString()])
 
 
@@ -111,10 +113,10 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     from onnx import helper
 
     protos = [to_proto(node) for node in graph.nodes]
-    inputs = [_value_info(graph.values[name]) for name in graph.inputs]
-    outputs = [_value_info(graph.values[name]) for name in graph.outputs]
+    inputs = [value_info(graph.values[name]) for name in graph.inputs]
+    outputs = [value_info(graph.values[name]) for name in graph.outputs]
     written = {name for node in graph.nodes for name in node.outputs if name} - set(graph.outputs)
-    between = [_value_info(graph.values[name]) for name in sorted(written)]
+    between = [value_info(graph.values[name]) for name in sorted(written)]
     for tensor in tensors:
         if tensor.name in graph.formats:
             tensor.metadata_props.add(key=FORMAT_KEY, value=graph.formats[tensor.name])
@@ -135,7 +137,7 @@ def _by_present_names(graph: Graph) -> Demands:
     """The demands on a graph, by the names that nodes and values have after passes.
 
     Raises:
-        ModelError: One is on what a pass took out.
+        ModelError: One is on a node or value that a pass took out.
     """
     aliases, gone = former_names(graph, graph.nodes)
     present = {name: heir for heir, names in aliases.items() for name in names}
@@ -148,12 +150,6 @@ def _by_present_names(graph: Graph) -> Demands:
             raise ModelError(f"{option} {lost[0]}={asked[lost[0]]} cannot be kept: {gone[lost[0]]}")
         found[option] = {present.get(key, key): wanted for key, wanted in asked.items() if wanted is not None}
     return Demands(**found)
-
-
-def _check_without_weights(graph: Graph, functions: Sequence[FunctionProto]) -> None:
-    """Check a graph whose weights no ModelProto holds: as if the caller fed them."""
-    fed = [value.name for value, _ in _constants(graph) if value.name not in graph.inputs]
-    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), [], functions))
 
 
 def _check(model: ModelProto) -> None:
@@ -173,39 +169,23 @@ def _weights_nbytes(graph: Graph) -> int:
     return sum(array.nbytes for _, array in _constants(graph))
 
 
-def _value_info(value: Value) -> Any:
-    from onnx import helper
-
-    return helper.make_value_info(value.name, type_proto(value.dtype, value.shape))
-
-
-def _inline(value: Value, array: np.ndarray) -> TensorProto:
+def _tensor(value: Value, **data: Any) -> TensorProto:
     from onnx import TensorProto
 
-    elem_type = to_elem_type(value.dtype)
-    return TensorProto(name=value.name, data_type=elem_type, dims=value.shape, raw_data=array.tobytes())
+    return TensorProto(name=value.name, data_type=to_elem_type(value.dtype), dims=value.shape, **data)
 
 
 def _external(value: Value, nbytes: int, location: str, offset: int) -> TensorProto:
     from onnx import StringStringEntryProto, TensorProto
 
     entries = {"location": location, "offset": str(offset), "length": str(nbytes)}
-    return TensorProto(
-        name=value.name,
-        data_type=to_elem_type(value.dtype),
-        dims=value.shape,
-        data_location=TensorProto.EXTERNAL,
-        external_data=[StringStringEntryProto(key=key, value=text) for key, text in entries.items()],
-    )
+    data = [StringStringEntryProto(key=key, value=text) for key, text in entries.items()]
+    return _tensor(value, data_location=TensorProto.EXTERNAL, external_data=data)
 
 
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def _padded_bytes(array: np.ndarray) -> bytes:
-    contents = array.tobytes()
-    return contents + bytes(_padded(len(contents)) - len(contents))
+def _padding(nbytes: int) -> int:
+    """Bytes from the end of a tensor to the next one."""
+    return -nbytes % _ALIGNMENT
 
 
 def _replace(target: Path, chunks: Iterable[bytes]) -> None:

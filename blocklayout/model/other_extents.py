@@ -77,14 +77,10 @@ class Simplified(Struct, frozen=True, eq=False):
 
 
 def simplified(graph: Graph, model: OnnxModel) -> tuple[Graph, Simplified | None]:
-    """A graph simplified, and what makes it for other extents, if it depends on extents in nothing else.
+    """A graph simplified, and its form for all extents, if it depends on extents in nothing else.
 
     So it is where none of its constants was computed from extents, and no pass changed it whose rewrites hold for some
-    extents only.
-
-    Args:
-        graph: As it was read.
-        model: Of which it was read, for inputs that decide nothing.
+    extents only. The graph was read of ``model``.
     """
     holds = not _has_computed_extents(graph, model)
     before = graph

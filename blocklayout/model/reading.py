@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from blocklayout.ir import Demands
 from blocklayout.model.cutting import has_much_to_do, is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
-from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
-from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
+from blocklayout.model.onnx_read import Declaration, DeclaredValue, OnnxModel, open_onnx
+from blocklayout.model.shapes import Shapes, concrete_extents, set_shapes
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Graph, Node
@@ -29,24 +29,16 @@ Contents = Callable[[str], np.ndarray]
 
 
 def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:
-    """Read and check a model as :func:`open_model` does, such that what lies in a file can be let go.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-
-    Raises:
-        ModelError: As :func:`open_model`.
-        UnsupportedError: As :func:`open_model`.
-    """
+    """Read and check a model as :func:`open_model` does, such that those contents that lie in a file can be let go."""
     return ModelFile(source) if isinstance(source, str | os.PathLike) else open_model(source)
 
 
 def open_model(source: Any) -> OnnxModel | Graph:
-    """Read and check a model once; :func:`read` then gives a graph for each set of input extents.
+    """Read and check a model once; :func:`read` then makes a graph for each set of input extents.
 
     Args:
-        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or what this function or
-            :func:`keep_model` gave.
+        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or the result of this function or
+            :func:`keep_model`.
 
     Raises:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
@@ -64,29 +56,23 @@ def open_model(source: Any) -> OnnxModel | Graph:
 
 
 def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
-    """The inputs whose extents must be chosen, with ``None`` for each free extent.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-
-    Returns:
-        Declared shapes by input; one of undeclared rank has ``None`` in place of a shape.
-    """
-    return extents_left_free(signature(source).inputs)
+    """Declared shapes of inputs whose extents must be chosen; ``None`` for each free extent, or for a whole shape."""
+    declared = {info.name: info.extents for info in signature(source).inputs}
+    return {
+        name: None if extents is None else tuple(extent if isinstance(extent, int) else None for extent in extents)
+        for name, extents in declared.items()
+        if extents is None or any(not isinstance(extent, int) for extent in extents)
+    }
 
 
-def signature(source: Any) -> Signature:
-    """Inputs and outputs as a model declares them.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-    """
+def signature(source: Any) -> Declaration:
+    """Inputs and outputs as a model declares them."""
     if isinstance(source, ModelFile):
         return source.signature
     model = open_model(source)
     if isinstance(model, OnnxModel):
         return model.signature
-    return Signature(_infos(model, model.inputs), _infos(model, model.outputs))
+    return Declaration(_infos(model, model.inputs), _infos(model, model.outputs))
 
 
 def weights_nbytes(model: OnnxModel | Graph | ModelFile) -> int:
@@ -112,23 +98,19 @@ def tensors_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def demands(source: Any) -> Demands:
-    """The demands on kernels that a model states.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-    """
+    """The demands on kernels that a model states."""
     return open_model(source).demands
 
 
-def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:
-    return tuple(InputInfo(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
+def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[DeclaredValue, ...]:
+    return tuple(DeclaredValue(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
 
 
 def read(source: Any, shapes: Shapes | None = None, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
     """The graph of a model for concrete input extents, shape arithmetic and constants folded.
 
     Args:
-        source: Whatever :func:`open_model` takes.
+        source: As of :func:`open_model`.
         shapes: Extents of inputs, by name; needed for those in :func:`free_extents`. A batch of 0 is legal.
         constants: Contents of inputs that are known now, such as the target of a Reshape that the model
             takes as an input, or of initializers in :func:`defaults`; of a model only. The graph then has no
@@ -154,15 +136,15 @@ def read_fed(
     *,
     is_piece: bool = False,
 ) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of a model for what it is fed: for extents, and for contents where other extents follow from those.
+    """The graph of a model for a feed: for extents, and for contents where other extents follow from those.
 
     Args:
-        source: Whatever :func:`open_model` takes.
+        source: As of :func:`open_model`.
         shapes: Extents of inputs, by name.
-        contents: Gives what an input is fed; asked for none whose contents decide nothing.
+        contents: Returns the value of an input; asked for none whose contents decide nothing.
         given: Contents that are known in any case, as the ``constants`` of :func:`read`.
-        is_piece: Whether it is a piece of a model that is cut: then contents decide nothing that can be computed
-            between pieces, since they may be others in every run.
+        is_piece: Whether contents decide nothing that can be computed between pieces of a model that is cut: they may
+            be others in every run.
 
     Returns:
         The graph, and the contents it was made for, ``given`` included; those are no inputs of it.
@@ -202,17 +184,13 @@ def _deciding(
 
     No operator says which of its operands its extents depend on, so inference is asked.
     """
-    for names in _sets_of_inputs(_candidates(model, shapes, known, error.node)):
+    candidates = _candidates(model, shapes, known, error.node)
+    chosen = (each for n_operands in range(1, len(candidates) + 1) for each in combinations(candidates, n_operands))
+    for names in (frozenset().union(*each) for each in chosen):
         found = {name: np.array(contents(name)) for name in names}
         if _settles(model, shapes, {**known, **found}, undecided, error.node):
             return found
     return {}
-
-
-def _sets_of_inputs(candidates: Sequence[frozenset[str]]) -> Iterator[frozenset[str]]:
-    for n_operands in range(1, len(candidates) + 1):
-        for chosen in combinations(candidates, n_operands):
-            yield frozenset().union(*chosen)
 
 
 def _settles(

@@ -1,23 +1,27 @@
-"""Nodes that no primitive computes, by ``onnx.reference``: packed into plain steps, and unpacked to run."""
+"""Nodes computed by ``onnx.reference``: as plain steps of a plan, and between plans, whatever their extents."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.ir import Compute, HostSpec, arguments, row_major_descs
 from blocklayout.ir.value import Value
-from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
-from blocklayout.model.types import from_elem_type, type_proto
+from blocklayout.model.graph import branches_of
+from blocklayout.model.schemas import schema_or_none, to_proto, value_info, with_named_outputs
+from blocklayout.model.types import from_elem_type
 from blocklayout.resource_limits import interrupted
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
 
     from blocklayout.model.graph import Node
@@ -35,13 +39,7 @@ GatherElements takes indices out of range modulo the extent, by subtracting that
 
 
 def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int) -> HostSpec:
-    """The step that computes ``node`` by the reference evaluator.
-
-    Args:
-        node: Of ONNX's own domain.
-        inputs: The values of its inputs; constants among them are arguments like all others.
-        outputs: Those of its outputs that are read; ``None`` for the others.
-        opset: Version of ONNX's operator set.
+    """The step that computes ``node`` by the reference evaluator; of ``outputs``, those that are not read are ``None``.
 
     Raises:
         UnsupportedError: The evaluator does not have the operator, or has it wrong.
@@ -49,15 +47,49 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     model = _one_node_model(node, inputs, outputs, opset)
-    try:
-        with interrupted(f"node {node.name!r}"):
-            _evaluator(model)
-    except LimitError:
-        raise
-    except Exception as error:  # the evaluator raises anything for what it lacks
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+    with _refusing(node):
+        _evaluator(model)
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     return HostSpec("plain", row_major_descs(inputs, outputs), node.op_type, text)
+
+
+@contextmanager
+def _refusing(node: Node) -> Iterator[None]:
+    """Say so where the evaluator lacks an operator: it raises anything."""
+    try:
+        with interrupted(f"node {node.name!r}"):
+            yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+
+
+@contextmanager
+def _failing(where: str) -> Iterator[None]:
+    """Name the node where the evaluator fails: it raises anything."""
+    try:
+        yield
+    except LimitError:
+        raise
+    except Exception as error:
+        raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
+
+
+def evaluator_of(
+    nodes: Sequence[NodeProto],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    opset: int,
+    constants: Sequence[TensorProto] = (),
+) -> ReferenceEvaluator:
+    """The evaluator of nodes in a version of ONNX's operator set; of a node on its own it would be the newest."""
+    from onnx import GraphProto, ValueInfoProto
+    from onnx.reference import ReferenceEvaluator
+
+    infos, results = ([ValueInfoProto(name=name) for name in side if name] for side in (inputs, outputs))
+    graph = GraphProto(name="nodes", node=nodes, input=infos, output=results, initializer=constants)
+    return ReferenceEvaluator(graph, opsets={"": opset})
 
 
 def is_wrong_there(node: Node, opset: int) -> bool:
@@ -69,7 +101,7 @@ def compute_of(spec: HostSpec) -> Compute:
     """The function that runs a plain step.
 
     Raises:
-        ModelError: What the step holds is no model of one node.
+        ModelError: The step holds no model of one node.
     """
     from onnx import ModelProto
 
@@ -89,23 +121,17 @@ def compute_of(spec: HostSpec) -> Compute:
 
     def compute(arrays: Mapping[str, np.ndarray]) -> None:
         feed = {name: arrays[arg].reshape(shape) for (name, shape, _), arg in zip(inputs, sources, strict=True)}
-        try:
-            with np.errstate(all="ignore"):
-                computed = evaluator.run(None, feed)
-        except Exception as error:  # the evaluator raises anything
-            raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
+        with _failing(where), np.errstate(all="ignore"):
+            computed = evaluator.run(None, feed)
         for arg, result, output in zip(results, computed, outputs, strict=True):
-            arrays[arg][...] = _checked(result, *output, where).reshape(arrays[arg].shape)
+            shape, dtype = output
+            # the evaluator computes some operators in a wider type than it should return
+            array = np.asarray(result).astype(dtype, copy=False)
+            if array.shape != shape:
+                raise UnsupportedError(f"{where} gave extents {list(array.shape)} where {list(shape)} were inferred")
+            arrays[arg][...] = array.reshape(arrays[arg].shape)
 
     return compute
-
-
-def _checked(result: Any, shape: tuple[int, ...], dtype: np.dtype, where: str) -> np.ndarray:
-    # The evaluator computes some operators in a wider type than it should return.
-    array = np.asarray(result).astype(dtype, copy=False)
-    if array.shape != shape:
-        raise UnsupportedError(f"{where} gave extents {list(array.shape)} where {list(shape)} were inferred")
-    return array
 
 
 def _one_node_model(
@@ -117,16 +143,10 @@ def _one_node_model(
     graph = helper.make_graph(
         [to_proto(with_named_outputs(node))],
         "plain",
-        [_info(value) for value in arguments(inputs).values()],
-        [_info(value) for value in outputs if value is not None],
+        [value_info(value) for value in arguments(inputs).values()],
+        [value_info(value) for value in outputs if value is not None],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-
-
-def _info(value: Value) -> ValueInfoProto:
-    from onnx import ValueInfoProto
-
-    return ValueInfoProto(name=value.name, type=type_proto(value.dtype, value.shape))
 
 
 def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
@@ -138,3 +158,50 @@ def _evaluator(model: ModelProto) -> ReferenceEvaluator:
     from onnx.reference import ReferenceEvaluator
 
     return ReferenceEvaluator(model)
+
+
+class NodeByNode(Struct, frozen=True, eq=False, dict=True):
+    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
+
+    Inputs are names of the values that they read of others, beside constants.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    opset: int
+
+    def __call__(self, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+        """Outputs by their names, of arrays by name."""
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in self._evaluator.run(list(names), dict(values))]
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        from onnx import numpy_helper
+
+        nodes = [to_proto(with_named_outputs(node)) for node in self.nodes]
+        tensors = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        outputs = [name for node in nodes for name in node.output]
+        return evaluator_of(nodes, self.inputs, outputs, self.opset, tensors)
+
+
+def by_reference(node: Node, opset: int) -> Callable[..., Any]:
+    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
+
+    Raises:
+        UnsupportedError: The evaluator does not have the operator.
+    """
+    if branches_of(node) or node.domain:
+        raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
+    proto = to_proto(with_named_outputs(node))
+    with _refusing(node):
+        evaluator = evaluator_of([proto], dict.fromkeys(node.inputs), proto.output, opset)
+
+    def compute(*given: Any) -> tuple[Any, ...]:
+        feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
+        where = f"node {node.name!r}"
+        with _failing(f"{where}: onnx.reference's {node.op_type}"), interrupted(where):
+            return tuple(evaluator.run(None, feed))
+
+    return compute

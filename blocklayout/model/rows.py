@@ -9,7 +9,7 @@ import numpy as np
 
 from blocklayout.errors import UnsupportedError
 from blocklayout.model.graph import DependsOnDataError
-from blocklayout.model.passes import Decompose
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.reading import read
 
 if TYPE_CHECKING:
@@ -21,13 +21,8 @@ _ADVICE = "run it without batching"
 def check_rows(source: Any, row: Mapping[str, Sequence[int]], sizes: Iterable[int]) -> None:
     """Refuse a model that does not compute the same of each row, whatever other rows there are, and how many.
 
-    That is proven for graphs of these sizes: node by node, no row reads another one, and but for the number of rows
-    nodes and constants are the same as in the graph of one row.
-
-    Args:
-        source: Whatever :func:`~blocklayout.model.open_model` takes.
-        row: Extents of the inputs for one row, by name.
-        sizes: Numbers of rows.
+    That is proven for graphs of these ``sizes``: node by node, no row reads another one, and but for the number of rows
+    nodes and constants are the same as in the graph of one ``row``, whose inputs have these extents.
 
     Raises:
         UnsupportedError: The message names the node.
@@ -81,7 +76,7 @@ class _Proof:
             self._rows.update(filter(None, node.outputs))
 
     def _has_rows(self, node: Node, place: int, name: str) -> bool:
-        """Whether an input of the node has rows; one that has none must be what it is for one row."""
+        """Whether an input of the node has rows; one that has none must be the same as for one row."""
         if name in self._rows:
             return True
         array, single = self._graph.constant(name), self._single.constant(name)

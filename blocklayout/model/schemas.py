@@ -1,4 +1,4 @@
-"""ONNX's operator specifications: nodes and what a caller gives to an operator against them, and nodes as protobuf."""
+"""ONNX's operator specifications: nodes and arguments of operators against them, and nodes as protobuf."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, did_you_mean
 from blocklayout.model.graph import Node
-from blocklayout.model.types import DTYPES, onnx_type_name
+from blocklayout.model.types import DTYPES, onnx_type_name, type_proto
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import NodeProto, ValueInfoProto
     from onnx.defs import OpSchema
+
+    from blocklayout.ir.value import Value
 
 
 def to_proto(node: Node) -> NodeProto:
@@ -36,6 +38,13 @@ def to_proto(node: Node) -> NodeProto:
         kind = _attribute_type(node.op_type, name) if isinstance(value, tuple) and not value else None
         proto.attribute.append(helper.make_attribute(name, as_attribute(value), attr_type=kind))
     return proto
+
+
+def value_info(value: Value) -> ValueInfoProto:
+    """A value's name and type as protobuf."""
+    from onnx import ValueInfoProto
+
+    return ValueInfoProto(name=value.name, type=type_proto(value.dtype, value.shape))
 
 
 def with_named_outputs(node: Node) -> Node:
@@ -122,9 +131,9 @@ def attributes_as_specified(op_type: str, attrs: Mapping[str, Any], schema: OpSc
         if value is None:
             continue
         if name not in schema.attributes:
-            raise ModelError(_unknown(op_type, name, list(schema.attributes)))
-        kind = _attribute_kind(schema, name)
-        converted[name] = _converted(op_type, name, value, kind)
+            known, hint = sorted(schema.attributes), did_you_mean(name, list(schema.attributes))
+            raise ModelError(f"{op_type} has no attribute {name!r}; it has {', '.join(known) or 'none'}{hint}")
+        converted[name] = _converted(op_type, name, value, _attribute_kind(schema, name))
     return converted
 
 
@@ -154,18 +163,11 @@ def literal_as_array(
 ) -> np.ndarray:
     """A number, list or array that stands for input ``index``.
 
-    An array keeps its type. Numbers and lists take the type of the values beside them where the operator
+    An array keeps its type. Numbers and lists take the type of the values beside them (``dtypes``) where the operator
     allows it, else the one the operator asks for; without a specification they keep numpy's.
 
-    Args:
-        literal: What the caller gave.
-        what: Which argument it is, for the error message.
-        schema: The operator's specification, if it has one.
-        index: Of the input.
-        dtypes: Of the operator's arguments; ``None`` for those that are literals too.
-
     Raises:
-        ModelError: It is not numeric.
+        ModelError: It is not numeric; the message calls it ``what``.
     """
     if isinstance(literal, np.ndarray) or (isinstance(literal, np.generic) and not isinstance(literal, float)):
         return np.asarray(literal)
@@ -183,25 +185,18 @@ def literal_as_array(
 
 def _wanted_dtype(schema: OpSchema, index: int, beside: Sequence[str]) -> str | None:
     allowed = schema.inputs[min(index, len(schema.inputs) - 1)].types
-    for dtype in (*beside, "s64", "f32", *DTYPES):
-        if onnx_type_name(dtype) in allowed:
-            return dtype
-    return None
-
-
-def _unknown(op_type: str, name: str, known: list[str]) -> str:
-    hint = did_you_mean(name, known)
-    return f"{op_type} has no attribute {name!r}; it has {', '.join(sorted(known)) or 'none'}{hint}"
+    return next((dtype for dtype in (*beside, "s64", "f32", *DTYPES) if onnx_type_name(dtype) in allowed), None)
 
 
 def _converted(op_type: str, name: str, value: Any, kind: str) -> Any:
-    single = _CONVERSIONS.get(kind.removesuffix("S"))
-    if single is None:
+    if kind.removesuffix("S") not in _CONVERSIONS:
         raise ModelError(f"{op_type}'s attribute {name!r} is of ONNX's type {kind}, which cannot be given here")
+    single, *words = _CONVERSIONS[kind.removesuffix("S")]
+    is_list = kind.endswith("S")
     try:
-        return tuple(single(item) for item in value) if kind.endswith("S") else single(value)
+        return tuple(single(item) for item in value) if is_list else single(value)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{op_type}'s attribute {name!r} must be {_WORDS[kind]}, not {value!r}") from error
+        raise ModelError(f"{op_type}'s attribute {name!r} must be {words[is_list]}, not {value!r}") from error
 
 
 def _as_float(value: Any) -> float:
@@ -216,19 +211,10 @@ def _as_string(value: Any) -> str:
     return value
 
 
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "INT": operator.index,
-    "FLOAT": _as_float,
-    "STRING": _as_string,
-    "TENSOR": np.asarray,
+_CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "INT": (operator.index, "an integer", "a list of integers"),
+    "FLOAT": (_as_float, "a number", "a list of numbers"),
+    "STRING": (_as_string, "a string", "a list of strings"),
+    "TENSOR": (np.asarray, "an array", "a list of arrays"),
 }
-_WORDS = {
-    "INT": "an integer",
-    "INTS": "a list of integers",
-    "FLOAT": "a number",
-    "FLOATS": "a list of numbers",
-    "STRING": "a string",
-    "STRINGS": "a list of strings",
-    "TENSOR": "an array",
-    "TENSORS": "a list of arrays",
-}
+"""By type of an attribute: the conversion of one value, and words for one and several."""

@@ -1,17 +1,17 @@
-"""Concrete extents: what the caller gave, what the model declares, and all that follows."""
+"""Concrete extents: those given by the caller, those declared by the model, and all that follow."""
 
 from __future__ import annotations
 
 import operator
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you_mean
 from blocklayout.ir.value import Value
-from blocklayout.model.branches import both_branches, branch_taken
-from blocklayout.model.graph import DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
+from blocklayout.model.graph import Branch, DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
 from blocklayout.resource_limits import check_affordable
@@ -19,23 +19,9 @@ from blocklayout.resource_limits import check_affordable
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.model.onnx_read import InputInfo, OnnxModel
+    from blocklayout.model.onnx_read import DeclaredValue, OnnxModel
 
 Shapes = Mapping[str, Sequence[int]]
-
-
-def extents_left_free(inputs: Iterable[InputInfo]) -> dict[str, tuple[int | None, ...] | None]:
-    """The declared shape of every input that is not wholly fixed; ``None`` stands for a free extent.
-
-    An input of undeclared rank has ``None`` in place of a shape.
-    """
-    free: dict[str, tuple[int | None, ...] | None] = {}
-    for info in inputs:
-        if info.extents is None:
-            free[info.name] = None
-        elif any(not isinstance(extent, int) for extent in info.extents):
-            free[info.name] = tuple(extent if isinstance(extent, int) else None for extent in info.extents)
-    return free
 
 
 def set_shapes(
@@ -44,14 +30,9 @@ def set_shapes(
     constants: Mapping[str, np.ndarray] | None = None,
     undecided: Container[str] = (),
 ) -> Graph:
-    """The graph for these input extents, with everything folded that depends on constants only.
+    """The graph of a model as :func:`~blocklayout.model.read` makes it; of ``undecided`` Ifs both branches run.
 
-    Args:
-        model: Its inputs may have free extents.
-        shapes: Extents of inputs, by name. An extent whose name the model uses twice follows from either.
-        constants: Contents of inputs that are known now, which the graph then does not have any more, and
-            of initializers that are to be others than the model's.
-        undecided: First outputs of the ``If`` nodes that are decided at run time.
+    Those are named by their first outputs. An extent whose name the model uses twice follows from either.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
@@ -79,7 +60,7 @@ def set_shapes(
     return graph.replace().opened()
 
 
-def _contents(info: InputInfo, array: np.ndarray | None) -> np.ndarray | None:
+def _contents(info: DeclaredValue, array: np.ndarray | None) -> np.ndarray | None:
     if array is not None and from_numpy(array.dtype, f"input {info.name!r}") != info.dtype:
         raise InputError(f"input {info.name!r} is declared {info.dtype}, not {array.dtype}; convert it with .astype")
     return array
@@ -88,7 +69,7 @@ def _contents(info: InputInfo, array: np.ndarray | None) -> np.ndarray | None:
 def walk(
     nodes: Iterable[Node], values: dict[str, Value], opset: int, undecided: Container[str] = ()
 ) -> tuple[Node, ...]:
-    """Evaluate ``nodes`` in order into ``values``; gives those that must run, each with a name of its own.
+    """Evaluate ``nodes`` in order into ``values``; returns those that must run, each with a name of its own.
 
     Of the ``If`` nodes whose first outputs are ``undecided``, both branches run.
     """
@@ -111,8 +92,9 @@ def walk(
                 put_back((branch_taken if is_known else both_branches)(named, values))
                 choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
                 continue
-            if named.domain and not _is_registered(named.op_type):
-                put_back(_written_out(named, values, opset))
+            parts = _written_out(named, values, opset) if named.domain else None
+            if parts is not None:
+                put_back(parts)
                 seen.discard(named.name)  # the node that computes its output has its name
                 continue
             if node.outputs[0] in choices:
@@ -128,16 +110,12 @@ def walk(
     return tuple(kept)
 
 
-def _is_registered(op_type: str) -> bool:
+def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:
+    """The nodes that compute the same as one of onnxruntime's own; ``None`` of a registered operator."""
+    from blocklayout.model.microsoft import nodes_of
     from blocklayout.ops.registered import is_registered
 
-    return is_registered(op_type)
-
-
-def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
-    from blocklayout.model.microsoft import nodes_of
-
-    return nodes_of(node, values, opset)
+    return None if is_registered(node.op_type) else nodes_of(node, values, opset)
 
 
 def _check_choice(node: Node, output: str, then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:
@@ -164,8 +142,8 @@ def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
     return node
 
 
-def concrete_extents(inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """The extents of every input, from what the caller gives and what the model declares."""
+def concrete_extents(inputs: Sequence[DeclaredValue], shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """The extents of every input, given by the caller or declared by the model."""
     _check_known(shapes, [info.name for info in inputs])
     given = {name: as_shape(name, shape) for name, shape in shapes.items()}
     by_symbol: dict[str, tuple[int, str]] = {}
@@ -194,7 +172,7 @@ def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = In
     return extents
 
 
-def _check_against(info: InputInfo, shape: tuple[int, ...], by_symbol: dict[str, tuple[int, str]]) -> None:
+def _check_against(info: DeclaredValue, shape: tuple[int, ...], by_symbol: dict[str, tuple[int, str]]) -> None:
     if info.extents is None:
         return
     if len(shape) != len(info.extents):
@@ -216,7 +194,7 @@ def _check_against(info: InputInfo, shape: tuple[int, ...], by_symbol: dict[str,
                 )
 
 
-def _declared(info: InputInfo, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:
+def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:
     if info.extents is None:
         raise InputError(
             f"the model does not declare the shape of input {info.name!r}; give it with "
@@ -237,3 +215,59 @@ def _declared(info: InputInfo, by_symbol: dict[str, tuple[int, str]]) -> tuple[i
 
 def _show(extents: Sequence[int | str | None]) -> str:
     return "(" + ", ".join("?" if extent is None else str(extent) for extent in extents) + ")"
+
+
+# --- an ``If`` in a straight list: the branch that it takes, or both where that is known at run time
+
+
+def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
+    """The nodes of the branch that an ``If`` takes; ``values`` around it grow by the constants of the branch.
+
+    Raises:
+        ModelError: The condition is not one element, or the branch has another number of outputs than the node.
+        DependsOnDataError: The condition is computed at run time.
+    """
+    condition = values[node.inputs[0]]
+    if condition.data is None:
+        what = f"node {node.name!r}: which branch this If takes depends on {condition.name!r}, computed at run time"
+        raise DependsOnDataError(f"{what}; export the model without control flow", node)
+    _check_condition(node, condition)
+    return _nodes_of("then_branch" if condition.data.item() else "else_branch", node, values)
+
+
+def _check_condition(node: Node, condition: Value) -> None:
+    if prod(condition.shape) != 1:
+        raise ModelError(
+            f"node {node.name!r}: the condition {condition.name!r} must be one bool, not {condition.shape}"
+        )
+
+
+def both_branches(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
+    """The nodes that compute both branches of an ``If`` and choose from their outputs, likewise."""
+    condition = values[node.inputs[0]]
+    _check_condition(node, condition)
+    nodes: list[Node] = []
+    sides: list[list[str]] = []
+    one_bool = condition.name
+    if condition.shape:
+        one_bool = fresh_name(f"{node.name}.condition", values)
+        nodes.append(Node("", "Squeeze", (condition.name,), (one_bool,)))
+    for key in ("then_branch", "else_branch"):
+        sides.append([fresh_name(f"{name}.{key}", values) if name else "" for name in node.outputs])
+        nodes += _nodes_of(key, node.replace(outputs=tuple(sides[-1])), values, f"{node.outputs[0]}.{key}.")
+    chosen = (names for names in zip(*sides, node.outputs, strict=True) if all(names))
+    choices = (Node("", "Where", (one_bool, one, other), (name,)) for one, other, name in chosen)
+    return (*nodes, *choices)
+
+
+def _nodes_of(key: str, node: Node, values: dict[str, Value], prefix: str = "") -> tuple[Node, ...]:
+    branch: Branch = node.attrs[key]
+    if len(branch.outputs) != len(node.outputs):
+        raise ModelError(f"node {node.name!r} has {len(node.outputs)} outputs, its branch has {len(branch.outputs)}")
+    # two Ifs side by side may use the same names inside
+    inside = [*branch.constants, *(name for each in branch.nodes for name in each.outputs if name)]
+    own = branch.renamed({name: fresh_name(prefix + name, values) for name in inside})
+    values.update({name: constant_value(name, array) for name, array in own.constants.items()})
+    given = zip(own.outputs, node.outputs, strict=True)
+    copies = tuple(Node("", "Identity", (inner,), (outer,)) for inner, outer in given if outer)
+    return live_nodes((*own.nodes, *copies), node.outputs)

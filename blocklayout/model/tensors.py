@@ -1,7 +1,8 @@
-"""Tensors stored in ONNX files, inside of them or beside them, as arrays."""
+"""Tensors stored in ONNX files as arrays: of large ones, views of the file's bytes, or of a file beside it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -25,13 +26,7 @@ FORMAT_KEY = "blocklayout.format"
 def to_array(
     tensor: TensorProto, model_path: Path | None, default_name: str = "", raw_data: memoryview | None = None
 ) -> np.ndarray:
-    """The contents of a stored tensor.
-
-    Args:
-        tensor: Its data may lie in another file.
-        model_path: The model's file; ``None`` if the model came from memory.
-        default_name: What error messages call a nameless tensor.
-        raw_data: Its contents, where these are not in it; the array is a view of them.
+    """The contents of a stored tensor, which may lie in a file beside the model's, or be the bytes ``raw_data``.
 
     Raises:
         ModelError: The data are missing, too short, or somewhere they must not be.
@@ -54,6 +49,7 @@ def to_array(
 
 
 def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: Path | None) -> np.ndarray:
+    """The contents of a tensor in another file; large ones are mapped, so that only pages in use are ever read."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if model_path is None:
@@ -72,13 +68,23 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
         ) from error
     if offset < 0 or length != count * dtype.itemsize:
         raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes, but {length} are declared")
-    return _read_file(path, dtype, count, offset, name).reshape(shape)
+    try:
+        n_available = path.stat().st_size - offset
+        if not path.is_file() or n_available < count * dtype.itemsize:
+            raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes of {path}, which ends before")
+        if count * dtype.itemsize < MIN_MAPPED_NBYTES or offset % dtype.itemsize:
+            return np.fromfile(path, dtype, count, offset=offset).reshape(shape)
+        return np.asarray(np.memmap(path, dtype, "r", offset, (count,))).reshape(shape)
+    except FileNotFoundError as error:
+        raise ModelError(f"the constant {name!r} lies in {path}, and there is no such file") from error
+    except OSError as error:
+        raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error
 
 
 def _beside(model_path: Path, location: str, name: str) -> Path:
     """The file of an external tensor, which a foreign model must not place outside of its own directory.
 
-    Links count as what they lead to. A model may be a link itself, into a store that has its data as well.
+    Links count as their targets. A model may be a link itself, into a store that has its data as well.
     """
     relative = PurePosixPath(location)
     refusal = ModelError(f"the constant {name!r} lies in {location!r}; it must be a file beside the model")
@@ -94,16 +100,104 @@ def _beside(model_path: Path, location: str, name: str) -> Path:
     return path
 
 
-def _read_file(path: Path, dtype: np.dtype, count: int, offset: int, name: str) -> np.ndarray:
-    """Elements of a file; large ones are mapped, so that only what is looked at is ever read."""
+# --- weights where they lie in the file's bytes; protobuf would copy each of them, twice
+
+MIN_NBYTES = 4096
+"""Smaller contents are left to protobuf."""
+
+# Numbers of fields in onnx.proto, and of the kinds of fields in protobuf's encoding.
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_SIZES = {_FIXED64: 8, _FIXED32: 4}
+
+
+class _NotWellFormedError(Exception):
+    """The bytes are no message."""
+
+
+def split_raw_data(contents: memoryview) -> tuple[bytes | memoryview, dict[int, memoryview]]:
+    """The bytes of a ``ModelProto`` without the large raw data of its initializers, and these by initializer.
+
+    Bytes that are not well-formed stay as they are: protobuf names the fault.
+    """
+    found: dict[int, memoryview] = {}
     try:
-        n_available = path.stat().st_size - offset
-        if not path.is_file() or n_available < count * dtype.itemsize:
-            raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes of {path}, which ends before")
-        if count * dtype.itemsize < MIN_MAPPED_NBYTES or offset % dtype.itemsize:
-            return np.fromfile(path, dtype, count, offset=offset)
-        return np.asarray(np.memmap(path, dtype, "r", offset, (count,)))
-    except FileNotFoundError as error:
-        raise ModelError(f"the constant {name!r} lies in {path}, and there is no such file") from error
-    except OSError as error:
-        raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error
+        rest = b"".join(_model_parts(contents, found))
+    except _NotWellFormedError:
+        return contents, {}
+    return (rest, found) if found else (contents, {})
+
+
+def _model_parts(contents: memoryview, found: dict[int, memoryview]) -> Iterator[bytes | memoryview]:
+    has_graph = False
+    for number, field, value in _fields(contents):
+        if number == _GRAPH and value is not None:
+            if has_graph:
+                raise _NotWellFormedError  # protobuf merges several; nobody writes that
+            has_graph = True
+            yield _message(_GRAPH, _graph_parts(value, found))
+        else:
+            yield field
+
+
+def _graph_parts(graph: memoryview, found: dict[int, memoryview]) -> Iterator[bytes | memoryview]:
+    n_initializers = 0
+    for number, field, value in _fields(graph):
+        if number != _INITIALIZER or value is None:
+            yield field
+            continue
+        yield _message(_INITIALIZER, _tensor_parts(value, n_initializers, found))
+        n_initializers += 1
+
+
+def _tensor_parts(tensor: memoryview, index: int, found: dict[int, memoryview]) -> Iterator[memoryview]:
+    for number, field, value in _fields(tensor):
+        if number == _RAW_DATA and value is not None and len(value) >= MIN_NBYTES:
+            found[index] = value
+        else:
+            yield field
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview | None]]:
+    """The fields of a message: number, all its bytes, and its contents where these are bytes or a message."""
+    at = 0
+    while at < len(message):
+        tag, value_at = _varint(message, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, end = _varint(message, value_at)
+        elif kind == _BYTES:
+            size, value_at = _varint(message, value_at)
+            end = value_at + size
+        elif kind in _SIZES:
+            end = value_at + _SIZES[kind]
+        else:
+            raise _NotWellFormedError
+        if end > len(message):
+            raise _NotWellFormedError
+        yield tag >> 3, message[at:end], message[value_at:end] if kind == _BYTES else None
+        at = end
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    """A number in groups of seven bits, and where it ends."""
+    number = 0
+    for place, byte in enumerate(message[at : at + 10]):
+        number |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return number, at + place + 1
+    raise _NotWellFormedError
+
+
+def _message(number: int, parts: Iterable[bytes | memoryview]) -> bytes:
+    body = b"".join(parts)
+    return _encoded(number << 3 | _BYTES) + _encoded(len(body)) + body
+
+
+def _encoded(number: int) -> bytes:
+    groups = bytearray()
+    while number >= 0x80:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)

@@ -35,11 +35,7 @@ DTYPES = tuple(_ONNX_NAMES)
 
 
 def from_elem_type(elem_type: int, what: str) -> str:
-    """Our name of an ONNX element type.
-
-    Args:
-        elem_type: A value of ``TensorProto.DataType``.
-        what: Who has this type, for the error message.
+    """Our name of a value of ``TensorProto.DataType``, the element type of ``what``.
 
     Raises:
         UnsupportedError: Strings, complex numbers and types below one byte.

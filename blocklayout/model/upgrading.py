@@ -33,7 +33,7 @@ def is_outdated(proto: ModelProto) -> bool:
 
 
 def _wanted(proto: ModelProto) -> int:
-    """The oldest operator set that can be read, or that has what the model names by a later name."""
+    """The oldest operator set that can be read, or that has all operators of the model, some by a later name."""
     return max([OLDEST_OPSET, *(_RENAMED_IN.get(node.op_type, 0) for node in proto.graph.node)])
 
 

@@ -13,10 +13,12 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl, errors
 from blocklayout.api import load
@@ -57,16 +59,16 @@ def map_batches(
     """The dataset with a model's outputs as columns besides, in the order of its rows; computed when it is read.
 
     Each node makes a saved session for its own CPU once, in a file in its user's cache folder; all actors there map it,
-    so weights are in memory once. Actors and nodes that are lost are replaced; what they had not finished is done by
-    others. What nodes measure is kept with the measured costs of the machine that calls this, and handed to other
-    nodes of the same kind before they choose layouts.
+    so weights are in memory once. Actors and nodes that are lost are replaced; their unfinished batches are done by
+    others. Costs that nodes measure are kept with those of the machine that calls this, and handed to other nodes of
+    the same kind before they choose layouts.
 
     Args:
         dataset: Rows with a column for each input of the model: arrays of the extents that one row of the input has.
         model: Path or bytes of an ONNX model, or path of a saved session, whose plans then have to be for
             ``batch_size``; of its ``targets`` each node takes its own.
         batch_size: Rows of one run, at least 1. Fewer at the end are filled up with copies of the last, whose answers
-            are left out: what the model answers to one row must not depend on the others.
+            are left out: the answer to one row must not depend on the others.
         columns: Names of columns, by input; those that have other names than the inputs.
         keep: Columns of the dataset that the result has as well; all by default.
         threads: Threads of one actor, which takes as many CPUs.
@@ -75,7 +77,7 @@ def map_batches(
     Raises:
         InputError: An argument is none of those there are; or the model cannot be read.
         UnsupportedError: Ray is not installed.
-        BlockLayoutError: What :func:`blocklayout.load` and runs raise is the cause of Ray's error when it is computed.
+        BlockLayoutError: Of :func:`blocklayout.load` and of runs, as the cause of Ray's error when it is computed.
 
     Example:
         >>> import ray.data  # doctest: +SKIP
@@ -132,7 +134,7 @@ def connected(address: str) -> Iterator[None]:
 
     Raises:
         InputError: There is no cluster.
-        BlockLayoutError: What an actor raised, as text is all that is left of it.
+        BlockLayoutError: That of an actor, made anew of Ray's text.
     """
     import ray
 
@@ -185,48 +187,37 @@ def _content(model: str | os.PathLike[str] | bytes) -> bytes:
     return path.read_bytes() if is_saved_session(path) else whole_contents(path)
 
 
+@dataclass  # Ray makes classes of it that are none of Structs
 class _Mapper:
     """Runs a session on batches of rows, in an actor."""
 
-    def __init__(
-        self,
-        content: list[ObjectRef],
-        digest: str,
-        *,
-        is_session: bool,
-        costs: _SharedCosts,
-        batch_size: int,
-        columns: Mapping[str, str],
-        keep: Sequence[str] | None,
-        load_options: Mapping[str, Any],
-    ) -> None:
-        self._content = content[0]
-        self._digest = digest
-        self._is_session = is_session
-        self._costs = costs
-        self._batch_size = batch_size
-        self._columns = columns
-        self._keep = keep
-        self._load_options = load_options
-        self._session: Session | None = None  # once the extents of a row are known
+    content: list[ObjectRef]
+    digest: str
+    is_session: bool
+    costs: _SharedCosts
+    batch_size: int
+    columns: Mapping[str, str]
+    keep: Sequence[str] | None
+    load_options: Mapping[str, Any]
+    session: Session | None = None  # once the extents of a row are known
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The batch with the model's outputs."""
-        if self._session is None:
-            self._session = self._opened(batch)
+        if self.session is None:
+            self.session = self._opened(batch)
         n_rows = len(next(iter(batch.values())))
-        feed = {info.name: self._filled(self._column(batch, info.name)) for info in self._session.get_inputs()}
-        names = [info.name for info in self._session.get_outputs()]
-        outputs = dict(zip(names, map(np.asarray, self._session.run(None, feed)), strict=True))
+        feed = {info.name: self._filled(self._column(batch, info.name)) for info in self.session.get_inputs()}
+        names = [info.name for info in self.session.get_outputs()]
+        outputs = dict(zip(names, map(np.asarray, self.session.run(None, feed)), strict=True))
         for name, array in outputs.items():
-            if array.ndim == 0 or len(array) != self._batch_size:
-                raise InputError(f"output {name} is {array.shape} of {self._batch_size} rows: no answer for each")
-        kept = batch if self._keep is None else {name: _column(batch, name, "keep=") for name in self._keep}
+            if array.ndim == 0 or len(array) != self.batch_size:
+                raise InputError(f"output {name} is {array.shape} of {self.batch_size} rows: no answer for each")
+        kept = batch if self.keep is None else {name: _column(batch, name, "keep=") for name in self.keep}
         return {**kept, **{name: array[:n_rows] for name, array in outputs.items()}}
 
     def _column(self, batch: Mapping[str, np.ndarray], name: str) -> np.ndarray:
         """The column of an input."""
-        column = self._columns.get(name, name)
+        column = self.columns.get(name, name)
         array = _column(batch, column, f"input {name}: columns=")
         if array.dtype == object:
             shapes = sorted({np.shape(row) for row in array})[:3]
@@ -235,7 +226,7 @@ class _Mapper:
 
     def _filled(self, array: np.ndarray) -> np.ndarray:
         """As many rows as a run has."""
-        missing = self._batch_size - len(array)
+        missing = self.batch_size - len(array)
         return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]) if missing else array
 
     def _opened(self, batch: Mapping[str, np.ndarray]) -> Session:
@@ -243,30 +234,29 @@ class _Mapper:
         import ray
 
         extents = {name: array.shape[1:] for name, array in batch.items()}
-        made_for = (self._digest, self._batch_size, sorted(extents.items()), sorted(self._load_options.items()))
+        made_for = (self.digest, self.batch_size, sorted(extents.items()), sorted(self.load_options.items()))
         here = (dnnl.isa(), dnnl.version(), os.sched_getaffinity(0))
         name = hashlib.sha256(repr((made_for, here)).encode()).hexdigest()
 
         def write(path: Path) -> None:
-            content = ray.get(self._content)
-            if self._is_session:
+            content = ray.get(self.content[0])
+            if self.is_session:
                 path.write_bytes(content)
                 return
-            with self._costs.known_here(), load(content.tobytes(), **self._load_options) as session:
+            with self.costs.known_here(), load(content.tobytes(), **self.load_options) as session:
                 rows = {info.name: self._filled(self._column(batch, info.name)) for info in session.get_inputs()}
                 session.prepare({name: array.shape for name, array in rows.items()}, rows)
                 session.save(path)
 
         folder = cost_store_path().with_name("ray")
-        return _held_session(folder / f"{name}.session", write, self._load_options["threads"])
+        return _held_session(folder / f"{name}.session", write, self.load_options["threads"])
 
 
-class _SharedCosts:
-    """Measured costs of the driver's machine, for nodes of all kinds."""
+class _SharedCosts(Struct):
+    """Measured costs of the driver's machine, the ``node`` of their keeper, for nodes of all kinds."""
 
-    def __init__(self, node: str, keeper: ActorHandle[_Keeper]) -> None:
-        self._node = node
-        self._keeper = keeper
+    node: str
+    keeper: ActorHandle[_Keeper]
 
     @classmethod
     def of_this_machine(cls) -> _SharedCosts:
@@ -285,7 +275,7 @@ class _SharedCosts:
         """Inside, this node knows them; at the end, what else it has measured is kept there."""
         import ray
 
-        if ray.get_runtime_context().get_node_id() == self._node:
+        if ray.get_runtime_context().get_node_id() == self.node:
             yield
             return
         with CostStore() as store:
@@ -301,9 +291,9 @@ class _SharedCosts:
         import ray
 
         try:
-            return ray.get(getattr(self._keeper, method).remote(*arguments), timeout=KEEPER_TIMEOUT_S)
+            return ray.get(getattr(self.keeper, method).remote(*arguments), timeout=KEEPER_TIMEOUT_S)
         except ray.exceptions.RayError as error:
-            message = f"measured costs are not shared with {self._node}: {error}"
+            message = f"measured costs are not shared with {self.node}: {error}"
             warnings.warn(message, CostStoreWarning, stacklevel=3)
             return None
 
@@ -320,7 +310,7 @@ class _Keeper:
             return store.measured()
 
     def add(self, environment: str, measured: dict[bytes, float]) -> None:
-        """Keep what a node of this kind has measured."""
+        """Keep the measurements of a node of this kind."""
         with CostStore(self._path, environment=environment) as store:
             store.add(measured)
 
@@ -335,12 +325,7 @@ def _held_session(path: Path, write: Callable[[Path], None], threads: int) -> Se
     """The session that a file of this node holds; the file goes when no process holds it any more.
 
     One process at a time opens it. A lock on a file beside it, given back when a process ends, tells whether it is
-    held: whoever opens one next removes those that are not. A file that was removed too early is still mapped.
-
-    Args:
-        path: The file.
-        write: Writes it, where there is none.
-        threads: Of a run.
+    held: the next that opens one removes those that are not. A file that was removed too early is still mapped.
 
     Raises:
         OSError: The folder cannot be written.

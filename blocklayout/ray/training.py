@@ -15,6 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from msgspec import Struct, field
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import DeadlineExceededError, InputError, UnsupportedError
@@ -94,17 +95,16 @@ def _by_name(tensors: Any) -> dict[str, Tensor]:
         named = {f"tensor {i}": each for i, each in enumerate(tensors)}
     else:
         raise InputError(f"all_reduce: tensors is {tensors!r:.60}; give a list of Tensors, or a mapping by name")
-    return {name: _dense(name, each) for name, each in named.items()}
-
-
-def _dense(name: str, given: Any) -> Tensor:
-    try:
-        tensor = as_tensor(given, "all_reduce")
-    except InputError as error:
-        raise InputError(f"all_reduce: {name}: {error}") from None
-    if tensor.dtype not in PRIMITIVE_FLOATS:
-        raise InputError(f"all_reduce: {name} is {tensor.desc}; give {', '.join(PRIMITIVE_FLOATS)}")
-    return tensor.to(tensor.desc.format_tag)
+    dense = {}
+    for name, each in named.items():
+        try:
+            tensor = as_tensor(each, "all_reduce")
+        except InputError as error:
+            raise InputError(f"all_reduce: {name}: {error}") from None
+        if tensor.dtype not in PRIMITIVE_FLOATS:
+            raise InputError(f"all_reduce: {name} is {tensor.desc}; give {', '.join(PRIMITIVE_FLOATS)}")
+        dense[name] = tensor.to(tensor.desc.format_tag)
+    return dense
 
 
 def _check_equal(descs: Sequence[Mapping[str, MemoryDesc]]) -> None:
@@ -127,13 +127,7 @@ class _Workers:
     """The workers of a run of Ray Train, of which this process is one; all call the same methods in the same order."""
 
     def __init__(self, rank: int, size: int, place: str) -> None:
-        """Take part.
-
-        Args:
-            rank: This worker's number.
-            size: How many there are.
-            place: Name of their meeting.
-        """
+        """Take part in the meeting of this name."""
         import ray
 
         self._rank = rank
@@ -178,16 +172,10 @@ class _Meeting:
         self._failure = ""
 
     async def exchange(self, number: int, rank: int, values: Sequence[Any], seconds: float) -> tuple[list[Any], str]:
-        """Wait until all workers have called it with this number.
-
-        Args:
-            number: Of the exchange.
-            rank: Who calls.
-            values: For each worker.
-            seconds: How long to wait.
+        """Wait until all workers have called it with this ``number``.
 
         Returns:
-            What all have for the caller, by rank; and why not, if so: then there are no more exchanges.
+            Values of all for the caller, by rank; and why not, if so: then there are no more exchanges.
         """
         each = self._rounds.setdefault(number, _Round())
         each.values[rank] = values
@@ -205,12 +193,11 @@ class _Meeting:
         return [each.values[other][rank] for other in range(self._size)], ""
 
 
-class _Round:
-    """One exchange: what the workers that came have for all."""
+class _Round(Struct):
+    """One exchange: values that the workers that came have for all, by rank."""
 
-    def __init__(self) -> None:
-        self.values: dict[int, Sequence[Any]] = {}
-        self.is_complete = asyncio.Event()
+    values: dict[int, Sequence[Any]] = field(default_factory=dict)
+    is_complete: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 def _fetched(refs: Any, seconds: float) -> Any:

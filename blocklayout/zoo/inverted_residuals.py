@@ -9,14 +9,14 @@ arXiv:2104.00298; as in torchvision 0.29.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo._catalogue import IMAGE, Network
+from blocklayout.zoo import IMAGE, Entry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model import BuildValue
     from blocklayout.zoo._layers import Layers
 
 MOBILENET_STACKS = (
@@ -58,17 +58,14 @@ MOBILENET_V3_BLOCKS: tuple[Block, ...] = (
     (3, 64, 24, False, "relu", 2),
     (3, 72, 24, False, "relu", 1),
     (5, 72, 40, True, "relu", 2),
-    (5, 120, 40, True, "relu", 1),
-    (5, 120, 40, True, "relu", 1),
+    *[(5, 120, 40, True, "relu", 1)] * 2,
     (3, 240, 80, False, "hard_swish", 2),
     (3, 200, 80, False, "hard_swish", 1),
-    (3, 184, 80, False, "hard_swish", 1),
-    (3, 184, 80, False, "hard_swish", 1),
+    *[(3, 184, 80, False, "hard_swish", 1)] * 2,
     (3, 480, 112, True, "hard_swish", 1),
     (3, 672, 112, True, "hard_swish", 1),
     (5, 672, 160, True, "hard_swish", 2),
-    (5, 960, 160, True, "hard_swish", 1),
-    (5, 960, 160, True, "hard_swish", 1),
+    *[(5, 960, 160, True, "hard_swish", 1)] * 2,
 )
 """Kernel, channels in between, channels, whether it squeezes and excites, activation and strides of each."""
 
@@ -83,63 +80,67 @@ EFFICIENTNET_V2_STAGES = (
 """Whether a full convolution takes the place of the depthwise one, expansion, strides, channels and blocks of each."""
 
 
+def widened(net: Layers, x: BuildValue, channels: int, act: str) -> BuildValue:
+    """The first convolution of an inverted residual: to more channels, unless it has so many."""
+    return x if x.shape[1] == channels else net.conv_bn(x, channels, 1, act=act)
+
+
+def narrowed(
+    net: Layers,
+    x: BuildValue,
+    y: BuildValue,
+    channels: int,
+    kernel: int,
+    strides: int,
+    act: str,
+    squeeze: Mapping[str, Any] | None = None,
+) -> BuildValue:
+    """The rest of an inverted residual of ``x``, which was widened to ``y``: depthwise, and fewer channels again.
+
+    ``squeeze`` has the options of a squeeze-and-excitation in between.
+    """
+    y = net.conv_bn(y, y.shape[1], kernel, strides=strides, group=y.shape[1], act=act)
+    y = net.squeeze_and_excite(y, **squeeze) if squeeze else y
+    return projected(net, x, y, channels, is_residual=strides == 1 and x.shape[1] == channels, act=None)
+
+
+def projected(
+    net: Layers, x: BuildValue, y: BuildValue, channels: int, kernel: int = 1, *, is_residual: bool, **options: Any
+) -> BuildValue:
+    """The last convolution of a branch ``y``, which is added to its source ``x`` if it is residual."""
+    y = net.conv_bn(y, channels, kernel, gain=BRANCH_GAIN if is_residual else 1.0, **options)
+    return net.add(y, x) if is_residual else y
+
+
 def inverted_residual(
     net: Layers,
     x: BuildValue,
     channels: int,
-    kernel: int,
     strides: int,
-    *,
     expansion: int,
     act: str,
-    squeeze: bool = False,
+    *,
+    kernel: int = 3,
+    squeezes: bool = False,
 ) -> BuildValue:
-    """More channels, a depthwise convolution among them, and fewer again, without an activation.
+    """``expansion`` times as many channels, a depthwise convolution among them, and fewer again."""
+    squeeze = {"channels": x.shape[1] // 4, "act": "silu"} if squeezes else None
+    return narrowed(net, x, widened(net, x, expansion * x.shape[1], act), channels, kernel, strides, act, squeeze)
 
-    Args:
-        net: Whose layers it becomes.
-        x: What it reads, and is added to where the extents allow it.
-        channels: How many there are in the end.
-        kernel: Of the depthwise convolution.
-        strides: Of the depthwise convolution.
-        expansion: How many times the channels of ``x`` there are in between.
-        act: Activation.
-        squeeze: Whether channels are weighed by squeeze-and-excitation.
-    """
-    y = net.conv_bn(x, expansion * x.shape[1], 1, act=act) if expansion > 1 else x
-    y = net.conv_bn(y, y.shape[1], kernel, strides=strides, group=y.shape[1], act=act)
-    if squeeze:
-        y = squeeze_and_excite(net, y, x.shape[1] // 4)
+
+def full_residual(net: Layers, x: BuildValue, channels: int, strides: int, expansion: int) -> BuildValue:
+    """A 3x3 convolution to more channels, and fewer again; without expansion the first of both alone."""
     is_residual = strides == 1 and x.shape[1] == channels
-    y = net.conv_bn(y, channels, 1, act=None, gain=BRANCH_GAIN if is_residual else 1.0)
-    return net.add(y, x) if is_residual else y
-
-
-def squeeze_and_excite(
-    net: Layers, x: BuildValue, channels: int, act: str = "silu", *, is_hard: bool = False
-) -> BuildValue:
-    """Channels weighed by what their means say.
-
-    Source: J. Hu et al., "Squeeze-and-Excitation Networks", arXiv:1709.01507.
-    """
-    y = net.act(net.conv(x.global_average_pool(), channels, 1, bias=True), act)
-    return net.gated(x, net.conv(y, x.shape[1], 1, bias=True), is_hard=is_hard)
+    if expansion == 1:
+        return projected(net, x, x, channels, 3, is_residual=is_residual, strides=strides, act="silu")
+    y = net.conv_bn(x, expansion * x.shape[1], strides=strides, act="silu")
+    return projected(net, x, y, channels, is_residual=is_residual, act=None)
 
 
 def rounded(channels: float) -> int:
     """The nearest multiple of 8 that does not take away more than a tenth."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * channels else nearest + 8
-
-
-def stack(
-    net: Layers, x: BuildValue, place: str, n_blocks: int, channels: int, strides: int, **block: Any
-) -> BuildValue:
-    """Inverted residuals, the first of them with the strides; ``block`` is what they have in common."""
-    for index in range(n_blocks):
-        net.at(f"{place}.{index}")
-        x = inverted_residual(net, x, channels, strides=1 if index else strides, **block)
-    return x
 
 
 def mobilenet_v2(
@@ -155,7 +156,8 @@ def mobilenet_v2(
     x = net.conv_bn(x, rounded(32 * width), strides=2, act="relu6")
     for number, (expansion, channels, n_blocks, strides) in enumerate(stacks, start=1):
         wanted = rounded(channels * width)
-        x = stack(net, x, f"stack{number}", n_blocks, wanted, strides, kernel=3, expansion=expansion, act="relu6")
+        for index in net.parts(f"stack{number}", n_blocks):
+            x = inverted_residual(net, x, wanted, 1 if index else strides, expansion, "relu6")
     net.at("head")
     x = net.conv_bn(x, rounded(1280 * max(1.0, width)), 1, act="relu6")
     return net.classifier(x, classes)
@@ -176,12 +178,36 @@ def mnasnet(
     x = net.conv_bn(x, rounded(16 * width), 1, act=None)
     for number, (channels, kernel, strides, expansion, n_blocks) in enumerate(stacks, start=1):
         wanted = rounded(channels * width)
-        block = {"kernel": kernel, "expansion": expansion, "act": "relu"}
-        x = stack(net, x, f"stack{number}", n_blocks, wanted, strides, **block)
+        for index in net.parts(f"stack{number}", n_blocks):
+            x = inverted_residual(net, x, wanted, 1 if index else strides, expansion, "relu", kernel=kernel)
     net.at("head")
     x = net.conv_bn(x, 1280, 1)
     net.at("classifier")
     return net.linear(x.mean((2, 3)), classes)
+
+
+def mobilenet_v3(
+    net: Layers, x: BuildValue, *, blocks: Sequence[Block] = MOBILENET_V3_BLOCKS, classes: int = 1000
+) -> BuildValue:
+    """Inverted residuals of various widths; the later ones have HardSwish."""
+    *_, (x, _) = mobilenet_v3_blocks(net, x, blocks)
+    net.at("head")
+    x = net.conv_bn(x, 6 * x.shape[1], 1, act="hard_swish")
+    net.at("classifier")
+    return net.linear(net.act(net.linear(x.global_average_pool().flatten(), 1280), "hard_swish"), classes)
+
+
+def mobilenet_v3_blocks(net: Layers, x: BuildValue, blocks: Sequence[Block]) -> Iterator[tuple[BuildValue, BuildValue]]:
+    """The result of each block behind the stem, and of its first convolution."""
+    net.epsilon = 1e-3
+    net.at("stem")
+    x = net.conv_bn(x, 16, strides=2, act="hard_swish")
+    for number, (kernel, between, channels, squeezes, act, strides) in enumerate(blocks):
+        net.at(f"block{number}")
+        squeeze = {"channels": rounded(between / 4), "act": "relu", "is_hard": True} if squeezes else None
+        y = widened(net, x, between, act)
+        x = narrowed(net, x, y, channels, kernel, strides, act, squeeze)
+        yield x, y
 
 
 def efficientnet_b0(
@@ -195,48 +221,11 @@ def efficientnet_b0(
     net.at("stem")
     x = net.conv_bn(x, 32, strides=2, act="silu")
     for number, (expansion, kernel, strides, channels, n_blocks) in enumerate(stages, start=1):
-        block = {"kernel": kernel, "expansion": expansion, "act": "silu", "squeeze": True}
-        x = stack(net, x, f"stage{number}", n_blocks, channels, strides, **block)
+        for index in net.parts(f"stage{number}", n_blocks):
+            steps = 1 if index else strides
+            x = inverted_residual(net, x, channels, steps, expansion, "silu", kernel=kernel, squeezes=True)
     net.at("head")
-    x = net.conv_bn(x, 1280, 1, act="silu")
-    return net.classifier(x, classes)
-
-
-def mobilenet_v3(
-    net: Layers,
-    x: BuildValue,
-    *,
-    blocks: Sequence[Block] = MOBILENET_V3_BLOCKS,
-    classes: int = 1000,
-) -> BuildValue:
-    """Inverted residuals of various widths; the later ones have HardSwish."""
-    net.epsilon = 1e-3
-    net.at("stem")
-    x = net.conv_bn(x, 16, strides=2, act="hard_swish")
-    for number, block in enumerate(blocks):
-        net.at(f"block{number}")
-        x = narrowed(net, x, widened(net, x, block), block)
-    net.at("head")
-    x = net.conv_bn(x, 6 * x.shape[1], 1, act="hard_swish")
-    net.at("classifier")
-    return net.linear(net.act(net.linear(x.global_average_pool().flatten(), 1280), "hard_swish"), classes)
-
-
-def widened(net: Layers, x: BuildValue, block: Block) -> BuildValue:
-    """The first convolution of a block of MobileNet v3."""
-    _, between, _, _, act, _ = block
-    return net.conv_bn(x, between, 1, act=act) if between != x.shape[1] else x
-
-
-def narrowed(net: Layers, x: BuildValue, y: BuildValue, block: Block) -> BuildValue:
-    """The rest of a block, which was ``widened`` to ``y``; it is added to ``x`` where the extents allow it."""
-    kernel, between, channels, squeezes, act, strides = block
-    y = net.conv_bn(y, between, kernel, strides=strides, group=between, act=act)
-    if squeezes:
-        y = squeeze_and_excite(net, y, rounded(between / 4), "relu", is_hard=True)
-    is_residual = strides == 1 and x.shape[1] == channels
-    y = net.conv_bn(y, channels, 1, act=None, gain=BRANCH_GAIN if is_residual else 1.0)
-    return net.add(y, x) if is_residual else y
+    return net.classifier(net.conv_bn(x, 1280, 1, act="silu"), classes)
 
 
 def efficientnet_v2(
@@ -251,35 +240,21 @@ def efficientnet_v2(
     net.at("stem")
     x = net.conv_bn(x, 24, strides=2, act="silu")
     for number, (is_full, expansion, strides, channels, n_blocks) in enumerate(stages, start=1):
-        if is_full:
-            for index in range(n_blocks):
-                net.at(f"stage{number}.{index}")
-                x = full_residual(net, x, channels, 1 if index else strides, expansion)
-        else:
-            block = {"kernel": 3, "expansion": expansion, "act": "silu", "squeeze": True}
-            x = stack(net, x, f"stage{number}", n_blocks, channels, strides, **block)
+        for index in net.parts(f"stage{number}", n_blocks):
+            steps = 1 if index else strides
+            if is_full:
+                x = full_residual(net, x, channels, steps, expansion)
+            else:
+                x = inverted_residual(net, x, channels, steps, expansion, "silu", squeezes=True)
     net.at("head")
-    x = net.conv_bn(x, 1280, 1, act="silu")
-    return net.classifier(x, classes)
-
-
-def full_residual(net: Layers, x: BuildValue, channels: int, strides: int, expansion: int) -> BuildValue:
-    """A 3x3 convolution to more channels, and fewer again; without expansion the first alone."""
-    is_residual = strides == 1 and x.shape[1] == channels
-    gain = BRANCH_GAIN if is_residual else 1.0
-    if expansion == 1:
-        y = net.conv_bn(x, channels, strides=strides, act="silu", gain=gain)
-    else:
-        y = net.conv_bn(x, expansion * x.shape[1], strides=strides, act="silu")
-        y = net.conv_bn(y, channels, 1, act=None, gain=gain)
-    return net.add(y, x) if is_residual else y
+    return net.classifier(net.conv_bn(x, 1280, 1, act="silu"), classes)
 
 
 _WIDTHS = {"mnasnet0_5": 0.5, "mnasnet0_75": 0.75, "mnasnet1_0": 1.0, "mnasnet1_3": 1.3}
 NETWORKS = {
-    "mobilenet_v2": Network(mobilenet_v2),
-    "mobilenet_v3_large": Network(mobilenet_v3),
-    "efficientnet_b0": Network(efficientnet_b0),
-    "efficientnet_v2_s": Network(efficientnet_v2, (3, 384, 384)),
-    **{name: Network(mnasnet, IMAGE, {"width": width}) for name, width in _WIDTHS.items()},
+    "mobilenet_v2": Entry(mobilenet_v2),
+    "mobilenet_v3_large": Entry(mobilenet_v3),
+    "efficientnet_b0": Entry(efficientnet_b0),
+    "efficientnet_v2_s": Entry(efficientnet_v2, (3, 384, 384)),
+    **{name: Entry(mnasnet, IMAGE, {"width": width}) for name, width in _WIDTHS.items()},
 }

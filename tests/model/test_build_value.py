@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocklayout.model import Builder
-from blocklayout.model.build_value import BuildValue
+from blocklayout.model.builder import BuildValue
 
 X = np.random.default_rng(5).standard_normal((2, 6, 3)).astype(np.float32)
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from blocklayout.model import Builder, Graph
-from blocklayout.model.passes import (
-    FoldAffine,
-)
+from blocklayout.model.passes.fold_affine import FoldAffine
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]

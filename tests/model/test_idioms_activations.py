@@ -11,8 +11,10 @@ import pytest
 
 from blocklayout.errors import PlanError
 from blocklayout.model import Builder, BuildValue, Graph, simplify
-from blocklayout.model.passes import MergeClips, Pass, RemoveDead
+from blocklayout.model.passes import Pass
 from blocklayout.model.passes.idioms import Idiom, MergeIdioms, Merging
+from blocklayout.model.passes.merge_clips import MergeClips
+from blocklayout.model.passes.one_walk import RemoveDead
 from blocklayout.model.passes.patterns import parsed
 
 Same = Callable[[Graph, Graph], None]

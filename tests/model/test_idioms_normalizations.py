@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
-from blocklayout.model.passes import RemoveDead
 from blocklayout.model.passes.idioms import MergeIdioms
+from blocklayout.model.passes.one_walk import RemoveDead
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]

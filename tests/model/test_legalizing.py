@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blocklayout.errors import PlanError
 from blocklayout.ir import Role
 from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
-from blocklayout.model.passes import LEGALIZATION, Pass, RemoveDead
-from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes import LEGALIZATION, Pass
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.idioms import MergeIdioms
+from blocklayout.model.passes.one_walk import AlignRanks, RemoveDead
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -297,15 +296,6 @@ def test_single_passes_are_left_out(op_types: OpTypes) -> None:
     b.output("y", op("Celu", b.input("x", (2, 3))))
     without = [each for each in LEGALIZATION if not isinstance(each, ExpandFunctions)]
     assert op_types(legalize(b.to_graph(), without)) == ["Celu"]
-
-
-def test_a_decomposition_is_left_out(op_types: OpTypes) -> None:
-    b = Builder()
-    x = b.input("x", (1, 4, 2, 2))
-    b.output("y", op("Mean", op("DepthToSpace", x, blocksize=2), b.input("z", ())))
-    assert op_types(Decompose(without=("DepthToSpace",))(b.to_graph())) == ["DepthToSpace", "Sum", "Mul"]
-    with pytest.raises(PlanError, match=r"no decomposition: Conv; there are those of AveragePool, Clip"):
-        Decompose(without=("Mean", "Conv"))
 
 
 def test_a_graph_that_is_not_legalized_is_lowered_as_it_is() -> None:

@@ -6,7 +6,7 @@ from itertools import combinations, permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blocklayout.model.passes.minimum_cut import UNCUT, sinks_side
+from blocklayout.model.passes.push_transposes import UNCUT, sinks_side
 
 INNER = "abcd"
 EDGES = [edge for edge in permutations(f"s{INNER}t", 2) if edge != ("s", "t")]

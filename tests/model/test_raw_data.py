@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import open_onnx
-from blocklayout.model.raw_data import MIN_NBYTES, split_raw_data
+from blocklayout.model.tensors import MIN_NBYTES, split_raw_data
 
 
 def proto_of_weights(sizes: list[int], *, is_raw: bool, opset: int = 17) -> ModelProto:

@@ -10,8 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.model import Builder, Graph, to_model
-from blocklayout.model.passes import PushTransposes
-from blocklayout.model.passes.push_transposes import moved_nbytes
+from blocklayout.model.passes.push_transposes import PushTransposes, moved_nbytes
 
 RNG = np.random.default_rng(3)
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)

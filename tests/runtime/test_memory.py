@@ -11,7 +11,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.errors import ModelError
-from blocklayout.model import raw_data
+from blocklayout.model import tensors
 from tests import nets
 
 SHAPE = (1, 3, 16, 16)
@@ -31,7 +31,7 @@ def test_the_weights_of_a_file_are_let_go_once_they_are_packed(model_path: Path)
     session.run(None, {"x": np.ones(SHAPE, np.float32)})
     held = session.memory()
     assert held.mapped_nbytes == 0 < held.packed_nbytes
-    assert held.originals_nbytes < raw_data.MIN_NBYTES  # small ones stay
+    assert held.originals_nbytes < tensors.MIN_NBYTES  # small ones stay
 
 
 def test_they_are_read_again_for_another_plan(model_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_they_are_read_again_for_another_plan(model_path: Path) -> None:
     model_path.unlink()  # it stays open
     np.testing.assert_array_equal(session(x), expected)
     assert session.memory().n_plans == 2
-    assert session.memory().originals_nbytes < raw_data.MIN_NBYTES
+    assert session.memory().originals_nbytes < tensors.MIN_NBYTES
 
 
 def test_another_file_under_its_name_is_another_model(model_path: Path) -> None:

@@ -12,7 +12,7 @@ from blocklayout.show.report import Report
 from tests.show.waiting import wait_until
 
 if TYPE_CHECKING:
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model.builder import BuildValue
     from blocklayout.model.graph import Graph
 
 READY = 'svg.stage[aria-busy="false"]'

@@ -11,45 +11,25 @@ from typing import Protocol
 from blocklayout.dtypes import to_numpy
 from blocklayout.model.graph import Graph
 from blocklayout.model.lowering import is_computed
-from blocklayout.model.passes.align_ranks import AlignRanks
-from blocklayout.model.passes.cancel_transposes import CancelTransposes
-from blocklayout.model.passes.chain_concats import ChainConcats
 from blocklayout.model.passes.decompose import Decompose
-from blocklayout.model.passes.drop_expands import DropExpands
-from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
-from blocklayout.model.passes.fold_constants import FoldConstants
-from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
-from blocklayout.model.passes.push_transposes import PushTransposes
-from blocklayout.model.passes.remove_dead import RemoveDead
+from blocklayout.model.passes.one_walk import (
+    AlignRanks,
+    ChainConcats,
+    DropExpands,
+    DropNoOps,
+    FoldConstants,
+    FoldMasks,
+    RemoveDead,
+)
+from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
 from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
-__all__ = [
-    "DEFAULT",
-    "LEGALIZATION",
-    "AlignRanks",
-    "CancelTransposes",
-    "ChainConcats",
-    "Decompose",
-    "DropExpands",
-    "DropNoOps",
-    "ExpandFunctions",
-    "FoldAffine",
-    "FoldConstants",
-    "FoldMasks",
-    "FoldPads",
-    "MergeClips",
-    "MergeIdioms",
-    "Pass",
-    "PushTransposes",
-    "RemoveDead",
-    "legalize",
-    "simplify",
-]
+__all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "legalize", "simplify"]
 
 
 class Pass(Protocol):

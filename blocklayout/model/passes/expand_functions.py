@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
 from blocklayout.ir.value import Value
-from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import DependsOnDataError, Graph, Node, live_nodes
+from blocklayout.model.infer import function_body, has_body
 from blocklayout.model.lowering import is_native
-from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.shapes import walk
 
 
 class ExpandFunctions(Struct, frozen=True):
     """Replaces nodes that no primitive computes by their function bodies, where ONNX has one.
 
-    Celu becomes Elu between two scalings. A body is taken only if all of it is computed so:
-    the reference computes a node better as a whole than half of its body.
-
-    Attributes:
-        is_native: Whether a node of a graph is computed as it is meant to be: by a primitive, or a view.
-        prepare: Passes that will follow; they may make a node native that is not yet.
+    Celu becomes Elu between two scalings. A body is taken only if all of it is native: the reference computes a node
+    better as a whole than half of its body. Passes that will follow, ``prepare``, may make a node native.
     """
 
     is_native: Callable[[Graph, Node], bool] = is_native
@@ -39,7 +33,7 @@ class ExpandFunctions(Struct, frozen=True):
 
     def _body(self, graph: Graph, node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
         """The nodes that do the same, their values added to ``values``; none where the node had better stay."""
-        if not _has_body(graph, node) or self.is_native(graph, node):  # most have none, and that is quickly known
+        if not has_body(node, graph.opset) or self.is_native(graph, node):  # most have none, and that is quickly known
             return ()
         if self._all_are_native(_alone(graph, node, (node,), values)):
             return ()
@@ -54,13 +48,6 @@ class ExpandFunctions(Struct, frozen=True):
         for prepare in self.prepare:
             graph = prepare(graph)
         return all(self.is_native(graph, node) for node in graph.nodes)
-
-
-def _has_body(graph: Graph, node: Node) -> bool:
-    schema: Any = schema_or_none(node.op_type, graph.opset)
-    if schema is None or schema.deprecated:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _alone(graph: Graph, node: Node, nodes: tuple[Node, ...], values: dict[str, Value]) -> Graph:

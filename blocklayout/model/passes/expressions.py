@@ -21,17 +21,10 @@ _ARITHMETIC = frozenset(("Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sub",
 _MAX_TERMS = 12
 _MAX_DEPTH = 10
 _MAX_VALUES = 16
-_TOLERANCES = {"f16": 2e-3, "bf16": 1e-2}
-"""Constants of an exported model are rounded to its data type."""
 
 
 class Expression(Struct, frozen=True):
-    """A polynomial in values of a graph.
-
-    Attributes:
-        terms: The factor of each product.
-        nodes: Names of the nodes that compute it from the values in it.
-    """
+    """A polynomial in values of a graph: the factor of each product, and names of the nodes that compute it."""
 
     terms: Mapping[Monomial, float]
     nodes: frozenset[str] = frozenset()
@@ -49,12 +42,7 @@ class Expression(Struct, frozen=True):
 
 
 class Expressions:
-    """Reads a graph's arithmetic.
-
-    Attributes:
-        producers: The node that writes each value.
-        readers: The nodes that read each value.
-    """
+    """Reads a graph's arithmetic."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -67,12 +55,7 @@ class Expressions:
         return node if node is not None and node.op_type in op_types else None
 
     def of(self, name: str, atoms: Collection[str]) -> Expression:
-        """A value as a polynomial in ``atoms`` and values that no arithmetic computes, or would make too long.
-
-        Args:
-            name: The value.
-            atoms: Values that stay as they are, even if arithmetic computes them.
-        """
+        """A value as a polynomial in ``atoms``, which stay as they are, and values that no arithmetic computes."""
         return self._of(name, atoms, _MAX_DEPTH)
 
     def before(self, name: str) -> list[str]:
@@ -111,11 +94,6 @@ class Expressions:
         if terms is None or len(terms) > _MAX_TERMS:
             return Expression({(name,): 1.0})
         return Expression(terms, frozenset((node.name,)).union(*(operand.nodes for operand in operands)))
-
-
-def tolerance(dtype: str) -> float:
-    """How far apart, relatively, two constants of a data type may be that are the same number."""
-    return _TOLERANCES.get(dtype, 1e-5)
 
 
 def combined(op_type: str, operands: list[Terms]) -> Terms | None:
@@ -191,18 +169,10 @@ def _inverse(terms: Terms) -> Terms | None:
 def scale_and_shift(
     graph: Graph, result: Expression, normal: Collection[Monomial], shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """A normalised value times constants along ``axes``, plus others, as a polynomial has it.
+    """A normalised value times constants along ``axes``, plus others, as a polynomial has it: in float64.
 
-    Args:
-        graph: Holds the constants.
-        result: The polynomial.
-        normal: The terms that make the value up; ``x`` and minus ``m``, both times ``1/s``. The sign of all
-            but the first is negative.
-        shape: Extents of the value.
-        axes: Dimensions along which the constants may vary.
-
-    Returns:
-        Scale and shift, in float64; ``None`` if the polynomial is anything else.
+    ``normal`` are the terms that make the value of extents ``shape`` up; ``x`` and minus ``m``, both times ``1/s``. The
+    sign of all but the first is negative. ``None`` if the polynomial is anything else.
     """
     scales: list[np.ndarray] = []
     shift = np.zeros(tuple(shape[axis] for axis in axes))

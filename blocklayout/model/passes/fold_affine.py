@@ -1,4 +1,4 @@
-"""Batch normalisation, and other scaling and shifting of channels, into what computes the channels."""
+"""Batch normalisation, and other scaling and shifting of channels, into the node that computes the channels."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _has_channels(graph: Graph, node: Node) -> bool:
 
 
 class _Chain(Struct):
-    """Nodes in a row that scale and shift, and what they do together."""
+    """Nodes in a row that scale and shift, and their scale and shift together."""
 
     nodes: list[Node] = field(default_factory=list)
     scale: np.ndarray = field(default_factory=lambda: np.ones(()))
@@ -101,8 +101,8 @@ def _product(graph: Graph, node: Node, chain: _Chain) -> np.ndarray:
 
 
 def _folded(draft: Draft, node: Node, chain: _Chain, product: np.ndarray) -> Node:
-    """A node that also computes what followed it, writing what the last of the chain wrote."""
-    bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
+    """A node that also computes the chain behind it, and writes the result of its last."""
+    bias = draft.contents(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
     with np.errstate(all="ignore"):
         bias = bias.astype(np.float64) * node.attr("beta", 1.0) * chain.scale + chain.shift
         shifted = _stored(draft, node, 2, bias)
@@ -114,12 +114,8 @@ def _folded(draft: Draft, node: Node, chain: _Chain, product: np.ndarray) -> Nod
     )
 
 
-def _weights(draft: Draft, node: Node, index: int = 1) -> np.ndarray:
-    return draft.contents(node.inputs[index])
-
-
 def _stored(draft: Draft, node: Node, index: int, array: np.ndarray) -> str:
     """The name of a new constant that takes the place of the node's input ``index``."""
     old = node.inputs[index] if index < len(node.inputs) else ""
-    dtype = _weights(draft, node, index if old else 1).dtype
+    dtype = draft.contents(old or node.inputs[1]).dtype
     return draft.constant(f"{old}.folded" if old else f"{node.name}.bias", array.astype(dtype, copy=False))

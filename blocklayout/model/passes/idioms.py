@@ -31,11 +31,7 @@ Attrs = Mapping[str, Any]
 
 
 class Merging(Draft):
-    """A graph in which groups of nodes become one each.
-
-    Attributes:
-        expressions: Its arithmetic as polynomials.
-    """
+    """A graph in which groups of nodes become one each; ``expressions`` is its arithmetic as polynomials."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
@@ -54,13 +50,7 @@ class Merging(Draft):
 
         It is not where other nodes read a value between them, or one of them was merged already.
 
-        Args:
-            root: The value they compute.
-            nodes: Names of all of them.
-            op_type: Of the new node.
-            inputs: Of the new node.
-            attrs: Of the new node.
-            perm: The order of dimensions in which the new node has its first input and its output, if another.
+        ``perm`` is the order of dimensions in which the new node has its first input and its output, if another.
         """
         last = self.expressions.producers.get(root)
         if last is None or last.name not in nodes or not self._is_closed(root, nodes):
@@ -99,12 +89,9 @@ class Merging(Draft):
 
 
 class Idiom(Struct, frozen=True):
-    """An operator, and an expression that spells it.
+    """An operator, and an expression that spells it, in the notation of :mod:`blocklayout.model.passes.patterns`.
 
-    Attributes:
-        name: The op type.
-        pattern: The expression, in the notation of :mod:`blocklayout.model.passes.patterns`.
-        attrs: The operator's attributes from the numbers in the pattern; ``None`` where with these it is no spelling.
+    ``attrs`` makes its attributes of the numbers in the pattern, ``None`` where with these it is no spelling.
     """
 
     name: str
@@ -128,10 +115,7 @@ class Idiom(Struct, frozen=True):
 class Structure(Struct, frozen=True):
     """An operator that no expression alone spells: a normalisation with its scales, or a reordering of channels.
 
-    Attributes:
-        name: The op type, the usual one where ``merge`` makes nodes of several.
-        op_types: Types of the nodes to begin at.
-        merge: Merges nodes around one of these if they are the operator.
+    ``merge`` merges nodes around one of ``op_types`` if they are the operator, as a rule of this name.
     """
 
     name: str
@@ -221,7 +205,7 @@ def _normalizations(axes: tuple[int, ...], ndims: int) -> Iterator[tuple[str, tu
 def _group_normalization(merging: Merging, norm: Node) -> None:
     """Reshape, InstanceNormalization and Reshape, and scale and shift behind.
 
-    The node is what GroupNormalization means in the graph's operator set: from 21 on there is a scale and a shift for
+    The node is GroupNormalization as of the graph's operator set: from 21 on there is a scale and a shift for
     each channel. Before, they are for groups, and those for channels stay behind the node.
     """
     graph = merging.graph

@@ -37,7 +37,8 @@ class MergeClips(Struct, frozen=True):
             if source in found and len(readers[source]) == 1 and source not in graph.outputs:
                 first, inner = found[source]
                 draft.replace(first)
-                bounds, source = _composed(inner, bounds), first.inputs[0]
+                low, high = (min(max(limit, bounds[0]), bounds[1]) for limit in inner)
+                bounds, source = (low, high), first.inputs[0]
                 merged = node.replace(absorbed=(*first.absorbed, first.name, *node.absorbed))
             merged = _spelled(graph, draft, merged, source, bounds)
             draft.replace(node, merged)
@@ -82,11 +83,6 @@ def _source(graph: Graph, node: Node) -> str:
     if node.op_type in ("Min", "Max") and graph.constant(node.inputs[0]) is not None:
         return node.inputs[1]
     return node.inputs[0]
-
-
-def _composed(first: _Bounds, then: _Bounds) -> _Bounds:
-    low, high = (min(max(limit, then[0]), then[1]) for limit in first)
-    return low, high
 
 
 def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bounds) -> Node:

@@ -1,37 +1,36 @@
 """Expressions to look for in a graph, in a small notation, and how they are found.
 
 A pattern is written as Python writes it: ``x * Sigmoid(alpha * x)``. ``x`` is the value that goes in, a capitalised
-call an ONNX operator, one in small letters a reading of :mod:`blocklayout.model.passes.readings`, any other name a
-number to find out. ``a if x < b else c`` is a comparison and a Where, ``p ** b`` a Sqrt or Pow. Everything around
-calls is compared as a polynomial, so that it does not matter how a model spells it.
+call an ONNX operator, one in small letters one of :data:`READINGS`, any other name a number to find out.
+``a if x < b else c`` is a comparison and a Where, ``p ** b`` a Sqrt or Pow. Everything around calls is compared as a
+polynomial, so that it does not matter how a model spells it.
 """
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import permutations
 from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.model.graph import Node
-from blocklayout.model.passes.expressions import Expressions, Monomial, Terms, combined, tolerance
-from blocklayout.model.passes.readings import READINGS, Reading
+from blocklayout.ir import Padding
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.expressions import Expressions, Monomial, Terms, combined
+from blocklayout.model.passes.merge_clips import clip_bounds
 
 _OPERATORS = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
 _COMMUTATIVE = frozenset(("Max",))
+_TOLERANCES = {"f16": 2e-3, "bf16": 1e-2}
+"""Relative ones: constants of an exported model are rounded to its data type."""
+_VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 class Call(Struct, frozen=True):
-    """A function in a pattern.
-
-    Attributes:
-        name: Op type, or name of a reading.
-        args: Its arguments.
-    """
+    """A function in a pattern: an op type, or one of :data:`READINGS`, and its arguments."""
 
     name: str
     args: tuple[Pattern, ...]
@@ -53,11 +52,9 @@ class Call(Struct, frozen=True):
 
 
 class Pattern(Struct, frozen=True):
-    """A polynomial in ``x`` and the result ``g`` of one call.
+    """A polynomial in ``x`` and the result ``g`` of one call, if there is one.
 
-    Attributes:
-        terms: The factor of each product: a number, or the name of one to find out.
-        call: The call, if there is one.
+    The factor of each product is a number, or the name of one to find out.
     """
 
     terms: tuple[tuple[Monomial, float | str], ...]
@@ -72,11 +69,8 @@ class Pattern(Struct, frozen=True):
 class Match(Struct, frozen=True, eq=False):
     """A pattern as it was found.
 
-    Attributes:
-        x: Name of the value that goes in; empty until it is known.
-        numbers: Those found out, by name.
-        calls: Names of the values that calls gave, each before those in its arguments.
-        nodes: Names of the nodes behind ``x``.
+    ``x`` is the value that goes in, empty until it is known; numbers are those found out, calls the values that calls
+    computed, each before those in its arguments, and nodes the names of those behind ``x``.
     """
 
     x: str = ""
@@ -166,7 +160,7 @@ def _compared(
     }
     if offset:
         found[()] = found.get((), 0.0) + offset
-    numbers = _numbers(found, pattern, match.numbers, tolerance(expressions.graph.values[name].dtype))
+    numbers = _numbers(found, pattern, match.numbers, _TOLERANCES.get(expressions.graph.values[name].dtype, 1e-5))
     if numbers is not None:
         yield Match(match.x, numbers, match.calls, match.nodes | expression.nodes)
 
@@ -234,3 +228,139 @@ def _power(base: ast.expr, exponent: ast.expr, calls: list[Call]) -> Terms:
 def _called(call: Call, calls: list[Call]) -> Terms:
     calls.append(call)
     return {("g",): 1.0}
+
+
+# --- functions that several nodes or attributes spell
+
+
+class Reading(Struct, frozen=True):
+    """A value as ``scale * f(slope * argument + offset, ...)``, or one divided by that (``is_inverse``).
+
+    Arguments are names of values, and numbers and tuples of numbers that the nodes hold; ``nodes`` compute the value of
+    them.
+    """
+
+    arguments: tuple[Any, ...]
+    nodes: frozenset[str]
+    slope: float = 1.0
+    offset: float = 0.0
+    scale: float = 1.0
+    is_inverse: bool = False
+
+    @staticmethod
+    def of(node: Node, *arguments: Any) -> Reading:
+        """A node that computes the function as it is."""
+        return Reading(arguments, frozenset((node.name,)))
+
+    def letters(self, value: str) -> dict[str, str]:
+        """The letters for ``value`` and its inverse in a polynomial."""
+        return {value: "1/g"} if self.is_inverse else {value: "g", f"1/{value}": "1/g"}
+
+
+class Reader(Struct, frozen=True):
+    """A function by name: types of the nodes whose result it may be, and the ways to see a node's result as it."""
+
+    op_types: tuple[str, ...]
+    read: Callable[[Expressions, Node], Iterator[Reading]]
+
+
+def _unit(expressions: Expressions, node: Node) -> Iterator[Reading]:
+    """``unit(p)``: p limited to 0 and 1."""
+    nodes = frozenset((node.name,))
+    if node.op_type == "HardSigmoid":
+        yield Reading(node.inputs, nodes, slope=node.attr("alpha", 0.2), offset=node.attr("beta", 0.5))
+        return
+    bounds = clip_bounds(expressions.graph, node)
+    if bounds is not None and bounds[0] == 0 and 0 < bounds[1] < math.inf:
+        yield Reading(node.inputs[:1], nodes, slope=1 / bounds[1], scale=bounds[1])
+
+
+def _choice(expressions: Expressions, node: Node) -> Iterator[Reading]:
+    """``below if p < q else above``: which of the two is taken where p and q are equal is left open."""
+    comparison = expressions.producer(node.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    if comparison is None:
+        return
+    below, above = node.inputs[1:] if comparison.op_type.startswith("Less") else node.inputs[:0:-1]
+    yield Reading((*comparison.inputs, below, above), frozenset((node.name, comparison.name)))
+
+
+def _root_or_power(expressions: Expressions, node: Node) -> Iterator[Reading]:
+    """``p ** b`` with a positive b, or its inverse."""
+    exponent = 0.5 if node.op_type == "Sqrt" else expressions.number(node.inputs[1])
+    if exponent:
+        yield Reading((node.inputs[0], abs(exponent)), frozenset((node.name,)), is_inverse=exponent < 0)
+
+
+def _mean(expressions: Expressions, node: Node) -> Iterator[Reading]:
+    """``mean(p, axes)``, of p's rank."""
+    axes = node.facts.reduced_axes(expressions.graph.info(node))
+    if axes and len(expressions.graph.shape(node.outputs[0])) == len(expressions.graph.shape(node.inputs[0])):
+        yield Reading.of(node, node.inputs[0], axes)
+
+
+def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
+    """``across(p, size)``: the mean of p over an odd number of neighbouring channels, with zeros beyond them.
+
+    It is an AveragePool, behind a Reshape or Unsqueeze that makes a spatial dimension of the channels.
+    """
+    graph = expressions.graph
+    behind, pooled = _through_views(expressions, node.outputs[0])
+    pool = expressions.producer(pooled, "AveragePool")
+    if pool is None:
+        return
+    pad = expressions.producer(pool.inputs[0], "Pad")
+    window = pool.inputs[0] if pad is None else pad.inputs[0]
+    before, source = _through_views(expressions, window)
+    size = _n_channels(graph, pool, pad, window)
+    if size and graph.shape(source) == graph.shape(node.outputs[0]) and _are_channels(graph, source, window):
+        nodes = (*behind, pool.name, *(() if pad is None else (pad.name,)), *before)
+        yield Reading((source, size), frozenset(nodes))
+
+
+def _through_views(expressions: Expressions, name: str) -> tuple[list[str], str]:
+    """The names of the views that make ``name``, and the value that the first of them reads."""
+    nodes: list[str] = []
+    view = expressions.producer(name, *_VIEWS)
+    while view is not None:
+        nodes.append(view.name)
+        name = view.inputs[0]
+        view = expressions.producer(name, *_VIEWS)
+    return nodes, name
+
+
+def _are_channels(graph: Graph, source: str, window: str) -> bool:
+    """Whether dimension 2 of ``window`` holds the channels of ``source``, in the same order of elements."""
+    shape, seen = graph.shape(source), graph.shape(window)
+    return len(shape) >= 2 and seen[2] == shape[1] and math.prod(seen[:2]) == shape[0]
+
+
+def _n_channels(graph: Graph, pool: Node, pad: Node | None, window: str) -> int:
+    """The odd number of channels that are averaged at each place; 0 if it is anything else."""
+    ndims = len(graph.shape(window))
+    kernel = tuple(pool.attr("kernel_shape", ()))
+    if not kernel or kernel[0] % 2 == 0 or any(extent != 1 for extent in (*kernel[1:], *pool.attr("strides", ()))):
+        return 0
+    own = tuple(pool.attr("pads", (0,) * (2 * len(kernel))))
+    if pool.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or any(
+        each != 1 for each in pool.attr("dilations", ())
+    ):
+        return 0
+    if any(own) and not pool.attr("count_include_pad", 0):
+        return 0
+    padding = Padding((0,) * ndims, (0,) * ndims, 0.0) if pad is None else pad.facts.padding(graph.info(pad))
+    if padding is None or padding.value != 0:
+        return 0
+    begin = [sum(ends) for ends in zip(padding.begin, (0, 0, *own[: len(kernel)]), strict=True)]
+    end = [sum(ends) for ends in zip(padding.end, (0, 0, *own[len(kernel) :]), strict=True)]
+    wanted = [0, 0, kernel[0] // 2, *(0,) * (ndims - 3)]
+    return int(kernel[0]) if begin == wanted == end else 0
+
+
+READINGS = {
+    "across": Reader(("AveragePool", *_VIEWS), _across),
+    "choice": Reader(("Where",), _choice),
+    "mean": Reader(("ReduceMean",), _mean),
+    "power": Reader(("Pow", "Sqrt"), _root_or_power),
+    "unit": Reader(("Clip", "HardSigmoid"), _unit),
+}
+"""The functions that patterns call by names in small letters."""

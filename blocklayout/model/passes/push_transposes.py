@@ -1,9 +1,12 @@
-"""Transposes, moved behind the operators that do not need them."""
+"""Transposes: moved behind the operators that do not need them, and those in a row made one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -13,8 +16,7 @@ from blocklayout.ir import NodeInfo, Transposed
 from blocklayout.ir.value import Value
 from blocklayout.layout.permutation import Perm, identity, inverse, moves_nothing, permuted
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
-from blocklayout.model.passes.minimum_cut import UNCUT, sinks_side
-from blocklayout.model.passes.rewrite import Draft
+from blocklayout.model.passes.rewrite import Draft, bypass
 
 
 class PushTransposes(Struct, frozen=True):
@@ -94,13 +96,7 @@ def _works_in_any_order(graph: Graph, node: Node, name: str) -> bool:
 
 
 class _Permuted(Struct, frozen=True):
-    """A value that is another one transposed, and that no node computes yet.
-
-    Attributes:
-        base: Name of the other value.
-        perm: The permutation.
-        nodes: Names of the Transposes it stands for.
-    """
+    """A value that is ``base`` transposed, and that no node computes yet; it stands for the Transposes ``nodes``."""
 
     base: str
     perm: Perm
@@ -110,10 +106,8 @@ class _Permuted(Struct, frozen=True):
 class _Walk:
     """The new graph under construction, from the first node to the last, with Transposes held back.
 
-    Args:
-        graph: The old one.
-        kept: Names of nodes to leave in the order in which they are written.
-        arrays: Contents of constants that other walks through this graph made; grows.
+    Nodes named in ``kept`` are left in the order in which they are written; ``arrays``, contents of constants that
+    walks through this graph made, grow.
 
     Attributes:
         draft: Values of the new graph.
@@ -138,14 +132,14 @@ class _Walk:
         self._turned: dict[tuple[str, Perm], str] = {}
         self._turned_nbytes = 0
         self._ranked: dict[tuple[str, int], str] = {}
-        self._replaced: dict[str, Node] = {}
+        self._replaced: dict[str, Node] = {}  # nodes of the old graph, with other sources
 
     def result(self, entered: Mapping[str, Perm]) -> Graph:
         """The new graph: from inputs to outputs, Transposes are held back but where an operator needs them."""
         for name, perm in entered.items():
             self._enter(name, perm)
         for old in self.graph.nodes:
-            node = self._current(old)
+            node = self._replaced.get(old.name, old)
             held = permutation(self.graph, old)
             if held is not None:
                 self._hold(node, held)
@@ -156,10 +150,6 @@ class _Walk:
         equal = {name: view.base for name, view in self.views.items() if view.perm == identity(len(view.perm))}
         after = self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
         return after.with_renamed(equal)
-
-    def _current(self, node: Node) -> Node:
-        """A node of the old graph, with the sources it was given since."""
-        return self._replaced.get(node.name, node)
 
     def _hold(self, node: Node, perm: Perm) -> None:
         """Take a Transpose out; its result is a permutation."""
@@ -246,26 +236,18 @@ class _Walk:
         if found is None or weights is None:
             return False
         index, dim = found
-        inputs = list(self._current(product).inputs)
+        current = self._replaced.get(product.name, product)
+        inputs = list(current.inputs)
         inputs[index] = self._constant(inputs[index], (dim, order.tobytes()), lambda: weights.take(order, dim))
-        self._replaced[product.name] = self._current(product).replace(inputs=tuple(inputs))
+        self._replaced[product.name] = current.replace(inputs=tuple(inputs))
         return True
 
     def _put(self, node: Node, turned: Transposed, perm: Perm) -> None:
         """Add a rewritten node, its sources computed as permutations by ``perm``."""
-        inputs = list(node.inputs)
-        for index, name in enumerate(node.inputs):
-            if index in turned.sources:
-                inputs[index] = self._as_base(name, perm)
-            elif name and index not in turned.constants:
-                inputs[index] = self._read(name)
-        for index, array in turned.constants.items():
-            inputs += [""] * (index + 1 - len(inputs))
-            inputs[index] = self.draft.constant(f"{inputs[index] or node.name}.permuted", array)
+        moved = self.draft.turned(node, turned, "permuted", partial(self._as_base, perm=perm), self._read)
         absorbed = tuple(n for name in node.inputs if name in self.views for n in self.views[name].nodes)
         outputs = tuple(self._permuted_result(name, turned.result, absorbed) if name else "" for name in node.outputs)
-        op_type, attrs = turned.op_type or node.op_type, dict(turned.attrs)
-        self.nodes.append(node.replace(op_type=op_type, inputs=tuple(inputs), outputs=outputs, attrs=attrs))
+        self.nodes.append(moved.replace(outputs=outputs))
         self.turning[node.name], self._turned_nbytes = self._turned_nbytes, 0
 
     def _read(self, name: str) -> str:
@@ -359,6 +341,10 @@ class _Walk:
         return name
 
 
+UNCUT = 1 << 62
+"""The price of an edge that must not be cut."""
+
+_Residual = dict[Hashable, dict[Hashable, int]]
 _TURNED, _WRITTEN = "turned", "written"
 
 _Prices = dict[tuple[Hashable, Hashable], int]
@@ -406,3 +392,105 @@ def _price_crossing(prices: _Prices, walk: _Walk, name: str, ends: tuple[Hashabl
     if writer != _TURNED:
         prices[reader, ("turned", name)] = UNCUT
         prices[("turned", name), writer] = walk.moved_nbytes(name)
+
+
+# --- the cheapest way to part a graph in two
+
+
+def sinks_side(prices: Mapping[tuple[Hashable, Hashable], int], source: Hashable, sink: Hashable) -> set[Hashable]:
+    """The side of ``sink`` when the edges from the other side to it cost least; of equal cuts the smallest side.
+
+    ``prices`` are of directed edges, by their ends; there has to be a cut of finite price.
+
+    Example:
+        >>> sorted(sinks_side({("s", "a"): 3, ("a", "b"): 2, ("b", "t"): 2, ("a", "t"): 0}, "s", "t"))
+        ['t']
+        >>> sorted(sinks_side({("s", "a"): 3, ("a", "b"): 1, ("b", "t"): 2}, "s", "t"))
+        ['b', 't']
+    """
+    residual: _Residual = {source: {}, sink: {}}
+    for (tail, head), price in prices.items():
+        residual.setdefault(tail, {}).setdefault(head, 0)
+        residual[tail][head] += price
+        residual.setdefault(head, {}).setdefault(tail, 0)
+    # a neighbour of the source from which no path is left never gets one again, so each has its turn once
+    for first in list(residual[source]):
+        while path := _path(residual, (source, first), sink):
+            _send(residual, path)
+    return _reaching(residual, sink)
+
+
+def _path(residual: _Residual, start: tuple[Hashable, Hashable], sink: Hashable) -> list[Hashable]:
+    """The shortest path that begins with ``start`` and has something left; empty if there is none."""
+    source, first = start
+    if not residual[source][first]:
+        return []
+    before = {source: source, first: source}
+    front = [first]
+    for tail in front:
+        if tail == sink:
+            break
+        for head, left in residual[tail].items():
+            if left and head not in before:
+                before[head] = tail
+                front.append(head)
+    if sink not in before:
+        return []
+    path = [sink]
+    while path[-1] != source:
+        path.append(before[path[-1]])
+    return path[::-1]
+
+
+def _send(residual: _Residual, path: list[Hashable]) -> None:
+    edges = list(pairwise(path))
+    amount = min(residual[tail][head] for tail, head in edges)
+    for tail, head in edges:
+        residual[tail][head] -= amount
+        residual[head][tail] += amount
+
+
+def _reaching(residual: _Residual, sink: Hashable) -> set[Hashable]:
+    found = {sink}
+    front = [sink]
+    for head in front:
+        for tail in residual[head]:
+            if residual[tail][head] and tail not in found:
+                found.add(tail)
+                front.append(tail)
+    return found
+
+
+# --- Transposes in a row
+
+
+class CancelTransposes(Struct, frozen=True):
+    """Makes one Transpose of several in a row, and none of those that undo each other."""
+
+    holds_for_all_extents: ClassVar[bool] = True
+
+    def __call__(self, graph: Graph) -> Graph:
+        transposes: dict[str, tuple[Node, Perm]] = {}
+        nodes: list[Node] = []
+        undone: dict[str, str] = {}
+        for node in graph.nodes:
+            merged, perm = _merged(graph, node, transposes)
+            nodes.append(merged)
+            if perm is None:
+                continue
+            transposes[node.outputs[0]] = merged, perm
+            if perm == identity(len(perm)):
+                undone[node.outputs[0]] = merged.inputs[0]
+        short = bypass(graph.replace(nodes=tuple(nodes)), undone)
+        return short.replace(nodes=live_nodes(short.nodes, short.outputs))
+
+
+def _merged(graph: Graph, node: Node, transposes: Mapping[str, tuple[Node, Perm]]) -> tuple[Node, Perm | None]:
+    """A node, with the Transpose it reads, and its permutation if it is a Transpose."""
+    perm = permutation(graph, node)
+    if perm is None or node.inputs[0] not in transposes:
+        return node, perm
+    first, inner = transposes[node.inputs[0]]
+    perm = permuted(inner, perm)
+    absorbed = (first.name, *first.absorbed, *node.absorbed)
+    return node.replace(inputs=first.inputs, attrs={"perm": perm}, absorbed=absorbed), perm

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,16 +13,15 @@ from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, resolve
 
+if TYPE_CHECKING:
+    from blocklayout.ir import Transposed
+
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
-    """A graph without the nodes that write ``sources``' keys; readers of a key read its source.
+    """A graph without the nodes, of one output each, that write ``sources``' keys; readers of a key read its source.
 
     An output of the graph keeps its name: the node that computes the source then writes that name. Where
     none can (the source is an input, or an output itself), the node that was to go stays.
-
-    Args:
-        graph: Nodes named in ``sources`` have this one output.
-        sources: By output of a node to take out, the value that is equal to it.
     """
     names: dict[str, str] = {}
     values = dict(graph.values)
@@ -60,10 +59,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 class Draft:
     """A graph being rewritten: its values by name, new nodes in place of some, and names that clash with none.
 
-    Attributes:
-        graph: As it was.
-        nodes: Its nodes by name.
-        values: Grows by :meth:`constant`; replace entries to change extents or contents.
+    ``values`` grow by :meth:`constant`; replace entries to change extents or contents.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -88,11 +84,7 @@ class Draft:
         return self.graph.replace(nodes=nodes, values=self.values)
 
     def contents(self, name: str) -> np.ndarray:
-        """The array of a constant.
-
-        Raises:
-            ModelError: It is no constant.
-        """
+        """The array of a value that must be a constant."""
         data = self.values[name].data
         if data is None:
             raise ModelError(f"{name!r} is computed at run time; a constant is needed here")
@@ -104,12 +96,27 @@ class Draft:
         self.values[name] = constant_value(name, array)
         return name
 
-    def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
-        """A new value: another one with extents of 1 in front, up to a rank.
+    def turned(
+        self, node: Node, by: Transposed, suffix: str, source: Callable[[str], str], other: Callable[[str], str]
+    ) -> Node:
+        """A node on permuted axes, as its operator answers (``by``), with outputs as they were.
 
-        Returns:
-            Its name, and the node that computes it; a constant has none.
+        ``source`` and ``other`` are the names of sources, permuted, and of inputs that stay as they are; ``suffix`` is
+        that of constants in place of its own.
         """
+        inputs = list(node.inputs)
+        for index, name in enumerate(node.inputs):
+            if index in by.sources:
+                inputs[index] = source(name)
+            elif name and index not in by.constants:
+                inputs[index] = other(name)
+        for index, array in by.constants.items():
+            inputs += [""] * (index + 1 - len(inputs))
+            inputs[index] = self.constant(f"{inputs[index] or node.name}.{suffix}", array)
+        return node.replace(op_type=by.op_type or node.op_type, attrs=dict(by.attrs), inputs=tuple(inputs))
+
+    def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
+        """A new value, another one with extents of 1 in front, up to a rank; its node, if it is no constant."""
         old = self.values[name]
         shape = (1,) * (ndims - len(old.shape)) + old.shape
         new = fresh_name(f"{name}.{ndims}d", self.values)

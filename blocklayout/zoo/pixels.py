@@ -1,17 +1,23 @@
-"""U-Net: down to small images of many channels and up again, beside what was there on the way down.
+"""Networks whose results are images: U-Net and DeepLab v3, which tell each pixel's class, and the generator of DCGAN.
 
 Source: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", arXiv:1505.04597;
-O. Cicek et al., "3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation", arXiv:1606.06650.
+O. Cicek et al., "3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation", arXiv:1606.06650; L.-C. Chen
+et al., "Rethinking Atrous Convolution for Semantic Image Segmentation", arXiv:1706.05587, as in torchvision 0.29;
+A. Radford, L. Metz and S. Chintala, "Unsupervised Representation Learning with Deep Convolutional Generative
+Adversarial Networks", arXiv:1511.06434, with kernels and channels of the third author's own program,
+https://github.com/soumith/dcgan.torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._catalogue import Network
+from blocklayout.zoo import Entry
+from blocklayout.zoo.residual import bottleneck
 
 if TYPE_CHECKING:
-    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model import BuildValue
     from blocklayout.zoo._layers import Layers
 
 
@@ -84,4 +90,59 @@ def unet_3d(net: Layers, x: BuildValue, *, width: int = 32, depth: int = 3, clas
     return net.conv(x, classes, 1, bias=True)
 
 
-NETWORKS = {"unet": Network(unet, (1, 572, 572)), "unet_3d": Network(unet_3d, (3, 132, 132, 116))}
+DILATIONS = (1, 1, 2, 4)
+"""Of each layer, from its second block on; the first has those of the layer before."""
+
+
+def deeplab_v3(
+    net: Layers,
+    x: BuildValue,
+    *,
+    blocks: Sequence[int] = (3, 4, 6, 3),
+    width: int = 64,
+    rates: Sequence[int] = (12, 24, 36),
+    classes: int = 21,
+) -> BuildValue:
+    """A ResNet that dilates in place of its last two strides, and five views of its result."""
+    extents = x.shape[2:]
+    net.at("stem")
+    x = net.conv_bn(x, width, 7, strides=2).max_pool(3, 2, pads=1)
+    dilations = 1
+    for layer, n_blocks in enumerate(blocks):
+        for index in net.parts(f"layer{layer + 1}", n_blocks):
+            strides = 2 if layer == 1 and index == 0 else 1
+            x = bottleneck(net, x, 4 * width << layer, strides, width=width << layer, dilations=dilations)
+            dilations = DILATIONS[layer]
+    net.at("views")
+    seen = net.same(x.global_average_pool(), x)
+    pooled = resized(net, net.conv_bn(seen, 4 * width, 1), x.shape[2:])
+    views = [net.conv_bn(x, 4 * width, 1), *(net.conv_bn(x, 4 * width, dilations=rate) for rate in rates), pooled]
+    x = net.conv_bn(net.concat(views), 4 * width, 1)
+    net.at("scores")
+    x = net.conv(net.conv_bn(x, 4 * width), classes, 1, bias=True)
+    return resized(net, x, extents)
+
+
+def resized(net: Layers, x: BuildValue, extents: Sequence[int]) -> BuildValue:
+    """Interpolated linearly."""
+    sizes = (*x.shape[:2], *extents)
+    return net.same(x.resize(sizes=sizes, mode="linear"), x)
+
+
+def dcgan_generator(net: Layers, x: BuildValue, *, width: int = 64, channels: int = 3) -> BuildValue:
+    """Transposed convolutions, each of which doubles the image; one pixel of noise becomes 64x64."""
+    net.at("project")
+    x = net.act(net.bn(net.conv_transpose(x, 8 * width, 4)))
+    for times in (4, 2, 1):
+        net.at(f"up{times}")
+        x = net.act(net.bn(net.conv_transpose(x, times * width, 4, strides=2, pads=1)))
+    net.at("image")
+    return net.conv_transpose(x, channels, 4, strides=2, pads=1).tanh()
+
+
+NETWORKS = {
+    "unet": Entry(unet, (1, 572, 572)),
+    "unet_3d": Entry(unet_3d, (3, 132, 132, 116)),
+    "deeplab_v3_resnet50": Entry(deeplab_v3, (3, 520, 520)),
+    "dcgan_generator": Entry(dcgan_generator, (100, 1, 1)),
+}

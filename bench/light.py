@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.zoo._layers import BALANCE, BRANCH_GAIN
 
 if TYPE_CHECKING:
     import onnx
@@ -38,12 +39,8 @@ NAMES = (
     "zfnet512",
 )
 
-# Uniform on 0.5..1.5, a variance has a mean reciprocal of ln 3. This factor on scales makes up for it.
-BALANCE = math.log(3) ** -0.5
-
-# What the scale of a normalisation that ends a residual branch is multiplied by, so that sums do not grow: a
-# branch that is added to what came in, and each of two branches that are added to each other.
-BESIDE_IDENTITY = 0.3
+# Factor of the scale of a normalisation that ends one of two branches that are added to each other, so that sums do not
+# grow; BRANCH_GAIN is that of a branch beside the identity.
 BESIDE_BRANCH = 0.7
 
 # Normal values are drawn so many at a time, by several threads.
@@ -200,7 +197,7 @@ def _branch_scales(graph: onnx.GraphProto, producers: dict[str, onnx.NodeProto])
     for node in graph.node:
         if node.op_type == "Sum":
             branches = [name for name in node.input if producers[name].op_type == "BatchNormalization"]
-            scales |= dict.fromkeys(branches, BESIDE_IDENTITY if len(branches) == 1 else BESIDE_BRANCH)
+            scales |= dict.fromkeys(branches, BRANCH_GAIN if len(branches) == 1 else BESIDE_BRANCH)
     return scales
 
 

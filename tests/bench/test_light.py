@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from bench import light
 from blocklayout.errors import ModelError
-from blocklayout.zoo import light
 
 SMALL = "squeezenet"
 LARGE = [pytest.param(name, marks=pytest.mark.full_size) for name in light.NAMES if name != SMALL]
