@@ -128,10 +128,9 @@ class _Walk:
         self._names = {node.name for node in graph.nodes}
         self._held: set[str] = set()
         self._written: set[str] = set()
-        self._computed: dict[tuple[str, Perm], str] = {}
+        self._computed: dict[tuple[str, Perm | int], str] = {}  # by their base, and the permutation or the rank
         self._turned: dict[tuple[str, Perm], str] = {}
         self._turned_nbytes = 0
-        self._ranked: dict[tuple[str, int], str] = {}
         self._replaced: dict[str, Node] = {}  # nodes of the old graph, with other sources
 
     def result(self, entered: Mapping[str, Perm]) -> Graph:
@@ -273,12 +272,12 @@ class _Walk:
     def _of_rank(self, name: str, ndims: int) -> str:
         """A value with extents of 1 in front, up to a rank."""
         key = (name, ndims)
-        if key not in self._ranked:
-            self._ranked[key], reshape = self.draft.of_rank(name, ndims)
+        if key not in self._computed:
+            self._computed[key], reshape = self.draft.of_rank(name, ndims)
             if reshape is not None:
                 inputs = (self._read(name), *reshape.inputs[1:])
                 self.nodes.append(reshape.replace(name=self._node_name(reshape.name), inputs=inputs))
-        return self._ranked[key]
+        return self._computed[key]
 
     def _transposed(self, name: str, perm: Perm) -> str:
         """A value of full rank transposed: a constant at once, else by a node."""
