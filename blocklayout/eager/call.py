@@ -20,7 +20,7 @@ from blocklayout.tensor.formats import placed
 from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    from blocklayout.eager.planning import Problem, Reports
+    from blocklayout.eager.planning import OperatorCall, Reports
     from blocklayout.ir.result_format import Rule
 
 MAX_CALLS = 1024
@@ -144,16 +144,16 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
     return found.with_fixed(operands, results) if found.fixed else results
 
 
-def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: Format | None = None) -> Problem:
+def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: Format | None = None) -> OperatorCall:
     """An operator with its operands, as it is planned."""
-    from blocklayout.eager.planning import Problem
+    from blocklayout.eager.planning import OperatorCall
 
     names = [op.argument(place) for place in range(len(operands))]
     described: list[Any] = [each.desc if isinstance(each, Tensor) else each for each in operands]
     known = [each.array() if isinstance(each, Known) else each for each in described]
     while known and known[-1] is None:
         known.pop()
-    return Problem(
+    return OperatorCall(
         name=op.name,
         op_type=op.op_type,
         build=op.build,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, ops
 from blocklayout.dtypes import FLOATS, to_numpy
-from blocklayout.eager.planning import Problem, plan_for
+from blocklayout.eager.planning import OperatorCall, plan_for
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, closest
 from blocklayout.ir import TensorInfo
 from blocklayout.ir.operator import LAYOUT_NAMES
@@ -160,7 +160,7 @@ def _offer(op_type: str, sample: Sample, layout: str, dtype: str) -> Offer:
     )
 
 
-def _problem(op_type: str, sample: Sample, operands: Mapping[str, Any]) -> Problem:
+def _problem(op_type: str, sample: Sample, operands: Mapping[str, Any]) -> OperatorCall:
     attrs = dict(sample.attrs)
 
     def build(x: Any, *others: Any) -> Any:
@@ -173,7 +173,7 @@ def _problem(op_type: str, sample: Sample, operands: Mapping[str, Any]) -> Probl
     def rule(_: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
         return facts.result_format(descs, dims, dtype)
 
-    return Problem(op_type, op_type, sample.build or build, {}, {}, operands, rule)
+    return OperatorCall(op_type, op_type, sample.build or build, {}, {}, operands, rule)
 
 
 def _operand(given: Input, dtype: str) -> TensorInfo | np.ndarray | None:

@@ -53,7 +53,7 @@ Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
 """Applies an operator to a builder's values and constants."""
 
 
-class Problem(Struct, frozen=True):
+class OperatorCall(Struct, frozen=True):
     """An operator and the tensors it is called with.
 
     Attributes:
@@ -103,7 +103,7 @@ class Planned(Struct, frozen=True):
     fixed: tuple[str | np.ndarray | None, ...]
 
 
-def plan_for(problem: Problem) -> Planned:
+def plan_for(problem: OperatorCall) -> Planned:
     """Choose implementations such that the result has its format, and the operands stay as they are if possible.
 
     Raises:
@@ -122,7 +122,7 @@ def plan_for(problem: Problem) -> Planned:
         raise
 
 
-def _planned(problem: Problem) -> Planned:
+def _planned(problem: OperatorCall) -> Planned:
     program = _program(problem)
     followed = tuple(_followed(problem, value) for value in program.outputs)
     borders = {name: FREE if name in problem.free else desc.format_tag.text for name, desc in problem.descs.items()}
@@ -136,7 +136,7 @@ def _planned(problem: Problem) -> Planned:
     return Planned(ready, followed, tuple(_fixed(program, value) for value in program.outputs))
 
 
-def free_format(problem: Problem, name: str) -> MemoryDesc:
+def free_format(problem: OperatorCall, name: str) -> MemoryDesc:
     """The format in which an operand would best come: the one it is read in where that is left to the plan.
 
     Raises:
@@ -147,7 +147,7 @@ def free_format(problem: Problem, name: str) -> MemoryDesc:
     return dict(plan.inputs)[name]
 
 
-def _program(problem: Problem) -> Program:
+def _program(problem: OperatorCall) -> Program:
     is_bf16 = any(desc.dtype == "bf16" for desc in problem.descs.values())
     usual = BF16_OPSET if is_bf16 else DEFAULT_OPSET
     builder = model.Builder(problem.name, opset_with(problem.op_type, usual))
@@ -181,7 +181,7 @@ def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Progra
     return replace(program, kernels=kernels, inputs=tuple(map(swapped, program.inputs)))
 
 
-def _followed(problem: Problem, value: Value) -> Followed:
+def _followed(problem: OperatorCall, value: Value) -> Followed:
     if problem.memory_format is not None:
         return Followed(placed(MemoryDesc(value.dims, value.dtype), problem.memory_format))
     return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
@@ -252,7 +252,7 @@ _IMAGES = range(3, 6)
 _TOO_LARGE = 1 << 63
 
 
-def check(problem: Problem) -> None:
+def check(problem: OperatorCall) -> None:
     """Refuse arguments that are out of range, each by its annotation in :class:`Operators`: an InputError says how."""
     x = next(iter(problem.operands.values()), None)
     if not isinstance(x, MemoryDesc):
@@ -272,7 +272,7 @@ def check(problem: Problem) -> None:
             raise refused(value.dims if isinstance(value, MemoryDesc) else value, f"{problem.name}: {name}", right)
 
 
-def shown(problem: Problem) -> str:
+def shown(problem: OperatorCall) -> str:
     """The arguments of a call as they were given."""
     given = {**problem.operands, **problem.attrs, "memory_format": problem.memory_format}
     texts = {name: str(each) if isinstance(each, MemoryDesc) else f"{each!r:.60}" for name, each in given.items()}
@@ -374,7 +374,7 @@ class Reports(Struct, frozen=True):
             report_step_of(step, self.operator, ns)
 
 
-def reports_of(problem: Problem, planned: Planned) -> Reports:
+def reports_of(problem: OperatorCall, planned: Planned) -> Reports:
     """The events that a watch gets of each run of a plan."""
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
@@ -393,7 +393,7 @@ class _Move(Struct, frozen=True):
     """Whether they are the first operand's, or a value's that is computed of it; not those of weights, say."""
 
 
-def _entries(problem: Problem, planned: Planned) -> Iterator[_Move]:
+def _entries(problem: OperatorCall, planned: Planned) -> Iterator[_Move]:
     for place, entry in enumerate(planned.ready.plan.entries):
         src, dst = problem.descs[entry.input], entry.desc
         if not src.readable_as(dst):
@@ -404,7 +404,7 @@ def _entries(problem: Problem, planned: Planned) -> Iterator[_Move]:
             yield _Move(src, dst, event, entry.input == next(iter(problem.descs)))
 
 
-def _role(name: str, problem: Problem) -> str:
+def _role(name: str, problem: OperatorCall) -> str:
     """In whose letters an operand's layout is named."""
     if name != "weights":
         return "src"

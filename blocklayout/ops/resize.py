@@ -97,7 +97,7 @@ def is_nearest_like_dnnl(axis: Axis, transformation: str, rounding: str) -> bool
     return np.array_equal(wanted, given)
 
 
-class Kernel(Struct, frozen=True):
+class Neighbours(Struct, frozen=True):
     """How much neighbours count.
 
     Attributes:
@@ -129,11 +129,11 @@ class Kernel(Struct, frozen=True):
         return np.where(far <= 1, near, np.where(far < 2, further, 0.0))
 
 
-def interpolation_matrix(axis: Axis, transformation: str, kernel: Kernel) -> NDArray[np.float32]:
+def interpolation_matrix(axis: Axis, transformation: str, kernel: Neighbours) -> NDArray[np.float32]:
     """Matrix that resizes one dimension: one row for each new element, one column for each old one.
 
     Example:
-        >>> interpolation_matrix(Axis(2, 3, 1.5), "align_corners", Kernel()).tolist()
+        >>> interpolation_matrix(Axis(2, 3, 1.5), "align_corners", Neighbours()).tolist()
         [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
     """
     centres = _wanted(axis, transformation)
@@ -404,7 +404,7 @@ def _otherwise(node: ir.NodeInfo, mode: str, src: ir.Value, resized: list[Axis])
     """By copies or multiplications, where the library would look at other elements."""
     if mode == "nearest":
         return _picked(node, src, resized)
-    kernel = Kernel(
+    kernel = Neighbours(
         mode == "cubic",
         node.float_attr("cubic_coeff_a", -0.75),
         node.flag_attr("antialias"),

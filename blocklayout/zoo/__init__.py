@@ -34,7 +34,7 @@ IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
 
 
-class Entry(Struct, frozen=True):
+class CatalogueEntry(Struct, frozen=True):
     """A network of the catalogue: a member of a family.
 
     Attributes:
@@ -168,21 +168,21 @@ def _written(
 
 
 @cache
-def _networks() -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def _networks() -> dict[str, CatalogueEntry]:
+    found: dict[str, CatalogueEntry] = {}
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
             found |= getattr(importlib.import_module(f"{__name__}.{module.name}"), "NETWORKS", {})
     return found
 
 
-def _find(name: str) -> Entry:
+def _find(name: str) -> CatalogueEntry:
     if name in _networks():
         return _networks()[name]
     raise ModelError(f"the zoo has no network {name!r}; {closest(name, names())}")
 
 
-def _check_variant(name: str, network: Entry, variant: dict[str, Any]) -> None:
+def _check_variant(name: str, network: CatalogueEntry, variant: dict[str, Any]) -> None:
     parameters = inspect.signature(network.write).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for keyword in variant:
@@ -199,7 +199,7 @@ def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
             )
 
 
-def _extents(name: str, network: Entry, size: int | Sequence[int] | None) -> tuple[int, ...]:
+def _extents(name: str, network: CatalogueEntry, size: int | Sequence[int] | None) -> tuple[int, ...]:
     """Of one sample: its channels, and ``size``; words have no channels."""
     channels, usual = network.shape[: len(network.shape) > 1], network.shape[len(network.shape) > 1 :]
     if size is None:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo import IMAGE, Entry
+from blocklayout.zoo import IMAGE, CatalogueEntry
 from blocklayout.zoo._layers import adaptive_average_pool
 
 if TYPE_CHECKING:
@@ -301,16 +301,16 @@ def shufflenet_v2(
 
 
 NETWORKS = {
-    "alexnet": Entry(alexnet),
+    "alexnet": CatalogueEntry(alexnet),
     **{
-        f"vgg{n_layers}{'_bn' if bn else ''}": Entry(vgg, IMAGE, {"depths": depths, "bn": bn})
+        f"vgg{n_layers}{'_bn' if bn else ''}": CatalogueEntry(vgg, IMAGE, {"depths": depths, "bn": bn})
         for n_layers, depths in DEPTHS.items()
         for bn in (False, True)
     },
-    "squeezenet1_0": Entry(squeezenet, IMAGE, {"stem": (96, 7), "pools": (2, 5, 9)}),
-    "squeezenet1_1": Entry(squeezenet, IMAGE, {"stem": (64, 3), "pools": (2, 4, 6)}),
-    "googlenet": Entry(googlenet),
-    "inception_v3": Entry(inception_v3, (3, 299, 299)),
-    **{name: Entry(densenet, IMAGE, variant) for name, variant in DENSENETS.items()},
-    **{name: Entry(shufflenet_v2, IMAGE, {"channels": channels}) for name, channels in SHUFFLENETS.items()},
+    "squeezenet1_0": CatalogueEntry(squeezenet, IMAGE, {"stem": (96, 7), "pools": (2, 5, 9)}),
+    "squeezenet1_1": CatalogueEntry(squeezenet, IMAGE, {"stem": (64, 3), "pools": (2, 4, 6)}),
+    "googlenet": CatalogueEntry(googlenet),
+    "inception_v3": CatalogueEntry(inception_v3, (3, 299, 299)),
+    **{name: CatalogueEntry(densenet, IMAGE, variant) for name, variant in DENSENETS.items()},
+    **{name: CatalogueEntry(shufflenet_v2, IMAGE, {"channels": channels}) for name, channels in SHUFFLENETS.items()},
 }

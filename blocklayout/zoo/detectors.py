@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from blocklayout.zoo import Entry
+from blocklayout.zoo import CatalogueEntry
 from blocklayout.zoo._layers import BRANCH_GAIN
 from blocklayout.zoo.inverted_residuals import MOBILENET_V3_BLOCKS, Block, mobilenet_v3_blocks
 from blocklayout.zoo.residual import layers
@@ -392,7 +392,7 @@ def pyramid(net: Layers, levels: Sequence[BuildValue], channels: int) -> list[Bu
 
 
 NETWORKS = {
-    "ssdlite320_mobilenet_v3_large": Entry(ssdlite, (3, 320, 320), kept=SSD_KEPT),
-    "yolo_v8n": Entry(yolo_v8, (3, 640, 640), kept=YOLO_KEPT),
-    "faster_rcnn_resnet50_fpn": Entry(faster_rcnn, (3, 800, 800)),
+    "ssdlite320_mobilenet_v3_large": CatalogueEntry(ssdlite, (3, 320, 320), kept=SSD_KEPT),
+    "yolo_v8n": CatalogueEntry(yolo_v8, (3, 640, 640), kept=YOLO_KEPT),
+    "faster_rcnn_resnet50_fpn": CatalogueEntry(faster_rcnn, (3, 800, 800)),
 }

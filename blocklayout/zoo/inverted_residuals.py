@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo import IMAGE, Entry
+from blocklayout.zoo import IMAGE, CatalogueEntry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:
@@ -252,9 +252,9 @@ def efficientnet_v2(
 
 _WIDTHS = {"mnasnet0_5": 0.5, "mnasnet0_75": 0.75, "mnasnet1_0": 1.0, "mnasnet1_3": 1.3}
 NETWORKS = {
-    "mobilenet_v2": Entry(mobilenet_v2),
-    "mobilenet_v3_large": Entry(mobilenet_v3),
-    "efficientnet_b0": Entry(efficientnet_b0),
-    "efficientnet_v2_s": Entry(efficientnet_v2, (3, 384, 384)),
-    **{name: Entry(mnasnet, IMAGE, {"width": width}) for name, width in _WIDTHS.items()},
+    "mobilenet_v2": CatalogueEntry(mobilenet_v2),
+    "mobilenet_v3_large": CatalogueEntry(mobilenet_v3),
+    "efficientnet_b0": CatalogueEntry(efficientnet_b0),
+    "efficientnet_v2_s": CatalogueEntry(efficientnet_v2, (3, 384, 384)),
+    **{name: CatalogueEntry(mnasnet, IMAGE, {"width": width}) for name, width in _WIDTHS.items()},
 }

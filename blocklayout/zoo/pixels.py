@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo import Entry
+from blocklayout.zoo import CatalogueEntry
 from blocklayout.zoo.residual import bottleneck
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ def dcgan_generator(net: Layers, x: BuildValue, *, width: int = 64, channels: in
 
 
 NETWORKS = {
-    "unet": Entry(unet, (1, 572, 572)),
-    "unet_3d": Entry(unet_3d, (3, 132, 132, 116)),
-    "deeplab_v3_resnet50": Entry(deeplab_v3, (3, 520, 520)),
-    "dcgan_generator": Entry(dcgan_generator, (100, 1, 1)),
+    "unet": CatalogueEntry(unet, (1, 572, 572)),
+    "unet_3d": CatalogueEntry(unet_3d, (3, 132, 132, 116)),
+    "deeplab_v3_resnet50": CatalogueEntry(deeplab_v3, (3, 520, 520)),
+    "dcgan_generator": CatalogueEntry(dcgan_generator, (100, 1, 1)),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo import IMAGE, Entry
+from blocklayout.zoo import IMAGE, CatalogueEntry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ REGNETS: dict[str, dict[str, Any]] = {
     "regnet_y_400mf": {"blocks": (1, 3, 6, 6), "channels": (48, 104, 208, 440), "in_group": 8, "squeezes": True},
 }
 NETWORKS = {
-    **{name: Entry(resnet, IMAGE, variant) for name, variant in RESNETS.items()},
-    **{name: Entry(regnet, IMAGE, variant) for name, variant in REGNETS.items()},
-    **{f"{kind}_18": Entry(video_resnet, CLIP, {"kind": kind}) for kind in CONVOLUTIONS},
+    **{name: CatalogueEntry(resnet, IMAGE, variant) for name, variant in RESNETS.items()},
+    **{name: CatalogueEntry(regnet, IMAGE, variant) for name, variant in REGNETS.items()},
+    **{f"{kind}_18": CatalogueEntry(video_resnet, CLIP, {"kind": kind}) for kind in CONVOLUTIONS},
 }

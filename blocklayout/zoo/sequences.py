@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo import Entry
+from blocklayout.zoo import CatalogueEntry
 from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "m34_res": {"stem": 48, "stages": ((48, 3), (96, 4), (192, 6), (384, 3)), "is_residual": True},
 }
 NETWORKS = {
-    **{name: Entry(raw_waveform, FOUR_SECONDS, variant) for name, variant in VARIANTS.items()},
-    "conv_tasnet": Entry(conv_tasnet, FOUR_SECONDS),
-    "crnn": Entry(crnn, (1, HEIGHT, 100)),
+    **{name: CatalogueEntry(raw_waveform, FOUR_SECONDS, variant) for name, variant in VARIANTS.items()},
+    "conv_tasnet": CatalogueEntry(conv_tasnet, FOUR_SECONDS),
+    "crnn": CatalogueEntry(crnn, (1, HEIGHT, 100)),
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.zoo import IMAGE, Entry
+from blocklayout.zoo import IMAGE, CatalogueEntry
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue
@@ -216,10 +216,10 @@ def convnext_block(net: Layers, x: BuildValue, *, is_second: bool) -> BuildValue
 
 _TINY = {"blocks": (3, 3, 9, 3), "channels": (96, 192, 384, 768)}
 NETWORKS = {
-    "bert_base": Entry(bert, (128,), dtype="s64"),
-    "vit_b_16": Entry(vit),
-    "swin_t": Entry(swin, IMAGE, {"blocks": (2, 2, 6, 2), "heads": (3, 6, 12, 24)}),
-    "convnext_v2_tiny": Entry(convnext, IMAGE, {**_TINY, "is_second": True}),
-    "convnext_tiny": Entry(convnext, IMAGE, _TINY),
-    "convnext_small": Entry(convnext, IMAGE, {**_TINY, "blocks": (3, 3, 27, 3)}),
+    "bert_base": CatalogueEntry(bert, (128,), dtype="s64"),
+    "vit_b_16": CatalogueEntry(vit),
+    "swin_t": CatalogueEntry(swin, IMAGE, {"blocks": (2, 2, 6, 2), "heads": (3, 6, 12, 24)}),
+    "convnext_v2_tiny": CatalogueEntry(convnext, IMAGE, {**_TINY, "is_second": True}),
+    "convnext_tiny": CatalogueEntry(convnext, IMAGE, _TINY),
+    "convnext_small": CatalogueEntry(convnext, IMAGE, {**_TINY, "blocks": (3, 3, 27, 3)}),
 }

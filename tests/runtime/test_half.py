@@ -178,7 +178,7 @@ def test_eager_operators_compute_in_f16(memory_format: str) -> None:
 @pytest.mark.needs_f16
 def test_eager_plans_are_in_f16() -> None:
     desc = bl.MemoryDesc((2, 16, 9, 9), "f16", "nhwc")
-    problem = planning.Problem(
+    problem = planning.OperatorCall(
         "relu", "Relu", lambda x: x.relu(), {}, {}, {"x": desc}, lambda descs, *_: Followed(descs[0])
     )
     plan = planning.plan_for(problem).ready.plan

@@ -15,7 +15,7 @@ MAX_POST_OPS = 5
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift", "weights_peephole"})
 
 
-class Follower(Struct, frozen=True, eq=False):
+class GroupMember(Struct, frozen=True, eq=False):
     """A kernel that could be a post-op of the one whose result it reads.
 
     Attributes:
@@ -41,7 +41,7 @@ class Group(Struct, frozen=True, eq=False, dict=True):
     """
 
     main: Kernel
-    followers: tuple[Follower, ...] = ()
+    followers: tuple[GroupMember, ...] = ()
     precision: str = ""
 
     def dtypes(self, dtype: str) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _followers(
     dtype: str,
     n_threads: int,
     precision: Mapping[str, str],
-) -> Iterator[Follower]:
+) -> Iterator[GroupMember]:
     if kernel.operator.role in (Role.VIEW, Role.PLAIN):
         return
     value = kernel.dst
@@ -155,7 +155,7 @@ def _followers(
         if use is None:
             return
         claimed.add(reader.name)
-        yield Follower(reader, arg, use, f"post_{index}")
+        yield GroupMember(reader, arg, use, f"post_{index}")
         value = reader.dst
 
 

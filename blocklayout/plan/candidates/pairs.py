@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.ir import Candidate, Fused, Program, Recipe, RecipeStep, Role, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Follower, Group, kernel_problem, value_info
+from blocklayout.plan.candidates.fuse import Group, GroupMember, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED, renamed
 
 FIRST = "first."
@@ -152,7 +152,7 @@ def _candidates(pair: Pair, resolved: dnnl.Resolved, recipe: Recipe, fused: Fuse
     return first, second
 
 
-def _post_ops(followers: Sequence[Follower]) -> tuple[dnnl.PostOp, ...]:
+def _post_ops(followers: Sequence[GroupMember]) -> tuple[dnnl.PostOp, ...]:
     return tuple(follower.use.post_op for follower in followers)
 
 

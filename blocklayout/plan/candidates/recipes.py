@@ -15,7 +15,7 @@ from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.ir import BaseOperator, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, kernel_problem, value_info
+from blocklayout.plan.candidates.fuse import Group, GroupMember, constant_info, kernel_problem, value_info
 
 _Ways = Callable[[Problem, Wish, dnnl.Attr], Sequence[Recipe]]
 """Recipes of an operator's problem, as wished and with these post-ops."""
@@ -115,7 +115,9 @@ class GroupRecipes(Struct, frozen=True, dict=True):
                 if finished is not None:
                     yield finished
 
-    def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None, ways: _Ways) -> Iterator[Recipe]:
+    def _main_recipes(
+        self, wish: Wish, fused: Sequence[GroupMember], alias: str | None, ways: _Ways
+    ) -> Iterator[Recipe]:
         """The group's primitives, the last with its post-ops, in every implementation of that."""
         with suppress(*NOT_OFFERED):
             attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
@@ -124,7 +126,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
                     yield from _implementations(_with_whole_operands(recipe, attr, fused), fused, self.impls)
 
     def _post_ops(
-        self, wish: Wish, dst: TensorInfo, fused: Sequence[Follower], alias: str | None
+        self, wish: Wish, dst: TensorInfo, fused: Sequence[GroupMember], alias: str | None
     ) -> Iterator[dnnl.PostOp]:
         for follower in fused:
             use = follower.use
@@ -146,7 +148,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             return value_info(self.group.sources[operand], self.dtype)
         return constant_info(operand, self.group.constants[operand], self.dtype)
 
-    def _finished(self, main: Recipe, rest: Sequence[Follower], alias: str | None, rank: int) -> GroupRecipe | None:
+    def _finished(self, main: Recipe, rest: Sequence[GroupMember], alias: str | None, rank: int) -> GroupRecipe | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
         if not rest:
             return GroupRecipe(main.steps, main.temporaries, main.whole, main.made, alias, rank)
@@ -205,7 +207,7 @@ def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
     return found
 
 
-def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
+def _standalone(follower: GroupMember, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
     """A follower that did not fuse, its operands named as the group's."""
     try:
         recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), NO_ATTR)
@@ -225,7 +227,7 @@ def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
     return replace(step, operands=tuple((arg, names.get(operand, operand)) for arg, operand in step.operands))
 
 
-def _implementations(recipe: Recipe, fused: Sequence[Follower], impls: Sequence[str]) -> list[Recipe]:
+def _implementations(recipe: Recipe, fused: Sequence[GroupMember], impls: Sequence[str]) -> list[Recipe]:
     """A recipe in every implementation of its last primitive, which takes the post-ops: numpy's steps take none.
 
     With names, in those of them that there are, and the library is asked for no others.
@@ -250,7 +252,7 @@ def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
             yield dnnl.resolve(spec.replace(impl=impl))
 
 
-def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follower]) -> Recipe:
+def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[GroupMember]) -> Recipe:
     """With the layouts of what post-ops read where the primitive sees it under other extents than it was asked to."""
     if not fused:
         return recipe
@@ -266,7 +268,7 @@ def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follo
 
 
 def _with_post_op_operands(
-    operands: tuple[tuple[str, str], ...], spec: dnnl.Spec, fused: Sequence[Follower]
+    operands: tuple[tuple[str, str], ...], spec: dnnl.Spec, fused: Sequence[GroupMember]
 ) -> tuple[tuple[str, str], ...]:
     """With what post-ops read, a second source or slopes, bound to the followers' operands."""
     bound = [
