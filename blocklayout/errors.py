@@ -186,7 +186,7 @@ class RefusedError(UnimplementedError):
         self.spec = spec
 
 
-class InvalidArgumentsError(DnnlError):
+class InvalidArgumentsError(DnnlError, ValueError):
     """The arguments of a primitive are wrong: found here, or by oneDNN."""
 
     def __init__(self, message: str, status: int = 2) -> None:  # dnnl_invalid_arguments

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from blocklayout.dtypes import itemsize, named
+from blocklayout.encoding import Either
 from blocklayout.layout import MemoryDesc
 
 
@@ -39,10 +40,9 @@ class AnyDesc(Struct, frozen=True):
         """Bytes of its logical elements."""
         return math.prod(self.dims) * itemsize(self.dtype)
 
-    def to_dict(self) -> dict[str, Any]:
-        """This descriptor as JSON-able data."""
-        return {"any": True, "dims": list(self.dims), "dtype": self.dtype}
 
-
-Desc = MemoryDesc | AnyDesc
+if TYPE_CHECKING:
+    Desc = MemoryDesc | AnyDesc
+else:
+    Desc = Either.of(MemoryDesc, AnyDesc)
 """The descriptor of a primitive's argument."""

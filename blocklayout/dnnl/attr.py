@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.enums import full_algorithm, values
 from blocklayout.dtypes import itemsize
+from blocklayout.encoding import InfiniteField
 from blocklayout.errors import InvalidArgumentsError
 
 _MANY = 1 << 12  # bit sets of 12 dimensions; beyond what kernels and strides are
@@ -21,7 +22,7 @@ FPMATH_MODES = tuple(values("fpmath_mode"))
 """Implicit down-conversions that may be allowed for f32 computations."""
 
 
-class Sum(Struct, frozen=True):
+class Sum(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
     """``dst = op(...) + scale * (dst - zero_point)``: accumulates onto what the destination held.
 
     Attributes:
@@ -42,7 +43,7 @@ class Sum(Struct, frozen=True):
             itemsize(self.dtype)
 
 
-class Eltwise(Struct, frozen=True):
+class Eltwise(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="eltwise"):
     """An element-wise function of the result; ``relu`` and ``eltwise_relu`` name the same algorithm.
 
     Example:
@@ -51,8 +52,8 @@ class Eltwise(Struct, frozen=True):
     """
 
     algorithm: str
-    alpha: float = 0.0
-    beta: float = 0.0
+    alpha: InfiniteField = 0.0
+    beta: InfiniteField = 0.0
 
     def __post_init__(self) -> None:
         force_setattr(self, "algorithm", full_algorithm("eltwise", self.algorithm))
@@ -61,7 +62,7 @@ class Eltwise(Struct, frozen=True):
         check_eltwise(self.algorithm, self.alpha, self.beta)
 
 
-class Binary(Struct, frozen=True):
+class Binary(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="binary"):
     """A binary operation of the result and a second tensor.
 
     Fast with ``src1`` of exactly the destination's layout, or of extents (1, C, 1, ...) or
@@ -79,7 +80,7 @@ class Binary(Struct, frozen=True):
         force_setattr(self, "algorithm", full_algorithm("binary", self.algorithm))
 
 
-class Prelu(Struct, frozen=True):
+class Prelu(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="prelu"):
     """A leaky ReLU whose slopes are an f32 tensor.
 
     Attributes:
@@ -93,7 +94,7 @@ class Prelu(Struct, frozen=True):
             raise _invalid(f"Prelu: mask {self.mask} is negative or huge; set bit i for slopes along dimension i")
 
 
-class DepthwiseConv(Struct, frozen=True):
+class DepthwiseConv(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="depthwise_conv"):
     """A square depthwise convolution over the result of a 1x1 convolution.
 
     Attributes:
@@ -131,7 +132,7 @@ class DepthwiseConv(Struct, frozen=True):
 PostOp = Sum | Eltwise | Binary | Prelu | DepthwiseConv
 
 
-class Attr(Struct, frozen=True):
+class Attr(Struct, frozen=True, forbid_unknown_fields=True):
     """Attributes of a primitive. The scratchpad always belongs to the caller.
 
     Attributes:
@@ -154,8 +155,9 @@ class Attr(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "post_ops", tuple(self.post_ops))
-        force_setattr(self, "scales", _masks("scales", self.scales))
-        force_setattr(self, "zero_points", _masks("zero_points", self.zero_points))
+        for name in ("scales", "zero_points"):
+            if getattr(self, name) != ():
+                force_setattr(self, name, _masks(name, getattr(self, name)))
         for index, post_op in enumerate(self.post_ops):
             if not isinstance(post_op, PostOp):
                 raise _invalid(f"Attr: post_ops[{index}] is {post_op!r}; give Sum, Eltwise, Binary, Prelu, ...")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from itertools import count, takewhile
 from typing import Any
@@ -10,16 +9,27 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl.any_desc import AnyDesc, Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
-from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, PostOp
+from blocklayout.encoding import MisfitError, PlainField, from_data, to_data
+from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 MAX_THREADS = 4096
 """More than any machine has; the library would try to start as many."""
 
 
-class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
+class Spec(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    cache_hash=True,
+    dict=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="by",
+    tag="library",
+):
     """A primitive: its operation, descriptors, attributes and threads.
 
     Make one with the constructor of its kind (:func:`blocklayout.dnnl.convolution` and so on), which checks the
@@ -49,7 +59,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     descs: tuple[tuple[str, Desc], ...]
     algorithm: str = ""
     prop_kind: str = ""
-    params: tuple[tuple[str, Any], ...] = ()
+    params: tuple[tuple[str, PlainField], ...] = ()
     attr: Attr = NO_ATTR
     n_threads: int = 1
     impl: str = ""
@@ -140,49 +150,20 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
 
     def to_dict(self) -> dict[str, Any]:
         """This Spec as JSON-able data, the same for equal Specs; fields at their defaults are left out."""
-        descs = [[name, _canonical(desc).to_dict()] for name, desc in self.descs]
-        data: dict[str, Any] = {"kind": self.kind, "descs": descs}
-        if self.params:
-            data["params"] = {name: _value_to_json(value) for name, value in self.params}
-        if self.attr != NO_ATTR:
-            data["attr"] = _fields_to_json(self.attr)
-        data |= {name: getattr(self, name) for name in ("algorithm", "prop_kind", "impl") if getattr(self, name)}
-        return data | {"n_threads": self.n_threads}
+        data: dict[str, Any] = to_data(self)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Spec:
         """The Spec that :meth:`to_dict` wrote, not yet checked: see :func:`blocklayout.dnnl.validate`.
 
         Raises:
-            InvalidArgumentsError: The data is no Spec.
-            LayoutError: A descriptor in it cannot exist.
+            InvalidArgumentsError: The data is no Spec, or a descriptor in it cannot exist.
         """
         try:
-            unknown = set(data) - {*cls.__struct_fields__}
-            if unknown:
-                raise KeyError(*sorted(unknown))  # noqa: TRY301 - one message for all that is wrong
-            return cls(
-                kind=_text(data["kind"]),
-                descs=tuple((_text(name), _desc_from_dict(desc)) for name, desc in data["descs"]),
-                algorithm=_text(data.get("algorithm", "")),
-                prop_kind=_text(data.get("prop_kind", "")),
-                params=tuple((_text(name), _value_from_json(value)) for name, value in data.get("params", {}).items()),
-                attr=_attr_from_dict(data.get("attr", {})),
-                n_threads=_integer(data.get("n_threads", 1)),
-                impl=_text(data.get("impl", "")),
-            )
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            if isinstance(error, BlockLayoutError):
-                raise
-            message = f"not a saved Spec: {type(error).__name__}: {error}; give what Spec.to_dict returned"
-            raise InvalidArgumentsError(message) from error
-
-
-_POST_OPS: dict[str, type[PostOp]] = dict(
-    sum=Sum, eltwise=Eltwise, binary=Binary, prelu=Prelu, depthwise_conv=DepthwiseConv
-)
-_POST_OP_NAMES = {post_op: name for name, post_op in _POST_OPS.items()}
-_INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # strict JSON has no infinity
+            return from_data(cls, data)
+        except MisfitError as error:
+            raise InvalidArgumentsError(f"not a saved Spec: {error}; give the data of Spec.to_dict") from error
 
 
 def _canonical(desc: Desc, role: str = "") -> Desc:
@@ -196,62 +177,3 @@ def _canonical_post_op(post_op: PostOp) -> PostOp:
     if not isinstance(post_op, Binary) or post_op.src1 is None:
         return post_op
     return replace(post_op, src1=_canonical(post_op.src1))
-
-
-def _desc_from_dict(data: Mapping[str, Any]) -> Desc:
-    if data.get("any"):
-        return AnyDesc(tuple(_integer(extent) for extent in data["dims"]), _text(data["dtype"]))
-    return MemoryDesc.from_dict(dict(data))
-
-
-def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
-    return Attr(
-        post_ops=tuple(_post_op_from_dict(post_op) for post_op in data.get("post_ops", ())),
-        scales=tuple((_text(name), _integer(mask)) for name, mask in data.get("scales", ())),
-        zero_points=tuple((_text(name), _integer(mask)) for name, mask in data.get("zero_points", ())),
-        fpmath=_text(data.get("fpmath", "strict")),
-    )
-
-
-def _fields_to_json(struct: Struct) -> dict[str, Any]:
-    return {name: _value_to_json(getattr(struct, name)) for name in struct.__struct_fields__}
-
-
-def _post_op_from_dict(data: Mapping[str, Any]) -> PostOp:
-    post_op = _POST_OPS[data["kind"]]
-    fields = {name: _value_from_json(value) for name, value in data.items() if name not in {"kind", "src1"}}
-    if data.get("src1") is not None:
-        fields["src1"] = _desc_from_dict(data["src1"])
-    return post_op(**fields)
-
-
-def _value_to_json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_value_to_json(item) for item in value]
-    if isinstance(value, float) and math.isinf(value):
-        return str(value)
-    if isinstance(value, PostOp):
-        return {"kind": _POST_OP_NAMES[type(value)]} | _fields_to_json(_canonical_post_op(value))
-    return value.to_dict() if isinstance(value, Desc) else value
-
-
-def _value_from_json(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_value_from_json(item) for item in value)
-    if isinstance(value, str):
-        return _INFINITIES.get(value, value)
-    if value is None or isinstance(value, int | float):
-        return value
-    raise TypeError(f"{value!r} is no parameter's value")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no integer")
-    return value

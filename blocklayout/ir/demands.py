@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
@@ -16,7 +16,10 @@ from blocklayout.ir.kernel import KernelInfo, Program
 from blocklayout.ir.operator import Role
 from blocklayout.layout import MemoryDesc
 
-Asked: TypeAlias = "Mapping[str, str | None] | Callable[[KernelInfo], str | None]"
+if TYPE_CHECKING:
+    Asked: TypeAlias = "Mapping[str, str | None] | Callable[[KernelInfo], str | None]"
+else:
+    Asked = Mapping[str, str | None]  # functions stay in their process
 """Formats or data types by key: a name, a pattern of names, or an operator type. ``None`` takes back what the
 model itself states. Or a function of the kernel, which returns ``None`` where it asks for nothing."""
 

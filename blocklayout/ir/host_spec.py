@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ HostKind = Literal["plain", "numpy", "registered", "copy", "zero_padding"]
 _IMPLEMENTATIONS = {"plain": "onnx.reference", "registered": "python"}
 
 
-class HostSpec(Struct, frozen=True):
+class HostSpec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="by", tag="host"):
     """A step that no primitive computes.
 
     Attributes:
@@ -67,24 +67,6 @@ class HostSpec(Struct, frozen=True):
             if arg == name:
                 return desc
         raise InvalidArgumentsError(f"{self.kind} has no argument {name!r}; it has {[arg for arg, _ in self.descs]}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values that JSON can hold, the same for equal ones."""
-        descs = {arg: desc.canonical.to_dict() for arg, desc in self.descs}
-        return {"host": self.kind, "descs": descs, "label": self.label, "node": self.node}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> HostSpec:
-        """The HostSpec that :meth:`to_dict` wrote; an InvalidArgumentsError for other data."""
-        texts = (data.get("host"), data.get("label"), data.get("node"))
-        descs = data.get("descs")
-        is_whole = set(data) == {"host", "descs", "label", "node"} and isinstance(descs, Mapping)
-        if not is_whole or not all(isinstance(text, str) for text in texts) or texts[0] not in get_args(HostKind):
-            raise InvalidArgumentsError(
-                f"a host step has host (one of {', '.join(get_args(HostKind))}), descs, label and node, not {data!r}"
-            )
-        found = tuple((str(arg), MemoryDesc.from_dict(desc)) for arg, desc in dict(data["descs"]).items())
-        return cls(data["host"], found, data["label"], data["node"])
 
 
 def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from blocklayout.dnnl import Spec, is_reference
+from blocklayout.encoding import Either
 from blocklayout.ir.made_weights import MadeWeights
 from blocklayout.layout import MemoryDesc
 
@@ -34,19 +35,11 @@ class Fused(Struct, frozen=True):
         """Data type of the value."""
         return self.held.dtype
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold, the same for equal ones; the key ``fused`` tells it from a descriptor."""
-        return {"fused": self.impl, "held": self.held.canonical.to_dict()}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Fused:
-        """The one that :meth:`to_dict` wrote; a LayoutError or a TypeError for other data."""
-        if not isinstance(data["fused"], str):
-            raise TypeError(f"fused names an implementation, not {data['fused']!r}")
-        return cls(MemoryDesc.from_dict(data["held"]), data["fused"])
-
-
-ValueLayout = MemoryDesc | Fused
+if TYPE_CHECKING:
+    ValueLayout = MemoryDesc | Fused
+else:
+    ValueLayout = Either.of(MemoryDesc, Fused)
 
 
 def readable_as(written: ValueLayout, wanted: ValueLayout) -> bool:

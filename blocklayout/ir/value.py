@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Value(Struct, frozen=True, eq=False):

@@ -45,6 +45,7 @@ from blocklayout.loading.saved_plan import (
 from blocklayout.loading.saved_session import write_session
 from blocklayout.loading.signature import check_rank, extents_of, signature_of, with_ranges
 from blocklayout.plan import Plan, Pricing, Request
+from blocklayout.plan.checked import check_fits
 from blocklayout.plan.policies import unavailable
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
@@ -490,9 +491,9 @@ class PlanMaker(Struct):
         ratio, nearest = min(ratios, key=lambda each: each[0], default=(inf, None))
         return nearest if self.graphs.ranges or ratio <= MAX_LIKE_RATIO else None
 
-    def recalled(self, text: str, request: Request) -> Plan | None:
-        """The plan that is remembered."""
-        self.last = self.pricing.recall(text, request)
+    def recalled(self, text: str, request: Request, check: Callable[[Plan], None]) -> Plan | None:
+        """The plan that is remembered; ``check`` raises where it is of something else."""
+        self.last = self.pricing.recall(text, request, check)
         if self.last is not None:
             self.options.tell("layouts were chosen before")
         return self.last
@@ -602,7 +603,14 @@ class Making(Struct):
         parts = self._known_parts(memory.about_parts(self.shapes), maker.request)
         if parts is not None:  # of the same file, so that it is proven
             return parts.told(self._part(parts))
-        plan = maker.recalled(known.plan, replace(maker.request, demanded=known.demanded))
+        fits = partial(
+            check_fits,
+            inputs=dict(self.shapes),
+            outputs=[info.name for info in memory.file.signature.outputs],
+            known=known.outputs,
+            constants_of=lambda _: known.constants,
+        )
+        plan = maker.recalled(known.plan, replace(maker.request, demanded=known.demanded), fits)
         if plan is None:
             return None
         maker.lend(self.shapes, plan)
@@ -638,7 +646,14 @@ class Making(Struct):
         maker, faster = self.maker, self.faster
         text = made_of(program.name, program.digest)
         request = replace(maker.outward(program), demanded=demanded)
-        plan = maker.recalled(text, request) if maker.remembers and faster is None else None
+        fits = partial(
+            check_fits,
+            inputs={value.name: value.dims for value in program.inputs},
+            outputs=[value.name for value in program.outputs],
+            known=known_outputs(program),
+            constants_of=partial(constants_of, program),
+        )
+        plan = maker.recalled(text, request, fits) if maker.remembers and faster is None else None
         if plan is not None:
             maker.lend(self.shapes, plan)
             return plan

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout import model
+from blocklayout.errors import PlanError
 from blocklayout.ir import Demanded
 from blocklayout.model.onnx_read import Declaration
 from blocklayout.model.origins import Origin, origins_of
@@ -45,9 +46,6 @@ class FileMemory(Struct, frozen=True):
     """Remembers a file from process to process, as it is loaded with certain arguments.
 
     Attributes:
-        file: The file.
-        pricing: Where its plans come from.
-        request: As its caller asks for them.
         demands: The key of what its caller demands of kernels.
         digest: Of the file's bytes: another file that holds the same is the same.
     """
@@ -69,7 +67,7 @@ class FileMemory(Struct, frozen=True):
 
     def recall(self, shapes: Shapes) -> KnownPlan | None:
         """The plan that it had for these extents of all inputs, if any is known."""
-        return self.pricing.recall_as(KnownPlan, self._about(repr(shapes)), self.request)
+        return self.pricing.recall_as(KnownPlan, self._about(repr(shapes)), self.request, self._check)
 
     def remember(
         self,
@@ -79,14 +77,14 @@ class FileMemory(Struct, frozen=True):
         outputs: Mapping[str, np.ndarray],
         demanded: Demanded,
     ) -> None:
-        """Keep what makes a plan ready again, if its constants follow from the file.
+        """Keep what makes a plan for these extents of all inputs ready again, if its constants follow from the file.
 
         Args:
             shapes: Logical extents of all inputs, which alone decide the plan.
             plan: The plan, which is remembered.
             constants: Those that it packs, perhaps among others.
             outputs: Those that nothing computes.
-            demanded: What is demanded of the plan's kernels.
+            demanded: Demands on its kernels.
         """
         of_constants = origins_of({item.constant: constants[item.constant] for item in plan.constants})
         of_outputs = origins_of(outputs)
@@ -96,6 +94,12 @@ class FileMemory(Struct, frozen=True):
         known = KnownPlan(made_of(plan.model, plan.program), of_constants, of_outputs, demanded)
         self.pricing.keep(self.file.signature, self._about("signature"), self.request)
         self.pricing.keep(known, self._about(repr(shapes)), self.request)
+
+    def _check(self, known: KnownPlan) -> None:
+        nbytes = len(self.file.contents)
+        strange = [name for name, each in (known.constants | known.outputs).items() if not each.lies_in(nbytes)]
+        if strange:
+            raise PlanError(f"{strange[0]} does not lie in {self.file.path}")
 
     def about_parts(self, shapes: Shapes) -> str:
         """By which it is remembered in how many parts rows of these extents are run."""

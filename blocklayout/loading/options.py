@@ -16,13 +16,12 @@ from blocklayout.loading.saved_plan import Terms
 from blocklayout.plan.policies import checked_policy
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
 from blocklayout.plan.runs import LOSS_MODES
-from blocklayout.value_checks import checked_mode
+from blocklayout.value_checks import CheckMode, checked_mode
 
 if TYPE_CHECKING:
     import os
 
     from blocklayout.plan import Plan
-    from blocklayout.value_checks import CheckMode
 
 
 class What(Struct, frozen=True, kw_only=True):

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from blocklayout import dnnl, errors
+from blocklayout.encoding import InfiniteField, from_json, to_json
 from blocklayout.errors import BlockLayoutError, BlockLayoutWarning, PlanError, RefusedError
-from blocklayout.loading.saved_session import write_session
+from blocklayout.loading.options import Checks, Choosing, Options, What, Where
+from blocklayout.loading.saved_session import Tensors, write_session
+from blocklayout.model.graph import AttributeField, Graph
+from blocklayout.model.model_file import ModelFile
+from blocklayout.model.onnx_read import OnnxModel
+from blocklayout.plan.request import TuneMode
 from blocklayout.resource_limits import Limits, in_force
+from blocklayout.tensor import as_array
+from blocklayout.tensor.tensor_file import open_tensors, write_tensors
 
 if TYPE_CHECKING:
     from blocklayout.loading.from_model import Loading
     from blocklayout.runtime import PlanBook
-    from blocklayout.runtime.plan_book import Shapes
 
 MAX_ISA = "ONEDNN_MAX_CPU_ISA"
 _CHILD = "from blocklayout.loading.other_isa import main; main()"
@@ -35,41 +40,54 @@ class Job(Struct, frozen=True):
     """The task of such a process.
 
     Attributes:
-        loading: The model, and what its caller asked for.
         plans: Logical extents of the inputs that plans are wanted for, and the contents that decide others.
         feeds: Typical inputs of a model in pieces, which are planned as they run.
         rows: Those that are proven to be computed apart, as :class:`~blocklayout.runtime.Signature` has them.
-        limits: Those in force.
     """
 
-    loading: Loading
-    plans: Sequence[tuple[Shapes, Mapping[str, np.ndarray]]]
-    feeds: Sequence[Mapping[str, Any]]
-    rows: tuple[Any, ...]
-    limits: Limits | None
+    source: OnnxModel | Graph
+    what: What
+    where: Where
+    checks: Checks
+    tune: TuneMode
+    tune_seconds: float
+    max_plans: int
+    plans: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, np.ndarray]], ...]
+    feeds: tuple[dict[str, AttributeField], ...]
+    rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...]
+    limits: tuple[int | None, InfiniteField, InfiniteField] | None
 
     @classmethod
     def of(cls, loading: Loading, book: PlanBook, feeds: Sequence[Mapping[str, Any]]) -> Job:
-        """The making of a session's like.
-
-        Args:
-            loading: Of that session.
-            book: Its plans.
-            feeds: Typical inputs, of a model in pieces.
+        """The making of a book's like; ``feeds`` are typical inputs of a model in pieces.
 
         Raises:
             PlanError: Functions decide what kernels are, or a model in pieces has nothing to run on.
         """
-        if loading.options.what.demands.key is None:
+        options = loading.options
+        if options.what.demands.key is None:
             raise PlanError("targets: functions decide pins, expectations or precision, and no other process has them")
         if book.pieces is not None and not feeds:
             raise PlanError(
                 "targets: the model is in pieces, which are planned for what runs bring to them: give feeds=[...], "
                 "typical inputs, for the processes that plan for other instruction sets"
             )
+        assert not isinstance(loading.opened, ModelFile)  # noqa: S101 - for mypy
+        limits = in_force.get()
         plans = [] if book.pieces is not None else book.by_last_run()
-        wanted = [(shapes, dict(ready.contents)) for shapes, ready in plans]
-        return cls(loading, wanted, () if book.pieces is None else feeds, book.signature.rows, in_force.get())
+        return cls(
+            source=loading.opened,
+            what=options.what,
+            where=options.where,
+            checks=options.checks,
+            tune=options.choosing.tune,
+            tune_seconds=options.choosing.tune_seconds,
+            max_plans=options.max_plans,
+            plans=tuple((shapes, dict(ready.contents)) for shapes, ready in plans),
+            feeds=tuple(map(_as_fed, feeds)) if book.pieces is not None else (),
+            rows=book.signature.rows,
+            limits=None if limits is None else astuple(limits),
+        )
 
     def do(self, isa: str, path: Path) -> None:
         """Plan, pack and save in this process.
@@ -78,10 +96,16 @@ class Job(Struct, frozen=True):
             PlanError: It uses another instruction set.
             BlockLayoutError: The model cannot be planned.
         """
+        from blocklayout.loading.from_model import Loading
+
         if dnnl.isa() != isa:
             raise PlanError(f"{MAX_ISA}={isa.upper()} makes the library use {dnnl.isa()}")
-        in_force.set(self.limits)
-        book = self.loading.book()
+        if self.limits is not None:
+            nbytes, end, seconds = self.limits
+            in_force.set(Limits(nbytes, float(end), float(seconds)))
+        choosing = Choosing(tune=self.tune, tune_seconds=self.tune_seconds, max_plans=self.max_plans)
+        options = Options(what=self.what, where=self.where, checks=self.checks, choosing=choosing)
+        book = Loading(self.source, options).book()
         try:
             book.prepare_all(self.plans)
             for feed in self.feeds:
@@ -92,58 +116,54 @@ class Job(Struct, frozen=True):
             book.close()
 
     def do_apart(self, isa: str, path: Path) -> None:
-        """Plan, pack and save in a process that uses this instruction set.
-
-        Args:
-            isa: As :func:`~blocklayout.dnnl.isa` spells it, one of this CPU's.
-            path: Of the file.
+        """Plan, pack and save in a process that uses this instruction set; the file holds the task before.
 
         Raises:
             PlanError: There is something that cannot be handed to another process, or that process ended early.
             BlockLayoutError: What it raised.
         """
+        tensors = Tensors()
+        try:
+            text = to_json(self, keep=tensors.keep)
+        except (TypeError, ValueError) as error:
+            raise PlanError(f"target {isa}: the model cannot be handed to another process: {error}") from error
+        write_tensors(path, text, tensors.found)
         modules = os.pathsep.join(each or os.curdir for each in sys.path)
-        with subprocess.Popen(  # noqa: S603 - ourselves
+        done = subprocess.run(  # noqa: S603 - ourselves
             [sys.executable, "-P", "-c", _CHILD, isa, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            check=False,
+            capture_output=True,
             env=os.environ | {MAX_ISA: isa.upper(), "PYTHONPATH": modules},
-        ) as process:
-            try:
-                self._send(process.stdin)
-                said, complaint = process.communicate()
-            except PlanError as error:
-                raise PlanError(f"target {isa}: {error}") from error
-            finally:
-                process.kill()
-        if process.returncode:
-            reason = complaint.decode(errors="replace").strip()[-500:]
-            raise PlanError(f"target {isa}: its process ended with status {process.returncode}: {reason}")
-        answer = json.loads(said.splitlines()[-1])
+        )
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip()[-500:]
+            raise PlanError(f"target {isa}: its process ended with status {done.returncode}: {reason}")
+        answer = json.loads(done.stdout.splitlines()[-1])
         for category, message in answer["warnings"]:
             warnings.warn(f"target {isa}: {message}", getattr(errors, category), stacklevel=5)
         if answer["error"]:
             name, message = answer["error"]
             raise getattr(errors, name)(f"target {isa}: {message}")
 
-    def _send(self, stream: Any) -> None:
-        try:
-            with suppress(BrokenPipeError):  # it has ended, and says why
-                pickle.dump(self, stream, protocol=pickle.HIGHEST_PROTOCOL)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise PlanError(f"the model cannot be handed to another process: {error}") from error
+
+def _as_fed(value: Any) -> Any:
+    """A feed, or a value in one, as arrays."""
+    if isinstance(value, Mapping):
+        return {name: _as_fed(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(_as_fed, value))
+    return value if value is None else as_array(value, "feeds")
 
 
 def main() -> None:
-    """Do the job that comes by standard input, and say what became of it in a line of JSON."""
-    isa, path = sys.argv[1:]
+    """Do the job that a file holds, and say what became of it in a line of JSON."""
+    isa, path = sys.argv[1], Path(sys.argv[2])
     error = None
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", BlockLayoutWarning)
         try:
-            job: Job = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
-            job.do(isa, Path(path))
+            file = open_tensors(path)
+            from_json(Job, file.text, file.tensors).do(isa, path)
         except BlockLayoutError as refused:
             error = _public_name(type(refused)), str(refused)
         except OSError as refused:

@@ -2,61 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import asdict
 
 from blocklayout import model
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
 from blocklayout.loading.cutting import NodeCall, Subgraph, SubgraphInfo
-from blocklayout.loading.session_records import (
-    ArrayRecord,
-    AttributeRecord,
-    NodeRecord,
-    PartRecord,
-    PieceRecord,
-    PiecesRecord,
-    SubgraphRecord,
-)
+from blocklayout.loading.saved_session import PartRecord, PieceRecord, PiecesRecord, SubgraphRecord
 from blocklayout.runtime.pieces import Call, Pieces, Straight
 
 if TYPE_CHECKING:
-    from blocklayout.model import Node
     from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
     from blocklayout.runtime.pieces import Piece, Values
 
-    KeepArray = Callable[[np.ndarray, str], ArrayRecord]
-    KeepBook = Callable[[PlanBook], PartRecord]
     Open = Callable[[PartRecord], PlanBook]
-    Tensors = Mapping[str, np.ndarray]
 
 UNSEEN = "load the model itself, or run it so before the session is saved"
 """The end of a message about what has no plan."""
 
 
-def pieces_record(pieces: Pieces, array: KeepArray, part: KeepBook) -> PiecesRecord:
-    """The pieces of a model, for a file.
-
-    Args:
-        pieces: Of a session that is saved.
-        array: Keeps an array in the file, under about that name.
-        part: Makes a record of a plan book.
+def pieces_record(pieces: Pieces, part: Callable[[PlanBook], PartRecord]) -> PiecesRecord:
+    """The pieces of a model, for a file; ``part`` makes the record of a plan book.
 
     Raises:
         PlanError: A piece has no plan yet.
     """
-    constants = {name: array(each, name) for name, each in pieces.constants.items()}
-    return PiecesRecord(pieces.name, constants, tuple(_piece_record(each, array, part) for each in pieces))
+    return PiecesRecord(pieces.name, pieces.constants, tuple(_piece_record(each, part) for each in pieces))
 
 
-def _piece_record(piece: Piece, array: KeepArray, part: KeepBook) -> PieceRecord:
+def _piece_record(piece: Piece, part: Callable[[PlanBook], PartRecord]) -> PieceRecord:
     head = (piece.name, piece.inputs, piece.outputs, piece.reason, piece.by)
     if isinstance(piece, Call) and isinstance(piece.function, NodeCall):
         call = piece.function
-        subgraphs = {key: _subgraph_record(each, array, part) for key, each in call.subgraphs.items()}
-        node = _node_record(call.node, array)
+        subgraphs = {key: _subgraph_record(each, part) for key, each in call.subgraphs.items()}
+        attrs = {name: value for name, value in call.node.attrs.items() if name not in model.branches_of(call.node)}
+        node = call.node.replace(attrs=attrs)
         return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
     if not isinstance(piece, Straight):
         raise TypeError(piece)
@@ -66,51 +50,20 @@ def _piece_record(piece: Piece, array: KeepArray, part: KeepBook) -> PieceRecord
         if session is None:
             raise PlanError(f"{piece.name} has no plan yet: run the session once")
         return PieceRecord("straight", *head, 0, session=session)
-    constants = {name: array(each, name) for name, each in quick.constants.items()}
-    nodes = tuple(_node_record(node, array) for node in quick.nodes)
-    return PieceRecord("straight", *head, quick.opset, nodes, constants, session=session)
+    return PieceRecord("straight", *head, quick.opset, quick.nodes, quick.constants, session=session)
 
 
-def _subgraph_record(subgraph: Subgraph, array: KeepArray, part: KeepBook) -> SubgraphRecord:
-    info = subgraph.info
-    return SubgraphRecord(
-        inputs=info.inputs,
-        outputs=info.outputs,
-        read=info.read,
-        computed=info.computed,
-        constants={name: array(each, name) for name, each in info.constants.items()},
-        results=tuple(array(each, "no rows") for each in info.results),
-        carried=dict(info.carried),
-        lasting=info.lasting,
-        sessions=tuple(part(book) for book in subgraph.books if _can_run(book)),
-    )
+def _subgraph_record(subgraph: Subgraph, part: Callable[[PlanBook], PartRecord]) -> SubgraphRecord:
+    sessions = tuple(part(book) for book in subgraph.books if _can_run(book))
+    return SubgraphRecord(**asdict(subgraph.info), sessions=sessions)
 
 
 def _can_run(book: PlanBook) -> bool:
     return bool(book.plans) or book.pieces is not None
 
 
-def _node_record(node: Node, array: KeepArray) -> NodeRecord:
-    subgraphs = model.branches_of(node)
-    attrs = {
-        name: AttributeRecord(array=array(value, name)) if isinstance(value, np.ndarray) else AttributeRecord(value)
-        for name, value in node.attrs.items()
-        if name not in subgraphs
-    }
-    return NodeRecord(node.name, node.op_type, node.inputs, node.outputs, attrs, node.domain)
-
-
-def pieces_of(
-    record: PiecesRecord, inputs: Sequence[InputInfo], outputs: Sequence[OutputInfo], tensors: Tensors, open_: Open
-) -> Pieces:
-    """The pieces of a model, from a file.
-
-    Args:
-        record: What was saved.
-        inputs: The model's.
-        outputs: The model's.
-        tensors: Of the file.
-        open_: Makes the plan book of a piece or subgraph.
+def pieces_of(record: PiecesRecord, inputs: Sequence[InputInfo], outputs: Sequence[OutputInfo], open_: Open) -> Pieces:
+    """The pieces of a model, from a file; ``open_`` makes the plan book of a piece or subgraph.
 
     Raises:
         ModelError: A piece reads what nothing before it computes, or is none that can run.
@@ -121,13 +74,12 @@ def pieces_of(
         _check_present(each.name, filter(None, each.inputs), known)
         known |= {*filter(None, each.outputs)}
     _check_present(record.name, (info.name for info in outputs), known)
-    constants = _arrays(record.constants, tensors)
-    pieces = [_piece_of(each, tensors, open_) for each in record.pieces]
+    pieces = [_piece_of(each, open_) for each in record.pieces]
     returned = {info.name for info in outputs}
     for piece in pieces:
         if isinstance(piece, Straight):
             piece.inner = tuple(name for name in piece.outputs if name not in returned)
-    return Pieces(record.name, inputs, outputs, constants, pieces)
+    return Pieces(record.name, inputs, outputs, record.constants, pieces)
 
 
 def _check_present(reader: str, names: Iterable[str], known: set[str]) -> None:
@@ -136,20 +88,18 @@ def _check_present(reader: str, names: Iterable[str], known: set[str]) -> None:
         raise ModelError(f"{reader} reads {', '.join(missing)}, which nothing before it computes")
 
 
-def _piece_of(record: PieceRecord, tensors: Tensors, open_: Open) -> Piece:
-    nodes = tuple(_node_of(each, tensors) for each in record.nodes)
+def _piece_of(record: PieceRecord, open_: Open) -> Piece:
     if record.kind == "call":
-        return _call_of(record, nodes, tensors, open_)
+        return _call_of(record, open_)
     book = None if record.session is None else open_(record.session)
     by_arrays = None
-    if nodes:
-        constants = _arrays(record.constants, tensors)
-        known = {*record.inputs, *constants}
-        for node in nodes:
+    if record.nodes:
+        known = {*record.inputs, *record.constants}
+        for node in record.nodes:
             _check_present(node.name, filter(None, node.inputs), known)
             known |= {*filter(None, node.outputs)}
         _check_present(record.name, record.outputs, known)
-        by_arrays = model.NodeByNode(nodes, record.inputs, constants, record.opset)
+        by_arrays = model.NodeByNode(record.nodes, record.inputs, record.constants, record.opset)
     if book is not None:
         inputs, outputs = book.signature.inputs, book.signature.outputs
         if not {info.name for info in inputs} == {*record.inputs} or {*record.outputs} - {
@@ -174,13 +124,14 @@ def _unplanned(name: str, values: Values) -> PlanBook:
     raise PlanError(f"the saved session has no plan of {name} for {shapes}: {UNSEEN}")
 
 
-def _call_of(record: PieceRecord, nodes: Sequence[Node], tensors: Tensors, open_: Open) -> Call:
+def _call_of(record: PieceRecord, open_: Open) -> Call:
+    nodes = record.nodes
     if len(nodes) != 1 or (nodes[0].inputs, nodes[0].outputs) != (record.inputs, record.outputs):
         raise ModelError(f"{record.name} is no call of one node with its inputs and outputs")
     if record.inputs[len(record.inputs) - len(record.captured) :] != record.captured:
         raise ModelError(f"{record.name}: what its subgraphs read is not what it is given last")
     known = {*record.captured}
-    subgraphs = {key: _subgraph_of(key, each, known, tensors, open_) for key, each in record.subgraphs.items()}
+    subgraphs = {key: _subgraph_of(key, each, known, open_) for key, each in record.subgraphs.items()}
     [node] = nodes
     compute = NodeCall(node, record.opset, subgraphs, record.captured)
     try:
@@ -203,21 +154,12 @@ def _call_of(record: PieceRecord, nodes: Sequence[Node], tensors: Tensors, open_
     )
 
 
-def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], tensors: Tensors, open_: Open) -> Subgraph:
+def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], open_: Open) -> Subgraph:
     given = {*record.inputs, *captured, *record.constants}
     _check_present(key, record.read, given)
     _check_present(key, record.outputs, given | {*record.computed})
     _check_present(key, (*record.carried, *record.lasting), {*record.read})
-    info = SubgraphInfo(
-        inputs=record.inputs,
-        outputs=record.outputs,
-        read=record.read,
-        computed=record.computed,
-        constants=_arrays(record.constants, tensors),
-        results=tuple(each.array(tensors) for each in record.results),
-        carried=record.carried,
-        lasting=record.lasting,
-    )
+    info = SubgraphInfo(**{name: getattr(record, name) for name in SubgraphInfo.__struct_fields__})
     books = [open_(each) for each in record.sessions]
     for book in books:
         names = [info.name for info in book.signature.inputs], [info.name for info in book.signature.outputs]
@@ -229,15 +171,3 @@ def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], tensors: 
 def _never_run(key: str, inputs: Sequence[model.DeclaredValue]) -> PlanBook:
     kinds = ", ".join(f"{info.name} {info.dtype or info.container}" for info in inputs) or "nothing"
     raise PlanError(f"the saved session has no plan of the subgraph {key!r} of {kinds}: {UNSEEN}")
-
-
-def _arrays(records: Mapping[str, ArrayRecord], tensors: Tensors) -> dict[str, np.ndarray]:
-    return {name: each.array(tensors) for name, each in records.items()}
-
-
-def _node_of(record: NodeRecord, tensors: Tensors) -> Node:
-    attrs: dict[str, Any] = {}
-    for name, each in record.attrs.items():
-        value = tuple(each.value) if isinstance(each.value, list) else each.value
-        attrs[name] = value if each.array is None else each.array.array(tensors)
-    return model.Node(record.name, record.op_type, record.inputs, record.outputs, attrs, record.domain)

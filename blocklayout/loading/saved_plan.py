@@ -47,11 +47,7 @@ class Terms(Struct, frozen=True):
     streams: int = 1
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that was made on other terms.
-
-        Raises:
-            PlanError: The message names the term.
-        """
+        """Refuse a plan that was made on other terms; the PlanError names the term."""
         pairs: dict[str, tuple[object, object]] = {
             "dtype": (self.dtype, plan.dtype),
             "layout": (self.layout, plan.policy),
@@ -70,11 +66,7 @@ class Terms(Struct, frozen=True):
 
 
 def check_formats(terms: Terms, infos: Sequence[InputInfo]) -> None:
-    """Refuse other formats at the border than those of a session's inputs and outputs.
-
-    Raises:
-        PlanError: The message has both.
-    """
+    """Refuse, by a PlanError, other formats at the border than those of a session's inputs and outputs."""
     given = _formats({info.name: info.border for info in infos if info.border is not None})
     if terms.io_layout is not None and _formats(terms.io_layout) != given:
         asked = dict(terms.io_layout)
@@ -101,9 +93,9 @@ class SavedPlan(Struct):
         """The plan, proven to compute ``program``; ``None`` where it was made for other extents or contents.
 
         Args:
-            program: What is to be run.
-            is_decided: Whether it also follows from what inputs hold, so that it differs from run to run.
-            is_part: Whether that is one of the parts in which the plan runs its rows.
+            program: That of the session.
+            is_decided: Whether it also follows from contents of inputs, so that it differs from run to run.
+            is_part: Whether it is one of the parts in which the plan runs its rows.
 
         Raises:
             PlanError: It does not fit, and nobody asked to plan anew then.
@@ -168,13 +160,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
 
 
 def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demands) -> None:
-    """Refuse a plan that was made without what is demanded, or that is not what its user expects.
-
-    Args:
-        plan: Saved.
-        wishes: What else its user asks for.
-        demands: What its user demands of kernels.
-        of_model: What the model demands of them; nothing where there is none.
+    """Refuse a saved plan that was made without what its user, or the model, demands or expects.
 
     Raises:
         PlanError: The message names the kernel or value.
@@ -199,11 +185,7 @@ def _named(demands: Sequence[Demand]) -> str:
 
 
 def check_program(plan: Plan, program: Program) -> None:
-    """Refuse a plan of another program, and one that computes something else or cannot run here.
-
-    Raises:
-        PlanError: The message names the field.
-    """
+    """Refuse a plan of another program, and one that computes something else or cannot run here, naming the field."""
     from blocklayout.loading.replay import replay  # with all that plans: only where there is a model
 
     if plan.program != program.digest:

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
 from blocklayout import dnnl
-from blocklayout.dtypes import from_numpy, to_numpy
+from blocklayout.dtypes import to_numpy
+from blocklayout.encoding import MisfitError, from_json, reason_against, to_json, version_of
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.layout_events import warn_caller
 from blocklayout.loading.saved_plan import check_formats, check_here, check_wishes, computes_of
-from blocklayout.loading.session_records import (
-    IN_PIECES,
-    SEVERAL,
-    VERSION,
-    ArrayRecord,
-    PartRecord,
-    PlanRecord,
-    SessionRecord,
-    TargetRecord,
-    TargetsRecord,
-    VersionRecord,
-    tensor_of,
-)
-from blocklayout.plan.struct_json import MisfitError, from_json, to_json
+from blocklayout.model.graph import Node
+from blocklayout.plan.checked import check_bounds, check_names
+from blocklayout.plan.plan import Plan
 from blocklayout.runtime import PlanBook, ReadyPlan, Signature
+from blocklayout.runtime.inputs import InputInfo, OutputInfo
 from blocklayout.runtime.streams import Streams
 from blocklayout.serve.queue import Queue
 from blocklayout.session import Session
@@ -41,13 +32,16 @@ from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
     from blocklayout.loading.options import Options
-    from blocklayout.plan import Buffer, Plan
     from blocklayout.plan.plan import PackedConstant
     from blocklayout.runtime.plan_book import Contents, Shapes
 
-MAX_ARENA_NBYTES = 1 << 40
+VERSION: Literal[6] = 6
+"""Of the format; bump on incompatible changes."""
+
+SEVERAL: Literal[7] = 7
+"""That of files with sessions for several instruction sets; bump both."""
+
 MIN_HALVED_NBYTES = 1 << 16
 """Smallest weights that are stored in f16 where that loses nothing."""
 
@@ -58,36 +52,147 @@ _TASTED = 1024
 """Numbers that most weights betray themselves by."""
 
 
-class _Tensors(Struct):
+class PlanRecord(Struct, frozen=True):
+    """A plan with what it needs; see :class:`~blocklayout.runtime.workspace.ReadyPlan`.
+
+    Attributes:
+        packed: By buffer; in f16 where plans have f32, and nothing is lost.
+    """
+
+    plan: Plan
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    packed: dict[int, np.ndarray]
+    constants: Mapping[str, np.ndarray]
+    contents: Mapping[str, np.ndarray]
+
+
+class PartRecord(Struct, frozen=True, kw_only=True):
+    """A session, or that of a piece or subgraph.
+
+    Attributes:
+        inputs: The model's.
+        outputs: The model's.
+        defaults: Inputs that may be left out.
+        plans: With what they need.
+        pieces: Those of a model that is cut.
+        rows: As :class:`~blocklayout.runtime.Signature` has them.
+    """
+
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[OutputInfo, ...]
+    defaults: tuple[InputInfo, ...]
+    plans: tuple[PlanRecord, ...]
+    pieces: PiecesRecord | None = None
+    rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...] = ()
+
+
+class SubgraphRecord(Struct, frozen=True):
+    """A subgraph seen from without, with its sessions; see :class:`~blocklayout.loading.cutting.SubgraphInfo`."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    read: tuple[str, ...]
+    computed: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    results: tuple[np.ndarray, ...]
+    carried: Mapping[str, str]
+    lasting: tuple[str, ...]
+    sessions: tuple[PartRecord, ...]
+
+
+class PieceRecord(Struct, frozen=True):
+    """A piece of a model.
+
+    Attributes:
+        kind: ``straight`` where plans compute it; ``call`` where functions do.
+        name: As the piece's.
+        inputs: As the piece's.
+        outputs: As the piece's.
+        reason: Why the model is cut here.
+        by: How a node is computed without a plan.
+        opset: Version of ONNX's operator set.
+        nodes: The node that is called; of a straight piece, those that are computed one by one where that is quick.
+        constants: Those that these read.
+        captured: Names of what subgraphs read of the graph around them.
+        subgraphs: The node's, by attribute.
+        session: A straight piece's.
+    """
+
+    kind: Literal["straight", "call"]
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reason: str
+    by: str
+    opset: int
+    nodes: tuple[Node, ...] = ()
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    captured: tuple[str, ...] = ()
+    subgraphs: dict[str, SubgraphRecord] = field(default_factory=dict)
+    session: PartRecord | None = None
+
+
+class PiecesRecord(Struct, frozen=True):
+    """The pieces of a model in order.
+
+    Attributes:
+        name: The model's.
+        constants: Those that calls read, and outputs that are constants, by name.
+        pieces: The pieces.
+    """
+
+    name: str
+    constants: Mapping[str, np.ndarray]
+    pieces: tuple[PieceRecord, ...]
+
+
+class SessionRecord(PartRecord, frozen=True, kw_only=True):
+    """Contents of a session file beside the tensors."""
+
+    version: Literal[6] = VERSION
+
+
+class TargetRecord(Struct, frozen=True):
+    """A session in a file of several.
+
+    Attributes:
+        record: The tensor that holds its :class:`SessionRecord` as JSON, filled up with zeros.
+        tensors: Names of its tensors in the file, by those that its record has for them.
+    """
+
+    record: str
+    tensors: dict[str, str]
+
+
+class TargetsRecord(Struct, frozen=True):
+    """Contents of a file of several sessions beside the tensors, by the instruction set that each is for."""
+
+    targets: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")], TargetRecord]
+    version: Literal[7] = SEVERAL
+
+
+class Tensors(Struct):
     """Arrays on their way into a file, each once."""
 
     found: dict[str, np.ndarray] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
-    halved: list[str] = field(default_factory=list)
+    narrow: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def add(self, array: np.ndarray, what: str) -> str:
-        """The name under which its bytes are kept."""
+    def keep(self, array: np.ndarray) -> str:
+        """The name under which the bytes of an array are kept."""
         if id(array) not in self.names:
-            name = f"{len(self.found)} {what}"
-            self.names[id(array)] = name
+            self.names[id(array)] = name = f"{len(self.found)}"
             self.found[name] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return self.names[id(array)]
 
-    def add_packed(self, packed: np.ndarray, constant: PackedConstant) -> str:
-        """The name under which packed weights are kept: in f16 where they were f16 before they were unpacked."""
-        is_new = id(packed) not in self.names
-        name = self.add(packed, constant.constant)
-        narrow = _in_f16(packed) if is_new and constant.desc.dtype == "f32" else None
-        if narrow is not None:
-            self.found[name] = narrow.view(np.uint8)
-            self.halved.append(name)
-        return name
-
-    def add_array(self, array: np.ndarray, name: str) -> ArrayRecord:
-        return ArrayRecord(self.add(array, name), from_numpy(array.dtype), array.shape)
-
-    def add_all(self, arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
-        return {name: self.add_array(array, name) for name, array in arrays.items()}
+    def halved(self, packed: np.ndarray, constant: PackedConstant) -> np.ndarray:
+        """Packed weights in f16, where they were f16 before they were unpacked."""
+        if constant.desc.dtype != "f32":
+            return packed
+        if id(packed) not in self.narrow:
+            narrow = _in_f16(packed)
+            self.narrow[id(packed)] = packed if narrow is None else narrow
+        return self.narrow[id(packed)]
 
 
 def write_session(path: Path, book: PlanBook, wanted: Collection[Shapes] | None = None) -> None:
@@ -102,35 +207,27 @@ def write_session(path: Path, book: PlanBook, wanted: Collection[Shapes] | None 
         OSError: It cannot be written.
         PlanError: It is of a model in pieces, and one of them has no plan.
     """
-    tensors = _Tensors()
-    part = _part_record(book, tensors, wanted)
-    version = VERSION if part.pieces is None else IN_PIECES
-    record = SessionRecord(**asdict(part), version=version, halved=tuple(tensors.halved))
-    write_tensors(path, to_json(record), tensors.found)
+    tensors = Tensors()
+    record = SessionRecord(**asdict(_part_record(book, tensors, wanted)))
+    write_tensors(path, to_json(record, keep=tensors.keep), tensors.found)
 
 
-def _part_record(book: PlanBook, tensors: _Tensors, wanted: Collection[Shapes] | None = None) -> PartRecord:
-    records = []
+def _part_record(book: PlanBook, tensors: Tensors, wanted: Collection[Shapes] | None = None) -> PartRecord:
     about, inner = book.signature, book.pieces
-    for shapes, ready in book.by_last_run() if inner is None else ():
-        if wanted is not None and shapes not in wanted:
-            continue
-        items = {item.buffer: item for item in ready.plan.constants}
-        packed = {buffer: tensors.add_packed(array, items[buffer]) for buffer, array in ready.packed.items()}
-        constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
-        records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
-    if inner is None:
-        return PartRecord(
-            inputs=about.inputs,
-            outputs=about.outputs,
-            defaults=about.defaults,
-            plans=tuple(records),
-            rows=about.rows,
-        )
-    from blocklayout.loading.saved_pieces import pieces_record
+    if inner is not None:
+        from blocklayout.loading.saved_pieces import pieces_record
 
-    pieces = pieces_record(inner, tensors.add_array, lambda each: _part_record(each, tensors))
-    return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
+        pieces = pieces_record(inner, lambda each: _part_record(each, tensors))
+        return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
+    plans = []
+    for shapes, ready in book.by_last_run():
+        if wanted is None or shapes in wanted:
+            items = {item.buffer: item for item in ready.plan.constants}
+            packed = {buffer: tensors.halved(array, items[buffer]) for buffer, array in ready.packed.items()}
+            plans.append(PlanRecord(ready.plan, shapes, packed, ready.constants, ready.contents))
+    return PartRecord(
+        inputs=about.inputs, outputs=about.outputs, defaults=about.defaults, plans=tuple(plans), rows=about.rows
+    )
 
 
 def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
@@ -138,20 +235,14 @@ def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorF
 
     Of a file for several instruction sets, that for the highest which this CPU has; nothing of the others is read.
 
-    Args:
-        path: The file.
-        is_mapped: As for :func:`open_tensors`.
-
     Raises:
         ModelError: It is damaged, or of another version; the message names the field.
         PlanError: It has no session for this CPU.
         OSError: It cannot be read.
     """
-    file = open_tensors(path, is_mapped=is_mapped, wanted=_wanted)
+    file = _open(path, is_mapped=is_mapped)
     if is_tensor_text(file.text):
         raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
-    if _RECORD in file.tensors:
-        file = _with_record(file)
     return record_of(file), file
 
 
@@ -162,67 +253,30 @@ def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
         ModelError: It is damaged.
         OSError: It cannot be read.
     """
-    file = open_tensors(path)
-    targets = _targets_of(file.text)
+    targets = _targets_of(open_tensors(path).text)
     if targets is None:
-        yield None, file
-    for isa, target in (targets or {}).items():
-        tensors = {own: tensor_of(file.tensors, name) for own, name in _names_of(target).items()}
-        checksums = {own: file.checksums[name] for own, name in _names_of(target).items()}
-        yield isa, _with_record(TensorFile(file.text, tensors, checksums))
+        yield None, open_tensors(path)
+    for isa in targets or ():
+        yield isa, _open(path, [isa])
 
 
-def record_of(file: TensorFile) -> SessionRecord:
-    """The record of a session, types checked.
+def _open(path: Path, only: Collection[str] | None = None, *, is_mapped: bool = True) -> TensorFile:
+    """A session file; of one with several sessions the highest that this CPU has, or the only one that is asked for."""
 
-    Raises:
-        ModelError: It is damaged, or of another version; the message names the field.
-    """
-    try:
-        record = from_json(SessionRecord, file.text)
-    except MisfitError as error:
-        raise ModelError(f"not a session of this version: {error}") from None
-    if record.version not in (VERSION, IN_PIECES):
-        raise ModelError(
-            f"a session of version {record.version}; this package reads {VERSION}, {IN_PIECES} and {SEVERAL}"
-        )
-    if (record.pieces is not None) != (record.version == IN_PIECES):
-        raise ModelError(
-            f"a session of version {record.version}, and its model is in {'no ' if record.pieces is None else ''}pieces"
-        )
-    return record
-
-
-def _wanted(text: str) -> dict[str, str] | None:
-    """Names of the tensors of this CPU's session, where a file has several."""
-    targets = _targets_of(text)
-    if targets is None:
-        return None
-    fitting = [isa for isa in targets if dnnl.has_isa(isa)]
-    if not fitting:
-        held = ", ".join(targets) or "no instruction set"
-        raise PlanError(f"the session has plans for CPUs with {held}; this one runs {dnnl.isa()}")
-    return _names_of(targets[dnnl.highest_isa(fitting)])
-
-
-def _targets_of(text: str) -> dict[str, TargetRecord] | None:
-    try:
-        if from_json(VersionRecord, text).version != SEVERAL:
+    def wanted(text: str) -> dict[str, str] | None:
+        targets = _targets_of(text)
+        if targets is None:
             return None
-    except MisfitError:  # which its reader will tell
-        return None
-    try:
-        return from_json(TargetsRecord, text).targets
-    except MisfitError as error:
-        raise ModelError(f"not a session of this version: {error}") from None
+        fitting = only or [isa for isa in targets if dnnl.has_isa(isa)]
+        if not fitting:
+            held = ", ".join(targets) or "no instruction set"
+            raise PlanError(f"the session has plans for CPUs with {held}; this one runs {dnnl.isa()}")
+        target = targets[dnnl.highest_isa(fitting)]
+        return {**target.tensors, _RECORD: target.record}
 
-
-def _names_of(target: TargetRecord) -> dict[str, str]:
-    return {**target.tensors, _RECORD: target.record}
-
-
-def _with_record(file: TensorFile) -> TensorFile:
-    """The session whose record is among the tensors."""
+    file = open_tensors(path, is_mapped=is_mapped, wanted=wanted)
+    if _RECORD not in file.tensors:
+        return file
     file.verify_one(_RECORD)
     tensors, checksums = dict(file.tensors), dict(file.checksums)
     del checksums[_RECORD]
@@ -230,6 +284,23 @@ def _with_record(file: TensorFile) -> TensorFile:
         return TensorFile(tensors.pop(_RECORD).tobytes().rstrip(b"\0").decode(), tensors, checksums)
     except UnicodeDecodeError as error:
         raise ModelError(f"the record of a session is no text: {error}") from None
+
+
+def record_of(file: TensorFile) -> SessionRecord:
+    """The record of a session, types checked; a ModelError names the field that is damaged."""
+    try:
+        return from_json(SessionRecord, file.text, file.tensors)
+    except MisfitError as error:
+        raise ModelError(f"not a session of this version: {reason_against(file.text, error, VERSION)}") from None
+
+
+def _targets_of(text: str) -> dict[str, TargetRecord] | None:
+    if version_of(text) != SEVERAL:
+        return None
+    try:
+        return from_json(TargetsRecord, text).targets
+    except MisfitError as error:
+        raise ModelError(f"not a session of this version: {error}") from None
 
 
 def _in_f16(packed: np.ndarray) -> np.ndarray | None:
@@ -244,28 +315,22 @@ def _in_f16(packed: np.ndarray) -> np.ndarray | None:
     return narrow if np.array_equal(narrow, wide) else None
 
 
-def _unpacked(record: SessionRecord, stored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """The tensors as plans have them: those stored in f16 are unpacked now, the others stay mapped.
+def _in_f32(plans: Iterable[PlanRecord]) -> Mapping[int, np.ndarray]:
+    """Packed constants that are stored in f16, unpacked, by their ids; others stay mapped."""
+    stored = {id(each): each for plan in plans for each in plan.packed.values() if each.dtype == np.float16}
+    wide: dict[int, np.ndarray] = {}
 
-    Raises:
-        ModelError: One of them is not there, or holds no f16.
-    """
-    wide: dict[str, np.ndarray] = {}
+    def unpack(key: int) -> None:
+        wide[key] = dnnl.aligned_empty(2 * stored[key].nbytes)
+        wide[key].view(np.float32)[:] = stored[key].reshape(-1)
 
-    def unpack(name: str) -> None:
-        narrow = tensor_of(stored, name)
-        if narrow.nbytes % 2:
-            raise ModelError(f"tensor {name} has {narrow.nbytes} bytes; it cannot hold f16")
-        wide[name] = dnnl.aligned_empty(2 * narrow.nbytes)
-        wide[name].view(np.float32)[:] = narrow.view(np.float16)
-
-    with side_by_side(unpack, record.halved, dnnl.default_threads()):
+    with side_by_side(unpack, stored, dnnl.default_threads()):
         pass
     if wide:
         mib = sum(array.nbytes for array in wide.values()) / 2**20
         told = f"weights stored in f16 were unpacked to f32, {mib:.1f} MiB: the saved plans compute with them in f32"
         warn_caller(told, UserWarning)
-    return {**stored, **wide}
+    return wide
 
 
 def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
@@ -299,7 +364,9 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
     try:
         record, file = read_session(Path(path), is_mapped=options.where.mapped)
         with file.verifying() if options.checks.verify else nullcontext():
-            return _book_of(record, file, options)
+            plans = _checked(record, options)
+            threads = max((each.plan.n_threads for each in plans), default=1)
+            return _Restoring(_in_f32(plans), Streams(options.where.streams, threads), options).book(record)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
@@ -310,10 +377,11 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
         raise PlanError(f"{path}: the plan cannot run: {error}") from error
 
 
-def _book_of(record: SessionRecord, file: TensorFile, options: Options) -> PlanBook:
+def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
+    """The plans of a session and of its pieces, which are for this machine and as they are asked for."""
     terms, wishes, demands = options.terms, options.what.wishes, options.what.demands
     plans = list(plans_of(record))
-    for plan in plans:
+    for plan in (each.plan for each in plans):
         check_here(plan, terms.threads, terms.streams)
         (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
         own = demands if record.pieces is None else demands.among(_selecting(plan, record))
@@ -321,14 +389,9 @@ def _book_of(record: SessionRecord, file: TensorFile, options: Options) -> PlanB
     if record.pieces is not None:
         check_formats(terms, (*record.inputs, *record.outputs))
         for option, key, wanted in demands.by_key():
-            if not any(_selecting(plan, record)(key) for plan in plans):
+            if not any(_selecting(each.plan, record)(key) for each in plans):
                 raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
-    restoring = _Restoring(
-        tensors=_unpacked(record, file.tensors),
-        streams=Streams(terms.streams, max((plan.n_threads for plan in plans), default=1)),
-        options=options,
-    )
-    return restoring.book(record)
+    return plans
 
 
 def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
@@ -337,9 +400,9 @@ def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
     return lambda key: names.has(key) or (key in own and key in names.values)
 
 
-def plans_of(part: PartRecord) -> Iterator[Plan]:
+def plans_of(part: PartRecord) -> Iterator[PlanRecord]:
     """All plans, also those of pieces and subgraphs."""
-    yield from (each.plan for each in part.plans)
+    yield from part.plans
     for piece in () if part.pieces is None else part.pieces.pieces:
         inner = [each for subgraph in piece.subgraphs.values() for each in subgraph.sessions]
         for each in (*inner, *([] if piece.session is None else [piece.session])):
@@ -347,9 +410,9 @@ def plans_of(part: PartRecord) -> Iterator[Plan]:
 
 
 class _Restoring(Struct, frozen=True):
-    """Makes plan books of the records in a file."""
+    """Makes plan books of the records in a file; ``wide`` are packed constants that were unpacked, by their ids."""
 
-    tensors: Mapping[str, np.ndarray]
+    wide: Mapping[int, np.ndarray]
     streams: Streams
     options: Options
 
@@ -366,7 +429,7 @@ class _Restoring(Struct, frozen=True):
         if part.pieces is not None:
             from blocklayout.loading.saved_pieces import pieces_of
 
-            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.tensors, self.book)
+            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.book)
         return PlanBook(
             Signature(part.inputs, part.outputs, part.defaults, part.rows),
             NoMaker(),
@@ -378,31 +441,21 @@ class _Restoring(Struct, frozen=True):
         )
 
     def ready(self, record: PlanRecord) -> ReadyPlan:
-        """A plan, ready to run.
-
-        Raises:
-            BlockLayoutError: What it needs is not there, or reaches beyond what is.
-        """
-        packed = {buffer: tensor_of(self.tensors, name) for buffer, name in record.packed.items()}
+        """A plan, ready to run, if all it needs is there and it reaches no further."""
+        packed = {
+            buffer: self.wide[id(array)] if id(array) in self.wide else array.reshape(-1).view(np.uint8)
+            for buffer, array in record.packed.items()
+        }
         check_bounds(record.plan, {buffer: array.nbytes for buffer, array in packed.items()})
-        return ReadyPlan(
-            plan=record.plan,
-            packed=packed,
-            constants={name: each.array(self.tensors) for name, each in record.constants.items()},
-            computes=computes_of(record.plan),
-            contents={name: each.array(self.tensors) for name, each in record.contents.items()},
-            keeps_denormals=self.options.checks.keeps_denormals,
-        )
+        computes, keeps = computes_of(record.plan), self.options.checks.keeps_denormals
+        return ReadyPlan(record.plan, packed, record.constants, computes, record.contents, keeps)
 
 
 def _check_names(plan: PlanRecord, record: PartRecord) -> None:
     """Refuse a plan that is not one of the session's inputs and outputs."""
     inputs = {info.name for info in (*record.inputs, *record.defaults)}
-    entering = {entry.input for entry in plan.plan.entries}
-    fed = {name for name, _ in plan.shapes} | entering | {*plan.contents}
-    given = {result.name for result in plan.plan.results if result.buffer is not None} | {*plan.constants}
-    strange = (fed - inputs) | ({info.name for info in record.outputs} - given)
-    strange |= entering - {name for name, _ in plan.plan.inputs}
+    check_names(plan.plan, inputs, [info.name for info in record.outputs], plan.constants)
+    strange = {*(name for name, _ in plan.shapes), *plan.contents} - inputs
     if plan.plan.parts > 1:
         dims = {name: desc.dims for name, desc in plan.plan.fed}
         strange |= {name for name, extents in plan.shapes if dims.get(name) != extents}
@@ -441,70 +494,3 @@ def _write(path: Path, book: PlanBook, targets: Sequence[str] | None, feeds: obj
     if targets is not None:
         raise PlanError(f"targets={targets!r:.60}: the session was saved itself; load the model to plan for others")
     write_session(path, book)
-
-
-def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:
-    """Refuse a plan with a step that would reach beyond its buffers.
-
-    Whether its steps compute the right thing cannot be checked without the model.
-
-    Args:
-        plan: Every field is of its type.
-        packed: Bytes of each packed constant, by buffer.
-
-    Raises:
-        PlanError: The message names the field.
-    """
-    for name, nbytes in (("arena_nbytes", plan.arena_nbytes), ("scratchpad_nbytes", plan.scratchpad_nbytes)):
-        if not 0 <= nbytes <= MAX_ARENA_NBYTES:
-            raise PlanError(f"{name} is {nbytes}")
-    for number, buffer in enumerate(plan.buffers):
-        room = packed.get(number, -1) if buffer.kind == "constant" else _room(plan, buffer)
-        if not 0 <= buffer.nbytes <= room:
-            raise PlanError(f"buffers.{number} ({buffer.name}) has {buffer.nbytes} bytes; there is room for {room}")
-    for number, step in enumerate(plan.steps):
-        if not 0 <= step.scratchpad_nbytes <= plan.scratchpad_nbytes:
-            raise PlanError(f"steps.{number}.scratchpad_nbytes is {step.scratchpad_nbytes}")
-    for where, buffer_number, desc in _uses(plan):
-        if not 0 <= buffer_number < len(plan.buffers):
-            raise PlanError(f"{where}.buffer is {buffer_number}; there are {len(plan.buffers)}")
-        reach = (desc.placement.last_address() + 1) * desc.itemsize
-        if not reach <= desc.nbytes <= plan.buffers[buffer_number].nbytes:
-            raise PlanError(f"{where} takes {desc.nbytes} bytes; its buffer has {plan.buffers[buffer_number].nbytes}")
-    _check_given(plan)
-
-
-def _check_given(plan: Plan) -> None:
-    """Refuse a plan whose steps have a caller's buffers that no input or output, or one of other extents, is put to."""
-    for result in plan.results:
-        if result.desc is not None and (result.shape or (1,)) != result.desc.dims:
-            raise PlanError(f"results.{result.name}.shape is {result.shape}; its layout has {result.desc.dims}")
-    given = {
-        "entry": {f"entries.{entry.input}": entry.buffer for entry in plan.entries},
-        "output": {f"results.{each.name}": each.buffer for each in plan.results if each.buffer is not None},
-    }
-    for kind, places in given.items():
-        for where, number in places.items():
-            if plan.buffers[number].kind != kind:
-                raise PlanError(f"{where}.buffer is {number}, of kind {plan.buffers[number].kind}; it must be {kind}")
-        for where, number, _ in _uses(plan):
-            if plan.buffers[number].kind == kind and number not in places.values():
-                raise PlanError(f"{where}.buffer is {number}, of kind {kind}, and none of {', '.join(places)}")
-
-
-def _uses(plan: Plan) -> Iterator[tuple[str, int, MemoryDesc]]:
-    """Where a buffer is named, which, and as what."""
-    for number, step in enumerate(plan.steps):
-        yield from ((f"steps.{number}.{arg}", operand.buffer, operand.desc) for arg, operand in step.operands)
-    for entry in plan.entries:
-        yield f"entries.{entry.input}", entry.buffer, entry.desc
-    for result in plan.results:
-        if result.buffer is not None and result.desc is not None:
-            yield f"results.{result.name}", result.buffer, result.desc
-
-
-def _room(plan: Plan, buffer: Buffer) -> int:
-    """Bytes from where a buffer begins."""
-    if buffer.kind == "output":
-        return buffer.nbytes
-    return plan.arena_nbytes - buffer.offset if buffer.offset >= 0 else -1

@@ -11,10 +11,17 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.atomic_write import beside_of
+from blocklayout.encoding import to_json
 from blocklayout.errors import InputError, ModelError, PlanError, UnsupportedError
-from blocklayout.loading.saved_session import plans_of, read_parts, record_of, write_session
-from blocklayout.loading.session_records import SEVERAL, SessionRecord, TargetRecord, TargetsRecord
-from blocklayout.plan.struct_json import to_json
+from blocklayout.loading.saved_session import (
+    SessionRecord,
+    TargetRecord,
+    TargetsRecord,
+    plans_of,
+    read_parts,
+    record_of,
+    write_session,
+)
 from blocklayout.tensor.tensor_file import TensorFile, write_tensors
 
 if TYPE_CHECKING:
@@ -35,7 +42,6 @@ def write_targets(path: Path, book: PlanBook, targets: Sequence[str], make: Call
         UnsupportedError: This CPU has not one of them.
         OSError: It cannot be written.
         PlanError: The session is of a model in pieces, and one of them has no plan.
-        BlockLayoutError: As ``make``.
     """
     _check_targets(targets)
     plans = book.plans
@@ -113,17 +119,12 @@ def merge_sessions(sources: Sequence[str | os.PathLike[str]], path: str | os.Pat
 
 
 def _parts(path: Path) -> Iterator[tuple[str, TensorFile, SessionRecord]]:
-    """The sessions in a file with their instruction sets; none of their bytes is damaged.
-
-    Raises:
-        ModelError: The file cannot be read, or is damaged.
-        PlanError: A session has no plan.
-    """
+    """The sessions in a file with their instruction sets, all of their bytes compared with checksums."""
     try:
         for target, part in read_parts(path):
             part.verify()
             record = record_of(part)
-            names = {plan.isa for plan in plans_of(record)}
+            names = {each.plan.isa for each in plans_of(record)}
             if not names:
                 raise PlanError("the session has no plan, and so is for all CPUs")  # noqa: TRY301 - names the file
             yield target or dnnl.highest_isa(names), part, record
@@ -141,11 +142,7 @@ def _about(record: SessionRecord) -> tuple[object, ...]:
 
 
 def _write(path: Path, parts: Mapping[str, TensorFile]) -> None:
-    """Write sessions by their instruction sets.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write sessions by their instruction sets, equal bytes once."""
     tensors: dict[str, np.ndarray] = {}
     alike: dict[tuple[int, int], list[str]] = {}
     targets = {}
@@ -160,4 +157,4 @@ def _write(path: Path, parts: Mapping[str, TensorFile]) -> None:
                 candidates.append(name)
         tensors[isa] = np.frombuffer(part.text.encode(), np.uint8)
         targets[isa] = TargetRecord(isa, names)
-    write_tensors(path, to_json(TargetsRecord(SEVERAL, targets)), tensors)
+    write_tensors(path, to_json(TargetsRecord(targets)), tensors)

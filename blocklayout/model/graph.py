@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from blocklayout.encoding import PLAIN, Either
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands, Facts, NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.types import from_numpy
+
+if TYPE_CHECKING:
+    AttributeField = Any
+else:
+    AttributeField = Either.of(np.ndarray, *PLAIN)
 
 
 class Node(Struct, frozen=True, eq=False):
@@ -32,7 +38,7 @@ class Node(Struct, frozen=True, eq=False):
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, AttributeField] = field(default_factory=dict)
     domain: str = ""
     absorbed: tuple[str, ...] = ()
 
@@ -112,6 +118,10 @@ class Branch(Struct, frozen=True, eq=False):
         return Branch(nodes, constants, outputs, inputs, self.results)
 
 
+if not TYPE_CHECKING:
+    AttributeField.take(Branch)
+
+
 def branches_of(node: Node) -> dict[str, Branch]:
     """The subgraphs of a node, by attribute; values that they read of the graph around it are its last inputs."""
     return {name: value for name, value in node.attrs.items() if isinstance(value, Branch)}
@@ -147,7 +157,7 @@ class DependsOnDataError(UnsupportedError):
         self.node = self.origin = node
 
 
-class Graph(Struct, frozen=True, eq=False):
+class Graph(Struct, frozen=True, eq=False, tag=True):
     """A network: nodes in topological order over values whose extents are all known.
 
     Attributes:

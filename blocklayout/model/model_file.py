@@ -70,7 +70,8 @@ class ModelFile:
         Weights in other files are mapped. Where these were truncated since, to look at them would end the process.
 
         Raises:
-            ModelError: It is damaged, not ONNX, against ONNX's specification, or was altered meanwhile.
+            ModelError: It is damaged, not ONNX, against ONNX's specification, was altered meanwhile, or what is known
+                of it is not so.
             UnsupportedError: Valid ONNX that cannot run here.
         """
         if self._model is None and self._emptied is not None:
@@ -81,6 +82,8 @@ class ModelFile:
             self._model = replace(network, constants=constants)
         elif self._model is None:
             self._model = open_contents(self._taken(), self.path)
+            if self._signature not in (None, self._model.signature):
+                raise ModelError(f"{self.path} declares other inputs and outputs than the plan store says: delete that")
             self._signature = self._model.signature
             self.is_whole = not self._model.has_external_data
             self._mapped = {path: _stamp(path.stat()) for path in _mapped_files(self._model.constants.values())}

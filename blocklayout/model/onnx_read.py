@@ -81,7 +81,7 @@ class Declaration(Struct, frozen=True):
     defaults: tuple[DeclaredValue, ...] = ()
 
 
-class OnnxModel(Struct, frozen=True, eq=False):
+class OnnxModel(Struct, frozen=True, eq=False, tag=True):
     """A checked model whose inputs may have free extents; holds no protobuf.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ class Scaled(np.ndarray):
     factors: tuple[Part, Copy] | None = None
 
 
-class Copy(Struct, frozen=True):
+class Copy(Struct, frozen=True, tag=True):
     """The elements themselves, row by row."""
 
     dtype: str
@@ -40,13 +41,18 @@ class Copy(Struct, frozen=True):
         """A copy of an array."""
         return cls(from_numpy(array.dtype), array.shape, array.tobytes())
 
+    def lies_in(self, nbytes: int) -> bool:
+        """Whether it is whole."""
+        del nbytes
+        return min(self.shape, default=0) >= 0 and len(self.contents) == _nbytes(self.shape, self.dtype)
+
     def array(self, file: Bytes | None = None) -> np.ndarray:
         """The array; it takes nothing of the file."""
         del file
         return np.frombuffer(self.contents, to_numpy(self.dtype)).reshape(self.shape)
 
 
-class Part(Struct, frozen=True):
+class Part(Struct, frozen=True, tag=True):
     """Elements that lie among others; offset and strides in bytes."""
 
     offset: int
@@ -54,21 +60,43 @@ class Part(Struct, frozen=True):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    def lies_in(self, nbytes: int) -> bool:
+        """Whether it reaches no further than a file of so many bytes."""
+        steps = zip(self.shape, self.strides, strict=True)
+        reach = self.offset + sum((extent - 1) * stride for extent, stride in steps) + to_numpy(self.dtype).itemsize
+        return min(self.offset, *self.shape, *self.strides) >= 0 and reach <= nbytes
+
     def array(self, file: Bytes) -> np.ndarray:
         """The view of these bytes."""
         return np.ndarray(self.shape, to_numpy(self.dtype), file, self.offset, self.strides)
 
 
-class Product(Struct, frozen=True):
+class Product(Struct, frozen=True, tag=True):
     """A view of a part of a file that was scaled."""
 
     part: Part
     scale: Copy
     view: Part
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the view."""
+        return self.view.shape
+
+    def lies_in(self, nbytes: int) -> bool:
+        """Whether the part does, and the view in the product."""
+        axes = zip(self.scale.shape[::-1], self.part.shape[::-1], strict=False)
+        is_scaled = self.scale.lies_in(nbytes) and all(one in (1, extent) for one, extent in axes)
+        is_viewed = self.view.lies_in(_nbytes(self.part.shape, self.part.dtype))
+        return is_scaled and is_viewed and self.part.lies_in(nbytes)
+
     def array(self, file: Bytes) -> np.ndarray:
         """The view of the product, computed anew."""
         return self.view.array(scaled(self.part.array(file), self.scale.array()))
+
+
+def _nbytes(shape: tuple[int, ...], dtype: str) -> int:
+    return prod(shape) * to_numpy(dtype).itemsize
 
 
 Origin: TypeAlias = Copy | Part | Product

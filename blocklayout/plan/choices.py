@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from blocklayout.ir import Fused, KernelInfo, layout_name
-from blocklayout.plan.struct_json import LayoutField
+from blocklayout.ir import Fused, KernelInfo, ValueLayout, layout_name
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, ValueLayout
+    from blocklayout.ir import Candidate
     from blocklayout.plan.network import Choice, Network
-
-_Equal = TypeVar("_Equal")
 
 
 class Way(Struct, frozen=True):
@@ -32,8 +28,8 @@ class Way(Struct, frozen=True):
 
     origin: str
     impls: tuple[str, ...]
-    sources: tuple[LayoutField, ...]
-    dst: LayoutField
+    sources: tuple[ValueLayout, ...]
+    dst: ValueLayout
     in_place: bool
     cost_ns: float
 
@@ -148,17 +144,6 @@ def kernel_choices(
         costs: For each group, what the whole network costs at least with each of its candidates.
         cost_ns: What it costs as chosen.
     """
-    known: dict[Any, Any] = {}
-
-    def one(value: _Equal) -> _Equal:
-        """The first of equal values: of like kernels many are, and the plan is read back the faster."""
-        kept: _Equal = known.setdefault(value, value)
-        return kept
-
-    def way_of(candidate: Candidate, work_ns: float) -> Way:
-        way = Way.of(candidate, work_ns)
-        return one(replace(way, sources=tuple(map(one, way.sources)), dst=one(way.dst)))
-
     rows = zip(network.groups, network.candidates, network.work_ns, choice, costs, strict=True)
     for group, offered, work_ns, taken, totals in rows:
         others = _alternatives(offered, taken, totals)
@@ -167,9 +152,9 @@ def kernel_choices(
             operator=" + ".join(type(kernel.operator).__name__ for kernel in group.kernels),
             kernels=tuple(kernel.info for kernel in group.kernels),
             reads=tuple(value.name for value in group.sources.values()),
-            chosen=way_of(offered[taken], work_ns[taken]),
+            chosen=Way.of(offered[taken], work_ns[taken]),
             alternatives=tuple(
-                Alternative(way_of(offered[index], work_ns[index]), totals[index] - cost_ns) for index in others
+                Alternative(Way.of(offered[index], work_ns[index]), totals[index] - cost_ns) for index in others
             ),
             layouts=tuple(dict.fromkeys(layout_name(candidate.dst) for candidate in offered)),
         )

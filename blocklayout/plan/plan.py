@@ -12,17 +12,21 @@ from msgspec import Meta, Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
+from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import PlanError, closest
-from blocklayout.ir import Demand, Fused, MadeWeights, Names
+from blocklayout.ir import Demand, Fused, HostSpec, MadeWeights, Names
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.checked import check_specs
 from blocklayout.plan.choices import KernelChoice
-from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
 from blocklayout.regular_file import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan.costs.machine import Machine
+
+VERSION: Literal[5] = 5
+"""Of the format; bump on incompatible changes."""
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
 FREE = "any"
@@ -86,7 +90,7 @@ class Step(Struct, frozen=True, dict=True):
     """
 
     kernel: str
-    spec: SpecField
+    spec: Spec | HostSpec
     operands: tuple[tuple[str, Operand], ...]
     nodes: tuple[str, ...]
     reason: str
@@ -290,7 +294,7 @@ class Plan(Struct, frozen=True, dict=True):
     scratchpad_nbytes: int
     program: str
     io_layout: tuple[tuple[str, str], ...]
-    version: Literal[4] = 4
+    version: Literal[5] = VERSION
     ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)] = 1
 
@@ -413,9 +417,11 @@ class Plan(Struct, frozen=True, dict=True):
             PlanError: Not a plan, or one of another format version; the message names the field.
         """
         try:
-            return from_json(cls, text)
-        except MisfitError as error:
-            raise PlanError(f"not a plan of this version: {error}") from None
+            plan = from_json(cls, text)
+            check_specs(plan)
+        except (MisfitError, PlanError) as error:
+            raise PlanError(f"not a plan of this version: {reason_against(text, error, VERSION)}") from None
+        return plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as JSON, for ``blocklayout.load(model, plan=path)``; a reader never sees half of it.

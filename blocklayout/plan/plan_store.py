@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import pickle
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
+from blocklayout.encoding import from_msgpack, to_msgpack
 from blocklayout.errors import PlanStoreWarning
+from blocklayout.plan.checked import check_bounds
 from blocklayout.plan.costs.store import VARIABLE, cost_environment, cost_store_path, warn_once
+from blocklayout.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from blocklayout.plan.request import Request
 
@@ -31,8 +32,7 @@ _SUFFIX = ".plan"
 _SKEW_NS = 3600 * 10**9
 """By how much machines that share a folder may differ about the time."""
 
-_MAKERS = {("blocklayout.layout.desc", "build"), ("msgspec._utils", "rebuild")}
-_DIGEST_NBYTES = 16
+DIGEST_NBYTES = 16
 _PACKAGE = Path(__file__).parents[1]
 
 _Kept = TypeVar("_Kept", bound=Struct)
@@ -60,7 +60,7 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
     names = (*borders, request.demanded.pins, request.demanded.precision)
     variables = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))
     parts = (package, cost_environment(), variables, costs, n_threads, asked, names, made_of)
-    return blake2b(repr(parts).encode(), digest_size=_DIGEST_NBYTES).hexdigest()
+    return blake2b(repr(parts).encode(), digest_size=DIGEST_NBYTES).hexdigest()
 
 
 class PlanStore:
@@ -77,8 +77,14 @@ class PlanStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def recall(self, key: str, kind: type[_Kept]) -> _Kept | None:
-        """The plan, or another ``kind``, that was kept under a key; ``None`` where there is none."""
+    def recall(self, key: str, kind: type[_Kept], check: Callable[[_Kept], None] | None = None) -> _Kept | None:
+        """The plan, or another ``kind``, that was kept under a key; ``None`` where there is none.
+
+        Args:
+            key: See :func:`plan_key`.
+            kind: Its type.
+            check: Raises where it cannot be the one that is wanted.
+        """
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -89,6 +95,8 @@ class PlanStore:
             return None
         try:
             kept = _read(content, key, kind)
+            if check is not None:
+                check(kept)
         except Exception as error:  # noqa: BLE001 - whatever damage does to a reader
             self._report(error)
             return None
@@ -136,36 +144,23 @@ class PlanStore:
 
 
 def _content_of(kept: Struct, key: str) -> bytes:
-    body = pickle.dumps(kept, pickle.HIGHEST_PROTOCOL)
-    return _checksum(key, body) + body
+    body = to_msgpack(kept)
+    return checksum(key, body) + body
 
 
 def _read(content: bytes, key: str, kind: type[_Kept]) -> _Kept:
-    body = content[_DIGEST_NBYTES:]
-    if content[:_DIGEST_NBYTES] != _checksum(key, body):
+    body = content[DIGEST_NBYTES:]
+    if content[:DIGEST_NBYTES] != checksum(key, body):
         raise ValueError(f"{key}{_SUFFIX} is damaged")
-    kept = _Reader(io.BytesIO(body)).load()
-    if not isinstance(kept, kind):
-        raise TypeError(f"{key}{_SUFFIX} holds no {kind.__name__}")
+    kept = from_msgpack(kind, body)
+    if isinstance(kept, Plan):
+        check_bounds(kept, {packed.buffer: packed.desc.nbytes for packed in kept.constants})
     return kept
 
 
-def _checksum(key: str, body: bytes) -> bytes:
-    return blake2b(body, digest_size=_DIGEST_NBYTES, key=key.encode()).digest()
-
-
-class _Reader(pickle.Unpickler):
-    """Makes the values that a plan consists of and calls nothing else, whatever a file says."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """A Struct of this package, or one of the functions that make these and descriptors."""
-        if (module, name) in _MAKERS:
-            return super().find_class(module, name)
-        if module.startswith("blocklayout."):
-            found = super().find_class(module, name)
-            if isinstance(found, type) and issubclass(found, Struct):
-                return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no part of a plan")
+def checksum(key: str, body: bytes) -> bytes:
+    """The bytes in front of what is kept under a key."""
+    return blake2b(body, digest_size=DIGEST_NBYTES, key=key.encode()).digest()
 
 
 @cache
@@ -175,7 +170,7 @@ def _package_state() -> str | None:
         files = sorted(_states(str(_PACKAGE)))
     except OSError:
         return None
-    return blake2b(repr(files).encode(), digest_size=_DIGEST_NBYTES).hexdigest()
+    return blake2b(repr(files).encode(), digest_size=DIGEST_NBYTES).hexdigest()
 
 
 def _states(folder: str) -> Iterator[tuple[str, int, int]]:

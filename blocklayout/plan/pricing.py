@@ -97,27 +97,30 @@ class Pricing(Struct, frozen=True):
             self.tell(str(tuned))
         return network.priced(network.costs.knowing(self.store.times(wanted)))
 
-    def recall(self, made_of: str, request: Request) -> Plan | None:
+    def recall(self, made_of: str, request: Request, check: Callable[[Plan], None] | None = None) -> Plan | None:
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
         Args:
             made_of: Identifies what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
             request: As the plan was asked for.
+            check: Raises where the plan cannot be of that.
 
         Raises:
             PlanError: It does not meet what is expected of it.
         """
-        plan = self.recall_as(Plan, made_of, request)
+        plan = self.recall_as(Plan, made_of, request, check)
         if plan is None or is_refused(plan):
             return None
         check_expectations(plan, request.demanded.expected)
         check_losses(plan, request.on_layout_loss)
         return plan
 
-    def recall_as(self, kind: type[_Kept], made_of: str, request: Request) -> _Kept | None:
+    def recall_as(
+        self, kind: type[_Kept], made_of: str, request: Request, check: Callable[[_Kept], None] | None = None
+    ) -> _Kept | None:
         """The plan, or another ``kind``, that was kept for the same question at the same prices, if any was."""
         key = self._key(made_of, request) if self.mode == "cached" else None
-        return None if key is None else PlanStore(plan_store_path()).recall(key, kind)
+        return None if key is None else PlanStore(plan_store_path()).recall(key, kind, check)
 
     def keep(self, kept: Struct, made_of: str, request: Request) -> None:
         """Keep a plan, or another Struct, for loads that ask the same at prices as they are now."""

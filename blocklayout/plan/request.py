@@ -11,11 +11,10 @@ from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS, named
 from blocklayout.errors import LayoutError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.ir import Demanded
+from blocklayout.plan.runs import LossMode
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from blocklayout.plan.runs import LossMode
 
 DTYPES = PRIMITIVE_FLOATS
 """Data types that activations may be computed in."""

@@ -13,11 +13,10 @@ from msgspec.structs import replace
 
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.ordering import named_format
 from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
-from blocklayout.plan.struct_json import TagField
 from blocklayout.show.events import report_unpacked
 from blocklayout.tensor import Tensor, as_array, as_memory
 
@@ -41,7 +40,7 @@ class InputInfo(Struct, frozen=True, dict=True):
     name: str
     shape: tuple[int | str | None, ...] | None
     dtype: str
-    layout: TagField | None = None
+    layout: FormatTag | None = None
     is_free: bool = False
     container: str = ""
     ranges: tuple[tuple[int, int], ...] = ()

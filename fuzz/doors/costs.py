@@ -1,4 +1,4 @@
-"""What is kept from process to process: measured costs in a database, and remembered plans."""
+"""Measured costs, kept from process to process in a database."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.plan.costs.store import CostStore, cost_environment
 from fuzz.choices import Choices
-from fuzz.doors import _networks
 
-SUMMARY = "stores of costs and of plans"
-NBYTES, SECONDS = 256 << 20, 5.0
+SUMMARY = "stores of costs"
 
 _STATEMENTS = (
     "UPDATE times SET ns = ?",
@@ -39,28 +36,16 @@ def opened(folder: Path) -> Callable[[bytes], None]:
         for spec in specs:
             store.keep(spec, 1500.0)
     content = seed.read_bytes()
-    cache = folder / "cache"  # what the parent's BLOCKLAYOUT_CACHE_DIR names
-    bl.load(_networks.in_numpy(), threads=1)
-    remembered = {path: path.read_bytes() for path in (cache / "plans").glob("*")}
     number = iter(range(1 << 60))
 
     def attempt(data: bytes) -> None:
         choices = Choices(data)
         path = folder / f"given{next(number)}.sqlite3"
         try:
-            if choices.chance(4) and remembered:
-                _recall(remembered, choices)
-            else:
-                _read(path, choices)
+            _read(path, choices)
         finally:
             for each in folder.glob(f"{path.name}*"):
                 each.unlink()
-
-    def _recall(kept: dict[Path, bytes], choices: Choices) -> None:
-        for each, before in kept.items():
-            each.write_bytes(choices.spoilt(before))
-        with bl.limits(nbytes=NBYTES, seconds=SECONDS):
-            bl.load(_networks.in_numpy(), threads=1)
 
     def _read(path: Path, choices: Choices) -> None:
         if choices.below(2):

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -17,7 +18,8 @@ import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.origins import FileBytes, origins_of, scaled
-from blocklayout.plan.plan_store import plan_store_path
+from blocklayout.plan.costs import store as cost_store
+from blocklayout.plan.plan_store import DIGEST_NBYTES, checksum, plan_store_path
 from tests import nets
 
 if TYPE_CHECKING:
@@ -237,3 +239,33 @@ def test_origins_make_each_view_and_product_again() -> None:
 
 def test_what_would_take_too_much_room_is_not_kept() -> None:
     assert origins_of({"large": np.zeros(5 << 20, np.uint8)}) is None
+
+
+def _beyond(known: dict[str, Any]) -> None:
+    """A constant that lies behind the end of the file."""
+    next(each for each in known["constants"].values() if each["type"] == "Part")["offset"] = 1 << 40
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "message"),
+    [
+        ("demanded", _beyond, "does not lie in"),
+        ("demanded", lambda known: known["constants"].popitem(), "for other extents of"),
+        ("steps", lambda plan: plan["entries"][0].update(input="z"), "inputs or outputs differ"),
+        ("steps", lambda plan: plan["results"][0].update(name="z"), "inputs or outputs differ"),
+        ("steps", lambda plan: plan["steps"][0]["operands"][0][1].update(buffer=999), "buffer is 999"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_made_anew(
+    field: str, change: Any, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_store, "_reported", set())
+    right = outputs(bl.load(path))
+    for file in plan_store_path().iterdir():
+        table, kept = msgspec.msgpack.decode(file.read_bytes()[DIGEST_NBYTES:])
+        if field in kept:
+            change(kept)
+            body = msgspec.msgpack.encode((table, kept))
+            file.write_bytes(checksum(file.stem, body) + body)
+    with pytest.warns(bl.PlanStoreWarning, match=message):
+        assert_same(outputs(bl.load(path)), right)

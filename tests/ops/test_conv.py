@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.encoding import to_data
 from blocklayout.errors import ModelError
 from blocklayout.ir import LAYOUT_NAMES, Problem, TensorInfo, Window, Wish
 from blocklayout.ops.conv import Conv
@@ -118,7 +119,7 @@ def test_prop_kind_is_passed_on() -> None:
     wish = Wish("any", "any", "forward_training")
     recipe = lowered.operator.lower(problem_of(lowered, case.expected.shape), wish, dnnl.Attr())
     assert recipe is not None
-    assert recipe.steps[0].spec.to_dict()["prop_kind"] == "forward_training"
+    assert to_data(recipe.steps[0].spec)["prop_kind"] == "forward_training"
 
 
 @pytest.mark.parametrize(

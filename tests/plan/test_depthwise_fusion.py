@@ -10,6 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
+from blocklayout.encoding import from_data, to_data
 from blocklayout.ir import Fused, readable_as
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
@@ -82,14 +83,14 @@ def test_nothing_but_its_other_half_reads_what_is_fused() -> None:
     assert not readable_as(fused, Fused(held, "jit_1x1:avx512_core"))  # its weights may be packed otherwise
     assert not readable_as(fused, held)
     assert not readable_as(held, fused)
-    assert Fused.from_dict(fused.to_dict()) == fused
+    assert from_data(Fused, to_data(fused)) == fused
 
 
-@pytest.mark.parametrize("damage", [{"fused": 3}, {"held": None}, {"held": {"dims": [1]}}])
+@pytest.mark.parametrize("damage", [{"impl": 3}, {"held": None}, {"held": {"dims": [1]}}])
 def test_a_damaged_record_of_what_is_fused_is_refused_by_the_name_of_the_field(damage: dict[str, Any]) -> None:
     plan = bl.load(nets.chain()).plan
     record = json.loads(plan.to_json())
-    whole = Fused(plan.formats[plan.choices[0].writes], "jit_1x1:avx2").to_dict()
+    whole = to_data(Fused(plan.formats[plan.choices[0].writes], "jit_1x1:avx2"))
     record["choices"][0]["chosen"]["dst"] = whole | damage
     with pytest.raises(bl.PlanError, match=r"not a plan of this version: choices\.0\.chosen\.dst"):
         bl.Plan.from_json(json.dumps(record))

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.encoding import to_msgpack
+from blocklayout.loading.in_parts import RowParts
 from blocklayout.plan import make, make_plan, plan_store
 from blocklayout.plan.costs import store as cost_store
 from blocklayout.plan.costs.store import CostStore
@@ -157,12 +160,51 @@ def test_a_file_under_another_key_is_damaged(tmp_path: Path, monkeypatch: pytest
         assert store.recall("two", bl.Plan) is None
 
 
-def test_a_file_makes_nothing_but_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def plan_with(**changes: Any) -> Callable[[Path], bytes]:
+    """A plan with other fields."""
+    return lambda _: to_msgpack(replace(bl.load(nets.chain(convs=1), tune="model").plan, **changes))
+
+
+def spoilt_spec() -> bytes:
+    """A plan with a primitive that there is not."""
+    plan = bl.load(nets.chain(convs=1), tune="model").plan
+    [step, *others] = (step for step in plan.steps if isinstance(step.spec, dnnl.Spec))
+    step = replace(step, spec=replace(step.spec, kind="nothing"))
+    return to_msgpack(replace(plan, steps=(step, *others)))
+
+
+class Made:
+    """Makes a file when it is read as a pickle."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return self.path.touch, ()
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (lambda folder: pickle.dumps(Made(folder / "made")), "Expected `array`"),
+        (lambda _: b"", "truncated"),
+        (lambda _: to_msgpack(RowParts(2)), "model: it is missing"),
+        (plan_with(version=4), "version"),
+        (plan_with(arena_nbytes=-1), "arena_nbytes is -1"),
+        (plan_with(buffers=()), r"buffer is \d+; there are 0"),
+        (lambda _: spoilt_spec(), r"steps\.\d\.spec: no kind of primitive 'nothing'"),
+        (lambda _: msgspec.msgpack.encode([[], 3]), "Expected `object`"),
+    ],
+)
+def test_a_file_makes_nothing_but_plans(
+    written: Callable[[Path], bytes], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cost_store, "_reported", set())
-    body = pickle.dumps(os.getcwd)
-    (tmp_path / "key.plan").write_bytes(plan_store._checksum("key", body) + body)
-    with pytest.warns(bl.PlanStoreWarning, match="no part of a plan"):
+    body = written(tmp_path)
+    (tmp_path / "key.plan").write_bytes(plan_store.checksum("key", body) + body)
+    with pytest.warns(bl.PlanStoreWarning, match=message):
         assert PlanStore(tmp_path).recall("key", bl.Plan) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["key.plan"]
 
 
 def test_a_folder_that_cannot_be_made_is_told_once(n_made: Callable[[], int]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
     (
-        *("errors", "resource_limits", "dtypes", "atomic_write", "garbage", "lazy_names", "regular_file"),
+        *("errors", "resource_limits", "dtypes", "encoding", "atomic_write", "garbage", "lazy_names", "regular_file"),
         *("side_by_side", "timing"),
     ),
     ("layout",),

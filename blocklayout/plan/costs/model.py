@@ -153,7 +153,7 @@ class CostModel(Struct, frozen=True, dict=True):
 
 def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:
     """Nanoseconds of resolved steps, one after the other."""
-    return sum(costs.step_ns(step.spec) for step in steps)
+    return sum((costs.step_ns(step.spec) for step in steps), 0.0)
 
 
 def _family(spec: Spec) -> tuple[str, ...]:
