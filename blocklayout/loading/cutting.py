@@ -60,10 +60,7 @@ class Inner(Struct, frozen=True):
     def of(self, cut: Cut, cuts: Sequence[Cut], passed: Collection[str]) -> Inner:
         """Those of a piece: of what it alone computes and reads again, of what is passed on, and of what comes so.
 
-        Args:
-            cut: The piece.
-            cuts: All of them.
-            passed: Names of values that one piece writes and one other reads.
+        ``passed`` are the names of values that one piece writes and one other reads.
         """
         elsewhere = {name for each in cuts if each is not cut for name in each.inputs}
         carried = {
@@ -93,12 +90,10 @@ class Cutter(Struct, frozen=True, eq=False):
     """Makes the pieces of a model.
 
     Attributes:
-        opened: The model.
         open: Makes the plan book of a piece.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
         inner: Formats that were meant for the model as a whole.
-        demands: What its user demands of the model's kernels.
     """
 
     opened: Opened
@@ -109,15 +104,7 @@ class Cutter(Struct, frozen=True, eq=False):
     demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
-        """The model in pieces.
-
-        Args:
-            error: Says what only data settle; without, the model is cut at what it always is.
-
-        Raises:
-            DependsOnDataError: A graph with all extents cannot be cut: ``error`` itself.
-            PlanError: Something is demanded of what is not there, or of what no plan computes.
-        """
+        """The model in pieces, cut at what it always is, and at what ``error`` says only data settle."""
         whole = model.open_model(self.opened)
         if not isinstance(whole, model.OnnxModel):
             raise error or TypeError(whole)
@@ -253,14 +240,7 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
 
 
 class NodeCall(Struct, frozen=True, eq=False, dict=True):
-    """Computes a node at which a model is cut.
-
-    Attributes:
-        node: The node.
-        opset: Version of ONNX's operator set.
-        subgraphs: By attribute.
-        captured: Names of what these read of the graph around them: the node's last inputs.
-    """
+    """Computes a node at which a model is cut; its last inputs are ``captured`` by its subgraphs."""
 
     node: Node
     opset: int
@@ -330,9 +310,6 @@ class Subgraph:
 
     Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
     it reads of the graph around it.
-
-    Attributes:
-        info: What it looks like from without.
     """
 
     def __init__(
@@ -341,13 +318,7 @@ class Subgraph:
         open_: Callable[[Sequence[model.InputInfo]], PlanBook],
         books: Sequence[PlanBook] = (),
     ) -> None:
-        """Open no plan book yet.
-
-        Args:
-            info: What it looks like from without.
-            open_: Makes a plan book for inputs of certain types.
-            books: Those that there are already.
-        """
+        """Open no plan book yet; ``open_`` makes one for inputs of certain types, ``books`` are there already."""
         self.info = info
         self._open = open_
         self._known = [(_kinds(book.signature.inputs), book) for book in books]

@@ -95,8 +95,6 @@ class Loading(Struct, frozen=True):
     """A model, or a piece of one, that is being loaded.
 
     Attributes:
-        opened: The model.
-        options: The caller's.
         inner: Formats of what never reaches the caller, where this is a piece or a subgraph.
         streams: Those of the whole, where this is a piece.
         pricing: Likewise.
@@ -205,18 +203,7 @@ class Loading(Struct, frozen=True):
     def write(
         self, path: Path, book: PlanBook, targets: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write plans with their packed weights; those of instruction sets that this process does not use, made apart.
-
-        Args:
-            path: Of the file.
-            book: The plans.
-            targets: Instruction sets; the process's own alone if ``None``.
-            feeds: Typical inputs of a model in pieces.
-
-        Raises:
-            OSError: The file cannot be written.
-            BlockLayoutError: As :meth:`blocklayout.Session.save`.
-        """
+        """Write plans with their packed weights; those of instruction sets other than the process's own, made apart."""
         if targets is None:
             write_session(path, book)
             return
@@ -271,10 +258,8 @@ class Graphs(Struct):
     """The graphs of a model for extents.
 
     Attributes:
-        opened: The model.
         borders: Its inputs and outputs.
         ranges: Ranges of extents by input, where it is loaded for some.
-        is_piece: Whether it is a piece of another.
         simplified: A graph whose like for other extents follows from it, within ranges.
     """
 
@@ -287,13 +272,7 @@ class Graphs(Struct):
     def lowered(
         self, shapes: Shapes, contents: Contents, demands: Demands
     ) -> tuple[Program, dict[str, np.ndarray], Demanded]:
-        """The program, the contents it depends on, and what is demanded of its kernels.
-
-        The model's own weights are released on the way.
-
-        Raises:
-            DependsOnDataError: Extents inside follow from data.
-        """
+        """The program, the contents it depends on, and what is demanded of its kernels; releases a file's weights."""
         graph, deciding = self._simplified(shapes, contents)
         program = model.lower(model.legalize(graph))
         return program, deciding, demands.settled(graph.demands, Names.of(program))
@@ -332,12 +311,7 @@ class Graphs(Struct):
         return max(model.weights_nbytes(self.opened), self.simplified.nbytes if self.simplified is not None else 0)
 
     def described(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
-        """The model's nodes as records, before any pass; ``None`` where they cannot be had any more.
-
-        Args:
-            shapes: Of a plan that was made.
-            contents: The inputs' that it was made for.
-        """
+        """The model's nodes for a plan that was made, before any pass; ``None`` where they cannot be had any more."""
         extents = {name: shape for name, shape in shapes if name not in contents}
         try:
             graph, _ = model.read_fed(self.opened, extents, contents.__getitem__, contents, is_piece=self.is_piece)
@@ -352,18 +326,11 @@ class PlanMaker(Struct):
     """Makes the plans of a model; keeps packed weights for the next.
 
     Attributes:
-        graphs: The model's graphs.
-        request: The request that plans are made for.
-        options: The caller's.
-        pricing: Where costs come from.
         saved: A plan that was given.
         memory: Remembers the file; ``None`` where there is none, or where it may not.
-        cutter: Cuts the model into pieces.
         inner: Names of inputs and outputs that no caller sees.
         remembers: Whether plans outlive the process.
-        weights: Packed weights, for plans to come.
         chosen: Plans whose layouts are taken for like extents, with their extents.
-        last: The plan that was made last.
         n_made: How many were made after a first.
         has_warned: Whether a warning about this model was given.
     """
@@ -403,27 +370,14 @@ class PlanMaker(Struct):
             making.raced.clear()
 
     def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan | None:
-        """The plan by a policy that was seen to be faster, for ``auto`` from now on, and in later loads.
-
-        Args:
-            shapes: Logical extents of all inputs.
-            contents: Asks for those of inputs that decide extents.
-            faster: The policy, and its time next to that of the plan so far.
-        """
+        """The plan by a policy that was seen to be faster, for ``auto`` from now on, and in later loads."""
         if self.pricing.mode == "model":  # which chooses alike each time
             return None
         self.chosen = [each for each in self.chosen if each[0] != shapes]
         return self._ready(Making(self, shapes, contents, faster=faster))
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
-        """The pieces of the model.
-
-        Args:
-            error: Says what only data settle; without, the model is cut at what it always is.
-
-        Raises:
-            PlanError: A plan is given for the whole, or something is demanded of what no plan computes.
-        """
+        """The pieces of the model, cut at what it always is, and at what ``error`` says only data settle."""
         if self.saved.plan is not None and not self.saved.replans:
             why = "the model is cut into pieces, each with plans of its own"
             raise PlanError(f"{why}: no plan of the whole can be given; session.save keeps them all")
@@ -445,15 +399,7 @@ class PlanMaker(Struct):
         deciding: Mapping[str, np.ndarray],
         stand_ins: Mapping[int, np.ndarray] | None = None,
     ) -> ReadyPlan:
-        """A plan with its packed weights.
-
-        Args:
-            plan: The plan.
-            outputs: Those that nothing computes, by name.
-            take: Takes a constant by its name.
-            deciding: Contents of inputs that it was made for.
-            stand_ins: Bytes in place of packed constants, by buffer.
-        """
+        """A plan with its packed weights, some of them perhaps random ones, which ``stand_ins`` has by buffer."""
         self.options.tell("packing weights")
         packed = self.weights.pack(plan, take, stand_ins)
         plan = replace(plan, ranges=self.graphs.ranges) if self.graphs.ranges else plan
@@ -461,10 +407,7 @@ class PlanMaker(Struct):
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, keeps)
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """Functions that run the steps that no primitive computes.
-
-        Warns of plain ones, and of a policy without effect, once a model.
-        """
+        """Functions that run the steps that no primitive computes; warns of plain ones once a model."""
         computes, missing = computes_of(plan), unavailable(plan)
         if (plan.plain_steps or missing) and not self.has_warned:
             self.has_warned = True
@@ -513,14 +456,10 @@ class Making(Struct):
     """One plan that is being made.
 
     Attributes:
-        maker: Makes it.
-        shapes: Logical extents of all inputs.
-        contents: Asks for those of inputs that decide extents.
         faster: A policy that is to be taken for ``auto``, and its time next to that of the plan before.
         is_part: Whether it is for a part of the rows.
-        about_parts: By which it is remembered how these rows are run, where that was not known.
+        about_parts: Key by which it is remembered how these rows are run, where that was not known.
         raced: Plans that ran, held until the one that is taken has their packed constants, too.
-        began_s: When this began.
     """
 
     maker: PlanMaker

@@ -29,12 +29,7 @@ SAME_TIME = 1.03
 
 
 class RowParts(Struct, frozen=True):
-    """How a batch is run.
-
-    Attributes:
-        n: The number of parts; 1 for all rows at once.
-        share: Time of a run in parts over that of all rows at once.
-    """
+    """In how many parts a batch is run (1: all rows at once), and the share of its time at once that this takes."""
 
     n: int
     share: float = 1.0
@@ -53,13 +48,7 @@ class RowParts(Struct, frozen=True):
 
 
 def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]) -> int:
-    """The least number of equal parts whose values the last cache holds well; 1 where it holds those of all rows.
-
-    Args:
-        plan: Of all rows.
-        shapes: Of its inputs.
-        caches: Of the machine, the nearest first.
-    """
+    """The least number of equal parts whose values the last cache holds well; 1 where it holds those of all rows."""
     rows = {extents[0] if extents else 1 for _, extents in shapes}
     of_cache = plan.arena_nbytes / caches[-1].nbytes if caches else 0.0
     if len(rows) != 1 or of_cache <= ROWS_SHARE or any(result.buffer is None for result in plan.results):
@@ -70,11 +59,7 @@ def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]
 
 
 def prove_parts(opened: Opened, borders: Sequence[InputInfo], shapes: Shapes, n: int) -> None:
-    """Refuse parts in a model that does not compute each row apart from the others, for extents that it leaves free.
-
-    Raises:
-        UnsupportedError: The message says why.
-    """
+    """Refuse parts in a model that does not compute each row apart from the others, for extents that it leaves free."""
     for info in borders:
         check_border(info)
     n_rows = shapes[0][1][0]
@@ -85,11 +70,7 @@ def prove_parts(opened: Opened, borders: Sequence[InputInfo], shapes: Shapes, n:
 
 
 def check_parts(n: int, opened: Opened, borders: Sequence[InputInfo], shapes: Shapes) -> None:
-    """Refuse a saved plan that runs rows in parts that the model does not compute apart.
-
-    Raises:
-        PlanError: The message says why.
-    """
+    """Refuse a saved plan that runs rows in parts that the model does not compute apart."""
     try:
         prove_parts(opened, borders, shapes, n)
     except UnsupportedError as error:

@@ -55,7 +55,6 @@ class RunOff(Struct):
     Attributes:
         make_ready: Makes a plan ready to be run.
         seconds: How long there is for other plans than the first two, and for more rounds than a few.
-        tell: Progress callback.
         alone: Entered while the rounds last, so that no other process measures.
     """
 
@@ -71,11 +70,7 @@ class RunOff(Struct):
     _room: Room = field(default_factory=Room)
 
     def enter(self, plan: Plan) -> None:
-        """Make a plan ready, and run it once.
-
-        Raises:
-            RefusedError: A primitive cannot be created or run.
-        """
+        """Make a plan ready, and run it once."""
         began_s = monotonic()
         self._began_s = self._began_s or began_s
         if self._room.arena.nbytes < plan.arena_nbytes:
@@ -95,11 +90,7 @@ class RunOff(Struct):
         return monotonic() - self._began_s + self._readying_s + rounds_s < self.seconds
 
     def shares(self) -> list[Spread]:
-        """Run all of them in turn while there is time.
-
-        Returns:
-            The time of each next to that of the first, by the rounds' ratios.
-        """
+        """Run all of them in turn while there is time: the time of each next to the first, by the rounds' ratios."""
         least_s = N_LEAST_ROUNDS * sum(self._turn_s)
         longer = f", which takes {least_s:.1f} s" if least_s > MAX_SECONDS else ""
         self.tell(f"running the {len(self._calls)} likeliest plans in turn{longer}")
@@ -173,13 +164,7 @@ def _by_dtype(plan: Plan) -> dict[str, list[PackedConstant]]:
 
 
 def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float) -> float:
-    """How long a plan takes next to another one of the same model: the median of the rounds' ratios.
-
-    Args:
-        ready: Of the same model and as many rows.
-        other: Likewise.
-        seconds: How long both may run; infinity for as long as it takes.
-    """
+    """How long a plan takes next to another one of the same model and rows: the median of the rounds' ratios."""
     run_off = RunOff(lambda plan: other if plan is other.plan else ready, seconds)
     run_off.enter(other.plan)
     run_off.enter(ready.plan)

@@ -28,7 +28,7 @@ class Assembly(Struct):
         at_hand: For every value the operands that hold it: as it was produced, then reordered copies.
         writers: The kernel (or ``the caller``) that produced each value.
         packed: Constants by name, layout, and what is made of them.
-        readers: Who reads a value in a buffer, in order.
+        readers: The readers of a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
         given: The model's inputs, as the caller should give them.
         fused: The operands of groups whose results are fused, by these.

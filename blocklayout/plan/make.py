@@ -66,15 +66,15 @@ def make_plan(
 
     Args:
         program: The kernels, every extent known.
-        request: What the plan should be like.
+        request: Policy, data type, borders and demands.
         costs: Prices of steps and reorders on the machine it will run on.
         price: Puts better prices on what was proposed, perhaps measured ones.
         run_off: Makes what runs plans whole, in turn: for ``auto`` the fastest is then taken, else the cheapest.
         like: A plan for other extents, whose layouts are taken wherever they are on offer.
 
     Raises:
-        PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
-            is not met, or a run of layouts that is not to be lost.
+        PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that is not
+            met, or a run of layouts that is not to be lost.
         UnsupportedError: Nothing computes a kernel on this CPU, or it has no arithmetic in the data type.
     """
     computed_dtype(request.dtype)
@@ -125,10 +125,7 @@ def _fastest(
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
-    Args:
-        contenders: All run, but for a bold solve that is not one of the first two: that does where there is time.
-        finish: Makes a contender's plan.
-        run_off: Runs plans.
+    All run, but for a bold solve that is not one of the first two: that does where there is time.
     """
     plans: list[Plan] = []
     for contender in contenders if len(contenders) > 1 else ():

@@ -34,13 +34,7 @@ OTHER_DTYPE_NS = 1e9
 
 
 class Departed(Struct, frozen=True):
-    """A usual choice, next to which what others do costs more.
-
-    Attributes:
-        usual: The choice.
-        moved: Its reorders, from where to where.
-        promise: How much more others' candidates and reorders cost, as a share.
-    """
+    """A usual choice, its reorders (from where to where), and how much more, as a share, all others cost."""
 
     usual: Choice
     moved: frozenset[tuple[ValueLayout, ValueLayout]]
@@ -51,10 +45,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     """Groups in order, what each could be, and what reorders between them cost.
 
     Attributes:
-        program: What is computed.
         groups: In an order that computes every value before it is read.
         candidates: Of each group.
-        costs: Prices of steps and reorders.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         dtype: Data type of activations; what is computed in another is an island.
         given: Inputs that were left to the plan and are settled, by name.
@@ -190,12 +182,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return self.produced(value, self.candidates[producer][choice[producer]])
 
     def inputs(self, choice: Sequence[int], *, returns_to_plain: bool = False) -> Iterator[tuple[str, MemoryDesc]]:
-        """The model's inputs as the caller should give them under a choice.
-
-        Args:
-            choice: A candidate for each group.
-            returns_to_plain: Whether results are brought back to plain, and so come as inputs.
-        """
+        """The model's inputs as the caller should give them under a choice; plain where results return to plain."""
         for value in self.program.inputs:
             is_plain = returns_to_plain and value.name in self.carried
             yield value.name, declared_desc(value) if is_plain else self._given(value.name, choice)
@@ -267,15 +254,7 @@ def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout
 
 
 def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
-    """A value as the caller sees it, in its declared data type; a scalar is one element of rank 1.
-
-    Args:
-        value: An input or an output.
-        layout: Its format at the border; row-major if ``None``.
-
-    Raises:
-        UnsupportedError: No descriptor has this rank.
-    """
+    """A value as the caller sees it, in its declared data type; a scalar is one element of rank 1."""
     try:
         return MemoryDesc(value.dims, value.dtype, layout)
     except LayoutError as error:

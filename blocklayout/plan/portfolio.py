@@ -36,14 +36,7 @@ _cost_ns = attrgetter("cost_ns")
 
 
 class Contender(Struct, frozen=True):
-    """A choice, and whose it is.
-
-    Attributes:
-        name: The policy's, or one of the solves'.
-        policy: ``None`` for a solve.
-        choice: A candidate for each group.
-        assembled: Makes the steps that a choice implies.
-    """
+    """A choice, and the policy that makes it; ``None`` for a solve."""
 
     name: str
     policy: Policy | None

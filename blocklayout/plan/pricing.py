@@ -42,12 +42,9 @@ class Pricing(Struct, frozen=True):
     All that prices is imported when it is asked: a plan that was made before takes none of it.
 
     Attributes:
-        isa: Instruction set that implementations are chosen for.
-        n_threads: Threads a plan runs on.
         mode: ``cached``, measured times where the store has them, else the model; ``model``, without measured ones;
             ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
-        store: Keeps measured times.
         tell: Progress callback.
     """
 
@@ -100,12 +97,8 @@ class Pricing(Struct, frozen=True):
     def recall(self, made_of: str, request: Request) -> Plan | None:
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
-        Args:
-            made_of: Identifies what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
-            request: As the plan was asked for.
-
-        Raises:
-            PlanError: It does not meet what is expected of it.
+        ``made_of`` identifies the computation, see :func:`~blocklayout.plan.plan_store.plan_key`. A plan that does not
+        meet what is expected of it is a ``PlanError``.
         """
         plan = self.recall_as(Plan, made_of, request)
         if plan is None or is_refused(plan):

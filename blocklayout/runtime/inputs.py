@@ -114,7 +114,7 @@ class Feed(Struct, frozen=True):
     """One input as memory, found to be of the model's type and extents.
 
     Attributes:
-        desc: How it lies.
+        desc: Its layout.
         buffer: An array that begins with its first element, or the bytes of a Tensor.
         shape: Its logical extents; none for a scalar, which is one element of rank 1 to the library.
     """
@@ -132,11 +132,7 @@ class Feed(Struct, frozen=True):
 
 
 def check_mapping(name: str, given: object, example: str) -> None:
-    """Refuse what is no mapping.
-
-    Raises:
-        InputError: The message shows one.
-    """
+    """Refuse what is no mapping by name, such as ``example``."""
     if not isinstance(given, Mapping):
         raise InputError(f"{name} is a {type(given).__name__}; give a mapping by name, such as {example}")
 
@@ -144,11 +140,7 @@ def check_mapping(name: str, given: object, example: str) -> None:
 def check_feeds(
     inputs: Sequence[InputInfo], feed: Mapping[str, Any], defaults: Sequence[InputInfo] = ()
 ) -> dict[str, Feed]:
-    """Every input as memory with a descriptor, then those of ``defaults`` that are fed.
-
-    Raises:
-        InputError: A name, type, rank or extent that does not fit; the message says what would.
-    """
+    """Every input as memory with a descriptor, then those of ``defaults`` that are fed."""
     names = [info.name for info in inputs]
     check_mapping("feed", feed, f"{{{', '.join(f'{name!r}: array' for name in names)}}}, or call session(*arrays)")
     fed = [info for info in defaults if info.name in feed]
@@ -162,11 +154,7 @@ def check_feeds(
 
 
 def check_feed(info: InputInfo, source: Any) -> Feed:
-    """One input as memory with a descriptor; the caller's own wherever its strides allow.
-
-    Raises:
-        InputError: A type, rank or extent that does not fit; the message says what would.
-    """
+    """One input as memory with a descriptor; the caller's own wherever its strides allow."""
     if isinstance(source, Tensor):
         return _check_tensor(info, source)
     try:
@@ -184,11 +172,7 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
 
 
 def check_held(info: InputInfo, source: Any) -> Any:
-    """A value for an input that is no tensor: a list of arrays, an array, or ``None``.
-
-    Raises:
-        InputError: It is something else, or of another type than declared.
-    """
+    """A value for an input that is no tensor: a list of arrays, an array, or ``None``."""
     if source is None and info.container == "optional":
         return None
     if isinstance(source, list | tuple):
@@ -233,14 +217,7 @@ def _check_rank(info: InputInfo, shape: tuple[int, ...]) -> None:
 def _check_shape(
     info: InputInfo, declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...], turning: str
 ) -> None:
-    """Refuse another rank or other extents.
-
-    Args:
-        info: The input.
-        declared: Its extents, in the order of those that are given.
-        shape: Those that are given.
-        turning: The method that brings dimensions into another order.
-    """
+    """Refuse another rank or extents than declared in their order; ``turning`` is the method that permutes them."""
     if declared is None or shape == declared:
         return
     shown = shape_text(declared)
@@ -256,15 +233,7 @@ def _check_shape(
 
 
 def check_ranges(info: InputInfo, shape: Sequence[int]) -> None:
-    """Refuse extents outside of the ranges that the session was loaded for.
-
-    Args:
-        info: The input.
-        shape: Of the caller's array.
-
-    Raises:
-        InputError: The message names input, axis and range.
-    """
+    """Refuse extents of the caller's array outside of the ranges that the session was loaded for."""
     if not info.ranges:
         return
     text = f"input {info.name!r} is {info.extents}, as the session was loaded, got {shape_text(shape)}"

@@ -34,21 +34,16 @@ _owner = _Owner()
 class Streams:
     """Threads that own a stream each, made as they are needed, with a share of this process's CPUs.
 
-    They keep neither this object nor what is submitted alive, and end with it.
+    They keep neither this object nor what is submitted alive, and end with it. A single one is a caller like others,
+    and takes turns with them.
 
     Attributes:
         n: How many there may be.
         n_threads: Threads of each, its owner included.
-        is_closed: Whether nothing more is taken.
     """
 
     def __init__(self, n: int = 1, n_threads: int = 1) -> None:
-        """Say how many; nothing is started yet.
-
-        Args:
-            n: Streams. A single one is a caller like others, and takes turns with them.
-            n_threads: Threads of each, its owner included.
-        """
+        """Start nothing yet."""
         self.n = n
         self.n_threads = n_threads
         self._shares = dnnl.cpu_shares(n, n_threads) if n > 1 else None
@@ -72,21 +67,12 @@ class Streams:
         return _owner.key is self._key
 
     def check_open(self) -> None:
-        """Refuse to go on.
-
-        Raises:
-            ClosedError: They were closed.
-        """
+        """Refuse to go on where they are closed."""
         if self.is_closed:
             raise ClosedError("the session is closed: load the model again")
 
     def submit(self, fn: Callable[[], _Result]) -> Future[_Result]:
-        """Have a stream call ``fn`` as soon as one is free, within the limits of the calling code.
-
-        Raises:
-            ClosedError: They were closed.
-            OutOfMemoryError: The system starts no thread, and there is none.
-        """
+        """Have a stream call ``fn`` as soon as one is free, within the limits of the calling code."""
         if in_force.get() is not None:
             fn = partial(copy_context().run, fn)
         with self._lock:
@@ -101,11 +87,7 @@ class Streams:
                 raise
 
     def call(self, fn: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        """Call ``fn``: here where there is one stream, or this is one; else by a stream.
-
-        Raises:
-            ClosedError: They were closed.
-        """
+        """Call ``fn``: here where there is one stream, or this is one; else by a stream."""
         if self.is_closed:
             self.check_open()
         if self.n == 1 or self.is_here:

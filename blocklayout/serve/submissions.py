@@ -41,13 +41,7 @@ class Submission(Future[list[Any]]):
     """
 
     def __init__(self, call: Call, row: Row | None, deadline: float | None) -> None:
-        """Have it arrive now.
-
-        Args:
-            call: Computes its answer.
-            row: What may run together with others; ``None`` where it runs alone.
-            deadline: Seconds from now.
-        """
+        """Arrive now; ``row`` is the part that runs with others, if any, ``deadline`` seconds from now."""
         super().__init__()
         self.call = call
         self.row = row
@@ -109,19 +103,10 @@ class Submissions:
 
     A batch waits for a stream, and is joined by requests like its own until it runs: while all streams are busy,
     batches grow.
-
-    Attributes:
-        joining: How they run together; each alone if ``None``.
-        tally: Counts of them.
     """
 
     def __init__(self, book: PlanBook, queue: Queue | None) -> None:
-        """Begin without requests.
-
-        Args:
-            book: The plans that answer them, on its streams.
-            queue: How they wait, and are joined; any number waits, each alone, if ``None``.
-        """
+        """Begin without requests."""
         self._book = book
         self._max_waiting = None if queue is None else queue.max_waiting
         batching = None if queue is None else queue.batching

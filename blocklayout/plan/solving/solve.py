@@ -36,8 +36,6 @@ class Faces(Struct, frozen=True, eq=False, dict=True):
     """The combinations of layouts a group can show its neighbours.
 
     Attributes:
-        offered: Its candidates.
-        work_ns: The cost of each.
         cheapest: The cheapest candidate behind each combination.
         of_candidate: The combination each candidate has.
     """
@@ -232,12 +230,9 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     """A choice, and how far from the best it can be.
 
     Attributes:
-        choice: A candidate for each group.
-        cost_ns: Of the whole network.
         bound_ns: No choice costs less.
         is_optimal: Whether that is proven.
         is_exact: Whether elimination proves it, so that what every other choice costs is known as well.
-        network: Of the choice.
     """
 
     choice: Choice
@@ -337,7 +332,7 @@ def departing_choice(network: Network, usual: Choice, promise: float) -> Choice:
     """The cheapest choice where all that a usual one does not do costs more, by a share.
 
     So a candidate, or a reorder, that the usual choice lacks has to win by more than that. It never costs more than
-    the usual choice. Without a charge it is the plain solve.
+    the usual choice.
     """
     charged = network.departing(usual, promise)
     choice = solve_layouts(charged).choice
