@@ -160,7 +160,7 @@ class Loading(Struct, frozen=True):
     def _book(self, terms: Terms, saved: SavedPlan) -> PlanBook:
         what, choosing = self.options.what, self.options.choosing
         n_threads = self._n_threads(terms)
-        pricing = self.pricing or Pricing.of(n_threads, choosing.tune, choosing.tune_seconds, self.options.tell)
+        pricing = self.pricing or Pricing(n_threads, choosing.tune, choosing.tune_seconds, self.options.tell)
         said = dict(terms.io_layout or {})
         request = replace(what.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
         memory = None

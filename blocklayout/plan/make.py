@@ -18,11 +18,11 @@ from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
-from blocklayout.plan.portfolio import Contender, Portfolio, contender_like
+from blocklayout.plan.portfolio import Contender, Portfolio
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import Request, computed_dtype
-from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
+from blocklayout.plan.solving.solve import ROUNDING, Solution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +90,7 @@ def make_plan(
     network = propose_all(program, groups, proposer, request.io_layout, request.carried)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
-    portfolio = _portfolio(network, wanted, like, is_near=is_near)
+    portfolio = Portfolio.of(network, wanted, like, is_near=is_near)
     finish = partial(_finish, program, request, portfolio)
     runs = None if wanted or like else run_off()
     if runs is not None:
@@ -110,14 +110,6 @@ def make_plan(
     check_expectations(plan, request.demanded.expected)
     check_losses(plan, request.on_layout_loss)
     return plan
-
-
-def _portfolio(network: Network, wanted: Policy | None, like: Plan | None, *, is_near: bool) -> Portfolio:
-    """All contenders; where there is a plan for other extents, who made that."""
-    if like is None:
-        return Portfolio.of(network, wanted)
-    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
-    return Portfolio([contender_like(like, solution)], (), solution)
 
 
 def _fastest(
@@ -164,7 +156,7 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
         steps=tuple(steps),
         results=tuple(assembly.results),
         buffers=tuple(buffers),
-        constants=tuple(assembly.constants),
+        constants=assembly.constants,
         values=tuple(assembly.values),
         choices=(),
         policy_costs=tuple(costs.items()),

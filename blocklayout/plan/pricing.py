@@ -9,12 +9,11 @@ from itertools import product
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
-from blocklayout.errors import PlanError
 from blocklayout.ir import Fused
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.store import CostStore
@@ -22,7 +21,7 @@ from blocklayout.plan.plan import Plan
 from blocklayout.plan.plan_store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.refused import is_refused
 from blocklayout.plan.report.runs import check_losses
-from blocklayout.plan.request import TUNE_MODES, TuneMode
+from blocklayout.plan.request import TuneMode
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -42,31 +41,19 @@ class Pricing(Struct, frozen=True):
     All that prices is imported when it is asked: a plan that was made before takes none of it.
 
     Attributes:
+        n_threads: Threads of a plan.
         mode: ``cached``, measured times where the store has them, else the model; ``model``, without measured ones;
             ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
         tell: Progress callback.
     """
 
-    isa: str
     n_threads: int
     mode: TuneMode
     seconds: float
-    store: CostStore
     tell: Callable[[str], None]
-
-    @classmethod
-    def of(cls, n_threads: int, mode: TuneMode, seconds: float, tell: Callable[[str], None]) -> Pricing:
-        """Prices for this machine, with the user's own store.
-
-        Raises:
-            PlanError: No such mode, or no time to measure in.
-        """
-        if mode not in TUNE_MODES:
-            raise PlanError(f"tune={mode!r}: give one of {', '.join(TUNE_MODES)}")
-        if not seconds > 0:
-            raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
-        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
+    store: CostStore = field(default_factory=CostStore)
+    isa: str = field(default_factory=dnnl.isa)
 
     def modelled(self) -> CostModel:
         """The model alone."""
@@ -145,9 +132,9 @@ def measurements(network: Network) -> dict[Spec, float]:
 def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
     """Every change of layout that any choice could make."""
     for value in network.readers:
-        layouts = network.layouts_of([*network.offers(value), *network.wishes(value)])
-        produced = {layouts.index(desc) for desc in network.offers(value)}
-        wanted = {layouts.index(desc) for desc in network.wishes(value)}
+        offers, wishes = network.offers(value), network.wishes(value)
+        layouts = network.layouts_of([*offers, *wishes])
+        produced, wanted = ({layouts.index(desc) for desc in descs} for descs in (offers, wishes))
         for src, dst in product(sorted(produced), sorted(wanted)):
             before, after = layouts.members[src], layouts.members[dst]
             if isinstance(before, Fused) or isinstance(after, Fused):

@@ -30,6 +30,9 @@ class _Owner(threading.local):
 
 _owner = _Owner()
 
+_one_at_a_time = threading.Lock()
+"""Two that wait for all streams of one session would wait for each other."""
+
 
 class Streams:
     """Threads that own a stream each, made as they are needed, with a share of this process's CPUs.
@@ -93,6 +96,30 @@ class Streams:
         if self.n == 1 or self.is_here:
             return fn(*args, **kwargs)
         return self.submit(partial(fn, *args, **kwargs)).result()
+
+    def call_on_all(self, fn: Callable[[], object]) -> None:
+        """Call ``fn`` on all streams at once; here alone, if there is one stream or this is one."""
+        if self.n == 1 or self.is_here:
+            self.call(fn)
+            return
+        from concurrent.futures import wait
+
+        all_are_here = threading.Barrier(self.n)
+
+        def together() -> None:
+            all_are_here.wait()
+            fn()
+
+        with _one_at_a_time:
+            futures: list[Future[None]] = []
+            try:
+                futures += [self.submit(together) for _ in range(self.n)]
+            except BaseException:
+                all_are_here.abort()  # those that were closed out will not come
+                raise
+            wait(futures)
+        for future in futures:
+            future.result()
 
     def close(self) -> None:
         """Take nothing more, and wait until everything submitted is done; a stream that calls this does not wait."""

@@ -8,24 +8,23 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from math import inf
+from operator import index
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.dnnl import Stop
 from blocklayout.errors import DeadlineExceededError, InputError, QueueFullError
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import renew_in_children
-from blocklayout.runtime.inputs import check_mapping
+from blocklayout.runtime.inputs import InputInfo, check_mapping
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.serve.joining import Joining
 from blocklayout.serve.stats import Stats, Tally
-from blocklayout.serve.warming import feed_of_zeros, on_every_stream
 from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from blocklayout.runtime import PlanBook
     from blocklayout.serve.joining import Row
     from blocklayout.serve.queue import Queue
@@ -150,9 +149,9 @@ class Submissions:
 
     def warm_up(self, shapes: Mapping[str, Sequence[int]] | None, contents: Mapping[str, Any] | None) -> None:
         """Plan, pack, and run on every stream; as :meth:`blocklayout.Session.warm_up`."""
-        feed = feed_of_zeros(self._book.signature.inputs, shapes, contents)
+        feed = _feed_of_zeros(self._book.signature.inputs, shapes, contents)
         run = partial(self._book.run, None, feed)
-        on_every_stream(self._book.streams, run if self.joining is None else partial(self.joining.warm_up, feed))
+        self._book.streams.call_on_all(run if self.joining is None else partial(self.joining.warm_up, feed))
 
     def hurry(self) -> None:
         """Have no batch wait for others any more."""
@@ -299,6 +298,32 @@ class Submissions:
         self.tally.fail(error)
         request.let_go()
         request.set_exception(error)
+
+
+def _feed_of_zeros(
+    infos: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]] | None, contents: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Zeros of extents by name, else of those declared, a free first one being 1; ``contents`` in place of some."""
+    given, arrays = shapes or {}, contents or {}
+    for name, mapping in (("shapes", given), ("contents", arrays)):
+        check_mapping(name, mapping, "{'x': ...}")
+        unknown = mapping.keys() - {info.name for info in infos}
+        if unknown:
+            raise InputError(
+                f"{name}: no input {', '.join(sorted(unknown))}; there are {', '.join(i.name for i in infos)}"
+            )
+    return {info.name: arrays.get(info.name, _zeros(info, given.get(info.name))) for info in infos}
+
+
+def _zeros(info: InputInfo, shape: Sequence[int] | None) -> np.ndarray:
+    extents: Sequence[Any] = info.shape or () if shape is None else shape
+    if shape is None and extents and not isinstance(extents[0], int):
+        extents = (1, *extents[1:])
+    try:
+        return np.zeros([index(extent) for extent in extents], info.numpy_dtype)
+    except (TypeError, ValueError):
+        rule = "give shapes={'" + info.name + "': (1, 3, 224, 224)} or the like"
+        raise InputError(f"extents of input {info.name!r} are {list(extents)}: {rule}") from None
 
 
 def _check_deadline(deadline: Any) -> None:
