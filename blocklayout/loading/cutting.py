@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -29,21 +29,6 @@ if TYPE_CHECKING:
     from blocklayout.model.cutting import Cut
     from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
     from blocklayout.runtime.pieces import Values
-
-    class Open(Protocol):
-        """Makes the plan book of a piece or subgraph, with formats at the caller's border, and within.
-
-        The first piece reads nothing but what the caller feeds.
-        """
-
-        def __call__(
-            self,
-            opened: OnnxModel,
-            inner: Inner,
-            io_layout: Mapping[str, str] = ...,
-            *,
-            is_first: bool = ...,
-        ) -> PlanBook: ...
 
 
 class Inner(Struct, frozen=True):
@@ -90,14 +75,14 @@ class Cutter(Struct, frozen=True, eq=False):
     """Makes the pieces of a model.
 
     Attributes:
-        open: Makes the plan book of a piece.
+        open: Makes the plan book of a piece or subgraph, with formats within, and at the caller's border.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
         inner: Formats that were meant for the model as a whole.
     """
 
     opened: Opened
-    open: Open
+    open: Callable[..., PlanBook]
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
     inner: Inner
@@ -120,9 +105,8 @@ class Cutter(Struct, frozen=True, eq=False):
         pieces = []
         for number, (cut, by_arrays) in enumerate(zip(cuts, quick, strict=True), 1):
             call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
-            name = f"{whole.name}, piece {number}"
-            straight = partial(self._straight, whole, cut, name, self.inner.of(cut, cuts, passed))
-            pieces.append(call or straight(by_arrays=by_arrays))
+            name, inner = f"{whole.name}, piece {number}", self.inner.of(cut, cuts, passed)
+            pieces.append(call or self._straight(whole, cut, name, inner, by_arrays))
         self._check_demands(whole, [piece.function for piece in pieces if isinstance(piece, Call)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
@@ -198,13 +182,7 @@ class Cutter(Struct, frozen=True, eq=False):
         return {info.name for info in self.inputs} >= {*cut.inputs}
 
     def _straight(
-        self,
-        whole: OnnxModel,
-        cut: Cut,
-        name: str,
-        inner: Inner,
-        *,
-        by_arrays: model.NodeByNode | None,
+        self, whole: OnnxModel, cut: Cut, name: str, inner: Inner, by_arrays: model.NodeByNode | None
     ) -> Straight:
         cut = replace(cut, outputs=tuple(filter(None, cut.outputs)))
         declared = {info.name: info for info in (*whole.signature.outputs, *whole.signature.inputs)}
@@ -389,10 +367,7 @@ class _Bound:
         self._subgraph = subgraph
         self._captured = captured
         self._has_run = not subgraph.info.lasting
-
-    @property
-    def results(self) -> Sequence[Any]:
-        return self._subgraph.info.results
+        self.results = subgraph.info.results
 
     def __call__(self, *arguments: Any) -> list[Any]:
         given = {**self._captured, **dict(zip(self._subgraph.info.inputs, arguments, strict=True))}

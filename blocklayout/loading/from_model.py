@@ -159,7 +159,7 @@ class Loading(Struct, frozen=True):
 
     def _book(self, terms: Terms, saved: SavedPlan) -> PlanBook:
         what, choosing = self.options.what, self.options.choosing
-        n_threads = self._n_threads(terms)
+        n_threads = terms.threads or dnnl.default_threads() // self.options.where.streams
         pricing = self.pricing or Pricing(n_threads, choosing.tune, choosing.tune_seconds, self.options.tell)
         said = dict(terms.io_layout or {})
         request = replace(what.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
@@ -197,9 +197,6 @@ class Loading(Struct, frozen=True):
             check=self.options.checks.check,
         )
 
-    def _n_threads(self, terms: Terms) -> int:
-        return terms.threads or dnnl.default_threads() // self.options.where.streams
-
     def write(
         self, path: Path, book: PlanBook, targets: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]]
     ) -> None:
@@ -236,16 +233,12 @@ class Loading(Struct, frozen=True):
     ) -> PlanBook:
         """The book of a piece; the first one reads nothing but what the caller feeds."""
         what = self.options.what
-        own = self._own_inputs(opened)
+        fed = {info.name for info in model.signature(self.opened).inputs}
+        own = fed & {info.name for info in opened.signature.inputs}
         demands = what.demands.among(model.NodeNames.of(opened.nodes, own).has)
         options = replace(self.options, what=replace(what, io_layout=io_layout, shapes=None, demands=demands))
         loading = Loading(opened, options, inner, streams, pricing, remembers=self.remembers and is_first)
         return loading._book(options.terms, SavedPlan(None))
-
-    def _own_inputs(self, opened: OnnxModel) -> set[str]:
-        """The inputs of a piece that the whole is fed."""
-        fed = {info.name for info in model.signature(self.opened).inputs}
-        return fed & {info.name for info in opened.signature.inputs}
 
 
 def _prepare(book: PlanBook, extents: Mapping[str, tuple[int, ...]]) -> None:
@@ -305,22 +298,6 @@ class Graphs(Struct):
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding
 
-    @property
-    def weights_nbytes(self) -> int:
-        """Bytes of the model's weights that are held for plans to come."""
-        return max(model.weights_nbytes(self.opened), self.simplified.nbytes if self.simplified is not None else 0)
-
-    def described(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
-        """The model's nodes for a plan that was made, before any pass; ``None`` where they cannot be had any more."""
-        extents = {name: shape for name, shape in shapes if name not in contents}
-        try:
-            graph, _ = model.read_fed(self.opened, extents, contents.__getitem__, contents, is_piece=self.is_piece)
-        except (ModelError, KeyError):  # another file, or other inputs that might decide
-            return None
-        if isinstance(self.opened, model.ModelFile):
-            self.opened.let_go()
-        return model.described_nodes(graph)
-
 
 class PlanMaker(Struct):
     """Makes the plans of a model; keeps packed weights for the next.
@@ -356,25 +333,19 @@ class PlanMaker(Struct):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.options.max_plans)
         try:
-            return self._ready(Making(self, shapes, contents))
+            return Making(self, shapes, contents).ready()
         except model.DependsOnDataError as error:
             if isinstance(self.graphs.opened, model.Graph):
                 raise
             cause = error
         return self.pieces(cause)
 
-    def _ready(self, making: Making) -> ReadyPlan:
-        try:
-            return making.ready()
-        finally:
-            making.raced.clear()
-
     def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan | None:
         """The plan by a policy that was seen to be faster, for ``auto`` from now on, and in later loads."""
         if self.pricing.mode == "model":  # which chooses alike each time
             return None
         self.chosen = [each for each in self.chosen if each[0] != shapes]
-        return self._ready(Making(self, shapes, contents, faster=faster))
+        return Making(self, shapes, contents, faster=faster).ready()
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
         """The pieces of the model, cut at what it always is, and at what ``error`` says only data settle."""
@@ -385,11 +356,20 @@ class PlanMaker(Struct):
 
     def originals_nbytes(self) -> int:
         """Bytes of the model's weights that are held for plans to come."""
-        return self.graphs.weights_nbytes
+        simplified = self.graphs.simplified
+        return max(model.weights_nbytes(self.graphs.opened), 0 if simplified is None else simplified.nbytes)
 
     def describe_nodes(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
         """The model's nodes as records, before any pass; ``None`` where they cannot be had any more."""
-        return self.graphs.described(shapes, contents)
+        opened, is_piece = self.graphs.opened, self.graphs.is_piece
+        extents = {name: shape for name, shape in shapes if name not in contents}
+        try:
+            graph, _ = model.read_fed(opened, extents, contents.__getitem__, contents, is_piece=is_piece)
+        except (ModelError, KeyError):  # another file, or other inputs that might decide
+            return None
+        if isinstance(opened, model.ModelFile):
+            opened.let_go()
+        return model.described_nodes(graph)
 
     def packed(
         self,
@@ -474,13 +454,16 @@ class Making(Struct):
     def ready(self) -> ReadyPlan:
         """The plan, ready to run."""
         maker = self.maker
-        if self.faster is not None:
-            return self._anew()
-        n_saved = maker.saved.parts_for(self.shapes)
-        if n_saved > 1:
-            check_parts(n_saved, maker.graphs.opened, maker.graphs.borders, self.shapes)
-            return self._part(RowParts(n_saved))
-        return self._faster_in_parts(self._as_before() or self._anew())
+        try:
+            if self.faster is not None:
+                return self._anew()
+            n_saved = maker.saved.parts_for(self.shapes)
+            if n_saved > 1:
+                check_parts(n_saved, maker.graphs.opened, maker.graphs.borders, self.shapes)
+                return self._part(RowParts(n_saved))
+            return self._faster_in_parts(self._as_before() or self._anew())
+        finally:
+            self.raced.clear()
 
     def _part(self, parts: RowParts) -> ReadyPlan:
         """The plan for a part of the rows."""

@@ -50,7 +50,7 @@ class InputInfo(Struct, frozen=True, dict=True):
     def extents(self) -> str:
         """The extents of the caller's array as text, such as ``1x3x32..640x?``."""
         if self.ranges:
-            return range_text(self.ranges)
+            return "x".join(str(least) if least == most else f"{least}..{most}" for least, most in self.ranges)
         return "any shape" if self.shape is None else shape_text(self.shape)
 
     @cached_property
@@ -103,11 +103,6 @@ class OutputInfo(InputInfo, frozen=True):
 def shape_text(shape: Sequence[object]) -> str:
     """Extents as ``1x3x?``, with question marks for nameless free ones."""
     return "x".join("?" if extent is None else str(extent) for extent in shape)
-
-
-def range_text(ranges: Sequence[tuple[int, int]]) -> str:
-    """Ranges of extents as ``--shape`` takes them, such as ``1x3x32..640``."""
-    return "x".join(str(least) if least == most else f"{least}..{most}" for least, most in ranges)
 
 
 class Feed(Struct, frozen=True):
