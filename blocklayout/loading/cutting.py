@@ -43,7 +43,7 @@ class Inner(Struct, frozen=True):
     carried: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, cut: Cut, cuts: Sequence[Cut], passed: Collection[str]) -> Inner:
-        """Those of a piece: of what it alone computes and reads again, of what is passed on, and of what comes so.
+        """Those of a piece: of values that it alone computes and reads again, that are passed on, or given so.
 
         ``passed`` are the names of values that one piece writes and one other reads.
         """
@@ -249,7 +249,7 @@ class NodeCall(Struct, frozen=True, eq=False, dict=True):
         return [book for subgraph in self.subgraphs.values() for book in subgraph.books]
 
     def notes(self) -> list[str]:
-        """Lines about the layouts of what subgraphs keep from one run to the next."""
+        """Lines about the layouts of values that subgraphs keep from one run to the next."""
         return [note for subgraph in self.subgraphs.values() for note in subgraph.notes()]
 
 
@@ -284,10 +284,10 @@ class SubgraphInfo(Struct, frozen=True, eq=False):
 
 
 class Subgraph:
-    """A subgraph as a function: a plan book for each kind of what it is given.
+    """A subgraph as a function: a plan book for each kind of its inputs.
 
-    Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
-    it reads of the graph around it.
+    Where it runs again and again, its plans choose the layouts of values that are carried from one run to the next, and
+    of those that it reads of the graph around it.
     """
 
     def __init__(
@@ -361,7 +361,7 @@ def _kinds(inputs: Sequence[model.InputInfo | InputInfo]) -> list[tuple[str, str
 
 
 class _Bound:
-    """A subgraph with what it reads of the graph around it, for one call of its node."""
+    """A subgraph with the values that it reads of the graph around it, for one call of its node."""
 
     def __init__(self, subgraph: Subgraph, captured: Values) -> None:
         self._subgraph = subgraph

@@ -30,7 +30,7 @@ from blocklayout.errors import (
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
 from blocklayout.loading.cutting import Cutter, Inner
-from blocklayout.loading.in_parts import SAME_TIME, RowParts, check_parts, parts_that_fit, prove_parts
+from blocklayout.loading.in_parts import SAME_TIME, RowParts, parts_that_fit, prove_parts
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.options import Options, silent
 from blocklayout.loading.saved_plan import (
@@ -348,7 +348,7 @@ class PlanMaker(Struct):
         return Making(self, shapes, contents, faster=faster).ready()
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
-        """The pieces of the model, cut at what it always is, and at what ``error`` says only data settle."""
+        """The pieces of the model, cut where it always is, and where by ``error`` only data settle extents."""
         if self.saved.plan is not None and not self.saved.replans:
             why = "the model is cut into pieces, each with plans of its own"
             raise PlanError(f"{why}: no plan of the whole can be given; session.save keeps them all")
@@ -459,7 +459,10 @@ class Making(Struct):
                 return self._anew()
             n_saved = maker.saved.parts_for(self.shapes)
             if n_saved > 1:
-                check_parts(n_saved, maker.graphs.opened, maker.graphs.borders, self.shapes)
+                try:
+                    prove_parts(maker.graphs.opened, maker.graphs.borders, self.shapes, n_saved)
+                except UnsupportedError as error:
+                    raise PlanError(f"the plan runs its rows in {n_saved} parts: {error}") from error
                 return self._part(RowParts(n_saved))
             return self._faster_in_parts(self._as_before() or self._anew())
         finally:
@@ -503,7 +506,7 @@ class Making(Struct):
             share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else inf)
         parts = RowParts(n, share) if share <= SAME_TIME else RowParts(1)
         self._keep_parts(parts)
-        return whole if parts.n == 1 else parts.told(part)
+        return whole if parts.n == 1 else parts.joined(part)
 
     def _keep_parts(self, parts: RowParts) -> None:
         maker = self.maker
@@ -523,7 +526,7 @@ class Making(Struct):
             return None
         parts = self._known_parts(memory.about_parts(self.shapes), maker.request)
         if parts is not None:  # of the same file, so that it is proven
-            return parts.told(self._part(parts))
+            return parts.joined(self._part(parts))
         plan = maker.recalled(known.plan, replace(maker.request, demanded=known.demanded))
         if plan is None:
             return None
@@ -542,7 +545,7 @@ class Making(Struct):
         if parts is not None:
             with suppress(UnsupportedError):  # it may be another model, whose constants are others
                 prove_parts(maker.graphs.opened, maker.graphs.borders, self.shapes, parts.n)
-                return parts.told(self._part(parts))
+                return parts.joined(self._part(parts))
         plan = maker.saved.plan_for(program, is_decided=bool(deciding), is_part=self.is_part)
         plan = plan or self._choose(program, demanded)
         outputs, constants = known_outputs(program), constants_of(program, plan)

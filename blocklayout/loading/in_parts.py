@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.dnnl import processor
-from blocklayout.errors import InputError, ModelError, PlanError, UnsupportedError
+from blocklayout.errors import InputError, ModelError, UnsupportedError
 from blocklayout.serve.queue import check_border, prove_rows
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class RowParts(Struct, frozen=True):
         """The extents of one part."""
         return tuple((name, (extents[0] // self.n, *extents[1:])) for name, extents in shapes)
 
-    def told(self, ready: ReadyPlan) -> ReadyPlan:
+    def joined(self, ready: ReadyPlan) -> ReadyPlan:
         """The plan of one part, as that of all of them."""
         plan = ready.plan
         n_rows = plan.inputs[0][1].dims[0]
-        what = f"{self.n * n_rows} rows run in {self.n} parts of {n_rows}"
-        why = f"{plan.priced_by}; {what}, which took {self.share:.2f} of their time at once"
+        rows = f"{self.n * n_rows} rows run in {self.n} parts of {n_rows}"
+        why = f"{plan.priced_by}; {rows}, which took {self.share:.2f} of their time at once"
         return replace(ready, plan=replace(plan, parts=self.n, priced_by=why))
 
 
@@ -67,11 +67,3 @@ def prove_parts(opened: Opened, borders: Sequence[InputInfo], shapes: Shapes, n:
         prove_rows(opened, {name: (1, *extents[1:]) for name, extents in shapes}, (n_rows // n, n_rows))
     except (InputError, ModelError) as error:
         raise UnsupportedError(f"another number of rows cannot be run: {error}") from error
-
-
-def check_parts(n: int, opened: Opened, borders: Sequence[InputInfo], shapes: Shapes) -> None:
-    """Refuse a saved plan that runs rows in parts that the model does not compute apart."""
-    try:
-        prove_parts(opened, borders, shapes, n)
-    except UnsupportedError as error:
-        raise PlanError(f"the plan runs its rows in {n} parts: {error}") from error

@@ -198,7 +198,7 @@ def batching(value: Any) -> tuple[int, float]:
 
 
 def seconds(name: str, value: Any) -> None:
-    """Refuse what is no time to spend."""
+    """Refuse all but a positive number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise PlanError(f"{name}={value!r}: give a positive number of seconds")
 
@@ -211,19 +211,19 @@ def one_of(name: str, value: Any, known: Sequence[str], error: type[BlockLayoutE
 
 
 def flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
+    """Refuse all but True and False."""
     if not isinstance(value, bool):
         raise InputError(f"{name}={value!r}: give True or False")
 
 
 def function(name: str, value: Any) -> None:
-    """Refuse what cannot be called."""
+    """Refuse all but functions."""
     if value is not None and not callable(value):
         raise InputError(f"{name}={value!r}: give a function of one string, such as print")
 
 
 def by_name(name: str, value: Any, example: str) -> None:
-    """Refuse what is no mapping from names."""
+    """Refuse all but mappings from names."""
     if value is not None and not isinstance(value, Mapping):
         raise InputError(f"{name}={value!r}: give a mapping by name, such as {example}")
     for key in value or ():

@@ -96,8 +96,12 @@ class RunOff(Struct):
         self.tell(f"running the {len(self._calls)} likeliest plans in turn{longer}")
         with self.alone():
             if self.seconds == inf:
-                places = [self._rounds(self._elsewhere(), N_ROUNDS, _TURN_NS) for _ in range(N_PLACES)]
-                rounds = [each for place in places for each in place]
+                rounds = []
+                for _ in range(N_PLACES):
+                    elsewhere = [_run_of(ready) for ready in self._ready]
+                    for call in elsewhere:
+                        self._in_region(call)
+                    rounds += self._rounds(elsewhere, N_ROUNDS, _TURN_NS)
             else:
                 rounds = self._rounds(self._calls, N_PLACES * N_ROUNDS, _BRIEF_TURN_NS)
         times = [*zip(*rounds, strict=True)]
@@ -111,22 +115,15 @@ class RunOff(Struct):
             rounds.append([self._in_region(partial(fastest_ns, call, turn_ns)) for call in calls])
         return rounds
 
-    def _elsewhere(self) -> list[Callable[[], object]]:
-        calls = [_run_of(ready) for ready in self._ready]
-        for call in calls:
-            self._in_region(call)
-        return calls
-
     def _in_region(self, call: Callable[[], object]) -> Any:
         return dnnl.run_parallel(call, self._ready[0].plan.n_threads)
 
 
 class StandIns:
-    """Random bytes in place of packed weights, for plans that are run to be timed: only that which is taken is packed.
+    """Random bytes in place of packed weights, for plans that are run to be timed: only the weights of one are packed.
 
-    They are as many as the weights of the first plan, up to what no cache holds, and all plans read them. Only what
-    primitives multiply by is replaced, and nothing in a plan with a step by numpy: values may decide there what is
-    computed.
+    They are as many as the weights of the first plan, up to what no cache holds, and all plans read them. Only operands
+    that primitives multiply by are replaced, and none in a plan with a step by numpy, whose work values may decide.
     """
 
     def __init__(self) -> None:
@@ -138,16 +135,13 @@ class StandIns:
         found: dict[int, np.ndarray] = {}
         for dtype, items in _by_dtype(plan).items():
             sizes = [aligned(item.desc.nbytes) for item in items]
-            tape = self._tape(dtype)
+            if dtype not in self._tapes:
+                elements = random_elements("f32") * np.float32(_SPREAD)
+                self._tapes[dtype] = Tape(elements.astype(to_numpy(dtype)))
+            tape = self._tapes[dtype]
             tape.reserve(max(*sizes, 0 if tape.nbytes else min(sum(sizes), cold_nbytes(plan.n_threads))))
             found |= {item.buffer: tape.piece(item.desc.nbytes) for item in items}
         return found
-
-    def _tape(self, dtype: str) -> Tape:
-        if dtype not in self._tapes:
-            elements = random_elements("f32") * np.float32(_SPREAD)
-            self._tapes[dtype] = Tape(elements.astype(to_numpy(dtype)))
-        return self._tapes[dtype]
 
 
 def _by_dtype(plan: Plan) -> dict[str, list[PackedConstant]]:

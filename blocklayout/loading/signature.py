@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -31,8 +31,12 @@ def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[Inp
     declared = model.signature(opened)
     inputs = [InputInfo(info.name, info.extents, info.dtype, container=info.container) for info in declared.inputs]
     outputs = [OutputInfo(info.name, info.extents, info.dtype, container=info.container) for info in declared.outputs]
-    _check_names(io_layout, (*inputs, *outputs))
-    return _with_layouts(inputs, io_layout), _with_layouts(outputs, io_layout)
+    names = list(dict.fromkeys(info.name for info in (*inputs, *outputs)))
+    for name in io_layout:
+        if name not in names:
+            hint = did_you_mean(str(name), names)
+            raise InputError(f"io_layout: no input or output {name!r}; there are {', '.join(names)}{hint}")
+    return [_with_layout(info, io_layout) for info in inputs], [_with_layout(info, io_layout) for info in outputs]
 
 
 def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, ...]]:
@@ -79,21 +83,11 @@ def check_rank(info: InputInfo, shape: Sequence[object]) -> None:
         )
 
 
-def _check_names(io_layout: Mapping[str, str], infos: Iterable[InputInfo]) -> None:
-    """Refuse formats for what is neither an input nor an output."""
-    names = list(dict.fromkeys(info.name for info in infos))
-    for name in io_layout:
-        if name not in names:
-            hint = did_you_mean(str(name), names)
-            raise InputError(f"io_layout: no input or output {name!r}; there are {', '.join(names)}{hint}")
-
-
-def _with_layouts(infos: Iterable[_Info], io_layout: Mapping[str, str]) -> list[_Info]:
-    """Declared in the order in which the caller holds them."""
-    return [_with_layout(info, io_layout[info.name]) if info.name in io_layout else info for info in infos]
-
-
-def _with_layout(info: _Info, layout: str) -> _Info:
+def _with_layout(info: _Info, io_layout: Mapping[str, str]) -> _Info:
+    """Declared in the order in which the caller holds it."""
+    if info.name not in io_layout:
+        return info
+    layout = io_layout[info.name]
     if layout == FREE:
         return replace(info, is_free=True)
     parsed = replace(info, layout=_parse(info, layout))

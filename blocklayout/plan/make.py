@@ -181,7 +181,7 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
 
 
 def _explained(plan: Plan, winner: Contender, solution: Solution) -> Plan:
-    """With the alternatives to what was chosen, which take longer to price than to choose."""
+    """With the alternatives to the choice, which take longer to price than to choose."""
     without = _costs_without(winner.assembly, solution)
     costs, cost_ns = solution.costs_of_candidates, winner.cost_ns
     return replace(

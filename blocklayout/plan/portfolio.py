@@ -71,8 +71,8 @@ class Portfolio(Struct, frozen=True):
 
     Attributes:
         policies: The choice of each simple policy, and of the one that is wanted.
-        solves: What is chosen where departures have to promise a clear gain, and where any will do.
-        solution: What is chosen where prices are trusted.
+        solves: The choices where departures have to promise a clear gain, and where any will do.
+        solution: The choice where prices are trusted.
     """
 
     policies: Sequence[Contender]

@@ -1,4 +1,4 @@
-"""Where the prices of a network come from: the model, what was measured before, or what is measured now."""
+"""Where the prices of a network come from: the model, times measured before, or measuring now."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Feed(Struct, frozen=True):
 
 
 def check_mapping(name: str, given: object, example: str) -> None:
-    """Refuse what is no mapping by name, such as ``example``."""
+    """Refuse all but mappings by name, such as ``example``."""
     if not isinstance(given, Mapping):
         raise InputError(f"{name} is a {type(given).__name__}; give a mapping by name, such as {example}")
 
@@ -161,7 +161,11 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
     _check_shape(info, info.shape, array.shape, "array.transpose")
     check_ranges(info, array.shape)
     if info.inverse_order is not None:
-        _check_rank(info, array.shape)
+        if array.ndim != len(info.inverse_order):
+            raise InputError(
+                f"input {info.name!r} is given in {info.layout}, which has rank {len(info.inverse_order)}; "
+                f"got rank {array.ndim} ({'x'.join(map(str, array.shape))})"
+            )
         array = array.transpose(info.inverse_order)
     return Feed(*as_memory(array), array.shape)
 
@@ -199,14 +203,6 @@ def _check_tensor(info: InputInfo, tensor: Tensor) -> Feed:
 def _wrong_dtype(info: InputInfo, given: str) -> InputError:
     wanted = info.numpy_dtype.name
     return InputError(f"input {info.name!r} is {wanted}, got {given}: convert it with .astype({wanted!r})")
-
-
-def _check_rank(info: InputInfo, shape: tuple[int, ...]) -> None:
-    if info.layout is not None and len(shape) != info.layout.ndims:
-        raise InputError(
-            f"input {info.name!r} is given in {info.layout}, which has rank {info.layout.ndims}; "
-            f"got rank {len(shape)} ({'x'.join(map(str, shape))})"
-        )
 
 
 def _check_shape(

@@ -55,7 +55,7 @@ class Piece(Struct, eq=False, kw_only=True):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Lines about the layouts of what it hands on, where these are not row-major."""
+        """Lines about the layouts of its results for other pieces, where these are not row-major."""
         return ()
 
     @property
@@ -226,7 +226,7 @@ class Pieces:
         return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
 
     def walk(self, feed: Values) -> Iterator[tuple[Piece, Values, Callable[[], None]]]:
-        """Run all pieces: each with the values that it is fed and what runs it again, before it is run for the next."""
+        """Run all pieces: yields each with its inputs and a call that runs it again, before it runs for the next."""
         values = self._fed(feed)
         for piece in self.pieces:
             fed = {name: values[name] for name in piece.inputs if name}

@@ -213,7 +213,7 @@ class Workspace:
     def _proving(
         self, executable: dnnl.Executable, buffers: Sequence[np.ndarray], check: CheckMode
     ) -> Callable[[int, Step], None]:
-        """Proves inputs and constants now, and what a step has finished when it is called with it."""
+        """Proves inputs and constants now; returns the proof of a step's results, to be called after it."""
         from blocklayout.runtime.proving import after_steps, prove_constants, prove_given
 
         prove_given(self._plan, check, self._fed[executable], buffers)
@@ -223,13 +223,11 @@ class Workspace:
         return after_steps(self._plan, check, self._bytes_of)
 
     def _limiting(self) -> Callable[[int, Step], None] | None:
-        """Refuses a run of more memory than is allowed; what refuses to go on after a step, if time is limited."""
+        """Refuses a run of more memory than is allowed; returns the check of time after a step, if that is limited."""
         plan = self._plan
-        nbytes = (
-            self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._ready.packed.values())
-        )
-        nbytes += sum(result.desc.nbytes for result in self.results)
-        check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
+        outputs = (result.desc for result in self.results)
+        held = (self.arena, self.scratchpad, *self._ready.packed.values(), *outputs)
+        check_nbytes(sum(each.nbytes for each in held), f"a run of {plan.model}, its constants included,")
         return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")
 
     def _named(self, error: RefusedError) -> RefusedError:

@@ -149,7 +149,7 @@ class Joining:
         return answer(stop)
 
     def _part(self, row: Row, results: Sequence[np.ndarray], place: int, _: Stop) -> list[Any]:
-        """A row of what was computed, which shares no memory with the others."""
+        """A row of the results, which shares no memory with the others."""
         wanted = self._outputs if row.names is None else check_wanted(row.names, self._outputs)
         parts = [result[place] if row.is_bare else result[place : place + 1] for result in results]
         if len(results[0]) > 1:

@@ -1,4 +1,4 @@
-"""Counts and times of what was submitted to a session."""
+"""Counts and times of the requests to a session."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Submission(Future[list[Any]]):
         return is_cancelled
 
     def let_go(self) -> None:
-        """Hold nothing more of the session and of what it was fed; whoever keeps the answer need not keep them."""
+        """Hold nothing more of the session and its inputs, so that a kept answer does not keep them."""
         self.call, self.row, self.leave = _nothing, None, None
 
     def stop(self) -> None:
@@ -265,7 +265,7 @@ class Submissions:
         return True
 
     def _joined(self, requests: Sequence[Submission]) -> list[Call]:
-        """Run them together; returns what gives each its answer, or computes it alone if that fails."""
+        """Run them together; returns the calls that answer each, alone if that fails."""
         stops = [request.stopping for request in requests]
         deadlines = [stop.deadline_ns for stop in stops]
         together = _Together(Stop(max(deadlines) if all(deadlines) else 0), stops)
