@@ -300,7 +300,7 @@ class Graphs(Struct):
 
 
 class PlanMaker(Struct):
-    """Makes the plans of a model; keeps packed weights for the next.
+    """Makes the plans of a model, see :class:`~blocklayout.runtime.plan_book.Maker`; keeps packed weights for the next.
 
     Attributes:
         saved: A plan that was given.
@@ -328,7 +328,6 @@ class PlanMaker(Struct):
     has_warned: bool = False
 
     def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan | Pieces:
-        """The plan for these extents, or the pieces of a model that is cut where only data settle extents."""
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.options.max_plans)
@@ -341,7 +340,6 @@ class PlanMaker(Struct):
         return self.pieces(cause)
 
     def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan | None:
-        """The plan by a policy that was seen to be faster, for ``auto`` from now on, and in later loads."""
         if self.pricing.mode == "model":  # which chooses alike each time
             return None
         self.chosen = [each for each in self.chosen if each[0] != shapes]
@@ -355,12 +353,10 @@ class PlanMaker(Struct):
         return self.cutter.pieces(error)
 
     def originals_nbytes(self) -> int:
-        """Bytes of the model's weights that are held for plans to come."""
         simplified = self.graphs.simplified
         return max(model.weights_nbytes(self.graphs.opened), 0 if simplified is None else simplified.nbytes)
 
     def describe_nodes(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
-        """The model's nodes as records, before any pass; ``None`` where they cannot be had any more."""
         opened, is_piece = self.graphs.opened, self.graphs.is_piece
         extents = {name: shape for name, shape in shapes if name not in contents}
         try:

@@ -41,16 +41,11 @@ CLEARLY, BY_FAR = 0.99, 0.95
 
 
 class RunOff(Protocol):
-    """Runs plans whole, in turn."""
+    """Runs plans whole, in turn; see :class:`blocklayout.loading.run_off.RunOff`."""
 
-    def enter(self, plan: Plan) -> None:
-        """Make one ready, and run it."""
-
-    def has_time(self) -> bool:
-        """Whether there is time for another one."""
-
-    def shares(self) -> Sequence[Spread]:
-        """Run all of them in turn, and give the time of each next to the first."""
+    def enter(self, plan: Plan) -> None: ...
+    def has_time(self) -> bool: ...
+    def shares(self) -> Sequence[Spread]: ...
 
 
 def make_plan(

@@ -78,19 +78,15 @@ class Maker(Protocol):
 
     def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan | Pieces:
         """The plan for these extents, or the pieces of a model that is cut where only data settle extents."""
-        ...
 
     def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan | None:
         """The plan by a policy that was seen to be faster, remembered for ``auto``; ``None`` where none is."""
-        ...
 
     def originals_nbytes(self) -> int:
         """Bytes of the model's own weights that are held for plans to come."""
-        ...
 
     def describe_nodes(self, shapes: Shapes, contents: Given) -> Sequence[dict[str, Any]] | None:
         """The model's nodes as records; ``None`` where the model is not at hand."""
-        ...
 
 
 class PlanKey(Struct, frozen=True):

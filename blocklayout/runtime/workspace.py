@@ -225,9 +225,9 @@ class Workspace:
     def _limiting(self) -> Callable[[int, Step], None] | None:
         """Refuses a run of more memory than is allowed; returns the check of time after a step, if that is limited."""
         plan = self._plan
-        outputs = (result.desc for result in self.results)
-        held = (self.arena, self.scratchpad, *self._ready.packed.values(), *outputs)
-        check_nbytes(sum(each.nbytes for each in held), f"a run of {plan.model}, its constants included,")
+        held = (self.arena, self.scratchpad, *self._ready.packed.values())
+        nbytes = sum(each.nbytes for each in held) + sum(result.desc.nbytes for result in self.results)
+        check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
         return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")
 
     def _named(self, error: RefusedError) -> RefusedError:
