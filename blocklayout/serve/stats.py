@@ -52,7 +52,7 @@ class Histogram(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """What became of the requests that were submitted to a session, since it was loaded.
+    """The requests that were submitted to a session since it was loaded.
 
     Attributes:
         finished: Those that were answered.

@@ -1,8 +1,8 @@
 """Choose one candidate per group so that the whole network costs least, or so that it departs from a usual choice.
 
-The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout its
-producer gives it together with the set of copies made of it. So a reorder is charged once per value and layout, however
-many read it. Groups and values are joined by tables of the costs of layouts between them.
+The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout
+in which it is produced together with the set of copies made of it. So a reorder is charged once per value and layout,
+however many read it. Groups and values are joined by tables of the costs of layouts between them.
 """
 
 from __future__ import annotations
