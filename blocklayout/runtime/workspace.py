@@ -72,7 +72,7 @@ class Room:
         self.lock = threading.Lock()
 
     def hold(self, arena_nbytes: int, scratchpad_nbytes: int) -> None:
-        """Have at least so many bytes; what was bound to less keeps that."""
+        """Have at least so many bytes; memories bound to fewer keep those."""
         with self.lock:
             if self.arena.nbytes < arena_nbytes:
                 self.arena = dnnl.aligned_empty(arena_nbytes)
@@ -83,8 +83,8 @@ class Room:
 class Workspace:
     """Memory and primitives of one plan, for one run at a time.
 
-    Executables share all of it: arena, scratchpad, primitives, packed weights and the memories put to them. What one
-    more set of layouts takes is a reorder of each input that is not read as it comes, and its readers bound anew.
+    Executables share all of it: arena, scratchpad, primitives, packed weights and the memories put to them. One more
+    set of layouts takes a reorder of each input that is not read as it comes, and its readers bound anew.
 
     ``results`` are the outputs that steps compute, in the plan's order.
     """
@@ -144,7 +144,7 @@ class Workspace:
     def caller(
         self, executable: dnnl.Executable, names: Sequence[str]
     ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
-        """Runs every step once on buffers while its caller holds the lock of ``room``, and returns these fresh arrays.
+        """Runs every step once on buffers while its caller holds the lock of ``room``; returns fresh arrays, as named.
 
         Nothing is checked. ``None`` where a run is more than one call into C, or returns anything else.
         """
