@@ -102,7 +102,7 @@ def charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
 
 def compared(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A network's plans for all extents."""
-    costs = Pricing.of(args.threads, "cached", 1.0, lambda _: None).modelled()
+    costs = Pricing(args.threads, "cached", 1.0, lambda _: None).modelled()
     plan_of = partial(make_plan, request=Request(), costs=costs)
     usual = plan_of(program(name, 1, None))
     rows = []

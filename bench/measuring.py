@@ -131,7 +131,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         session = bl.load(graph, layout=policy, threads=args.threads, tune="model")
         steps += steps_in_place(policy, session, feeds, args.runs)
     specs = list(dict.fromkeys(step.spec for step in steps))
-    model = Pricing.of(args.threads, "model", 1.0, lambda _: None).modelled()
+    model = Pricing(args.threads, "model", 1.0, lambda _: None).modelled()
     costs = {f"{n} in turn": costs_apart(specs, n) for n in args.in_turn}
     costs["estimated"] = {spec: model.step_ns(spec) for spec in specs}
     return {

@@ -117,7 +117,7 @@ def measure(channels: int, extent: int, args: argparse.Namespace) -> dict[str, A
     bias = np.ones(len(weights), np.float32)
     b.output("y", b.input("x", dims).relu().upsample((1, 1, 2, 2)).conv(weights, bias, pads=args.kernel // 2).relu())
     program = model.lower(model.legalize(model.simplify(b.to_graph())))
-    costs = Pricing.of(args.threads, "cached", 1.0, lambda _: None).modelled()
+    costs = Pricing(args.threads, "cached", 1.0, lambda _: None).modelled()
     request = Request(dtype=args.dtype, io_layout=FREE, winograd=not args.no_winograd)
     plans = {
         name: make_plan(program, request, Changed(costs.machine, factor=factor)) for name, factor in FACTORS.items()

@@ -79,13 +79,11 @@ class Served:
         """
         with self._replacing:
             self._session.check_open()
-            session = self._loaded(source)
-            try:
-                _check_alike(session, self._session)
-            except ModelError:
+            session, before = self._loaded(source), self._session
+            new, old = _border_of(session), _border_of(before)
+            if new != old:
                 session.close()
-                raise
-            before = self._session
+                raise ModelError(f"the model is {new}; callers feed and expect {old}: serve it as another one")
             session.submissions.tally = before.submissions.tally
             self._session = session
         before.close()
@@ -141,13 +139,7 @@ class Served:
                     raise
 
 
-def _check_alike(session: Session, other: Session) -> None:
-    names = [
-        [[(info.name, info.dtype) for info in infos] for infos in (each.get_inputs(), each.get_outputs())]
-        for each in (session, other)
-    ]
-    if names[0] != names[1]:
-        new, old = (
-            " -> ".join(", ".join(f"{name} {dtype}" for name, dtype in infos) for infos in each) for each in names
-        )
-        raise ModelError(f"the model is {new}; callers feed and expect {old}: serve it as another one")
+def _border_of(session: Session) -> str:
+    """Names and types of inputs and outputs."""
+    sides = (session.get_inputs(), session.get_outputs())
+    return " -> ".join(", ".join(f"{info.name} {info.dtype}" for info in side) for side in sides)

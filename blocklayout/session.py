@@ -143,7 +143,7 @@ class Session:
         return self.submissions.ask(feed, output_names, out, deadline)
 
     def stats(self) -> Stats:
-        """What became of the requests that were submitted: counts, times, and what waits now.
+        """The requests that were submitted: counts, times, and how many wait now.
 
         Runs that were not submitted are not counted: they cost nothing more than they do.
 

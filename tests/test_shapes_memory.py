@@ -56,8 +56,8 @@ def test_packs_go_with_the_last_plan_that_has_them() -> None:
         _run(session, size)
         gc.collect()
         assert weights.nbytes == session.memory().packed_nbytes > 0
-    session._book._plans.clear()
-    session._book._bound.clear()
+    for _, whole in [*session._book._plans.items()]:
+        session._book._drop(whole)
     gc.collect()
     assert weights.nbytes == 0
 

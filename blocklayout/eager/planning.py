@@ -240,7 +240,7 @@ def _has_detour(plan: Plan) -> bool:
 
 @cache
 def _pricing(n_threads: int) -> Pricing:
-    return Pricing.of(n_threads, "cached", TUNE_SECONDS, lambda _: None)
+    return Pricing(n_threads, "cached", TUNE_SECONDS, lambda _: None)
 
 
 atexit.register(_pricing.cache_clear)  # the store of costs closes its file, for which it needs modules that go later

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -30,21 +30,6 @@ if TYPE_CHECKING:
     from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
     from blocklayout.runtime.pieces import Values
 
-    class Open(Protocol):
-        """Makes the plan book of a piece or subgraph, with formats at the caller's border, and within.
-
-        The first piece reads nothing but what the caller feeds.
-        """
-
-        def __call__(
-            self,
-            opened: OnnxModel,
-            inner: Inner,
-            io_layout: Mapping[str, str] = ...,
-            *,
-            is_first: bool = ...,
-        ) -> PlanBook: ...
-
 
 class Inner(Struct, frozen=True):
     """Formats of values that no caller sees: between pieces, and around subgraphs that run again and again.
@@ -58,12 +43,9 @@ class Inner(Struct, frozen=True):
     carried: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, cut: Cut, cuts: Sequence[Cut], passed: Collection[str]) -> Inner:
-        """Those of a piece: of what it alone computes and reads again, of what is passed on, and of what comes so.
+        """Those of a piece: of values that it alone computes and reads again, that are passed on, or given so.
 
-        Args:
-            cut: The piece.
-            cuts: All of them.
-            passed: Names of values that one piece writes and one other reads.
+        ``passed`` are the names of values that one piece writes and one other reads.
         """
         elsewhere = {name for each in cuts if each is not cut for name in each.inputs}
         carried = {
@@ -93,31 +75,21 @@ class Cutter(Struct, frozen=True, eq=False):
     """Makes the pieces of a model.
 
     Attributes:
-        opened: The model.
-        open: Makes the plan book of a piece.
+        open: Makes the plan book of a piece or subgraph, with formats within, and at the caller's border.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
         inner: Formats that were meant for the model as a whole.
-        demands: What its user demands of the model's kernels.
     """
 
     opened: Opened
-    open: Open
+    open: Callable[..., PlanBook]
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
     inner: Inner
     demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
-        """The model in pieces.
-
-        Args:
-            error: Says what only data settle; without, the model is cut at what it always is.
-
-        Raises:
-            DependsOnDataError: A graph with all extents cannot be cut: ``error`` itself.
-            PlanError: Something is demanded of what is not there, or of what no plan computes.
-        """
+        """The model in pieces, cut at what it always is, and at what ``error`` says only data settle."""
         whole = model.open_model(self.opened)
         if not isinstance(whole, model.OnnxModel):
             raise error or TypeError(whole)
@@ -133,9 +105,8 @@ class Cutter(Struct, frozen=True, eq=False):
         pieces = []
         for number, (cut, by_arrays) in enumerate(zip(cuts, quick, strict=True), 1):
             call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
-            name = f"{whole.name}, piece {number}"
-            straight = partial(self._straight, whole, cut, name, self.inner.of(cut, cuts, passed))
-            pieces.append(call or straight(by_arrays=by_arrays))
+            name, inner = f"{whole.name}, piece {number}", self.inner.of(cut, cuts, passed)
+            pieces.append(call or self._straight(whole, cut, name, inner, by_arrays))
         self._check_demands(whole, [piece.function for piece in pieces if isinstance(piece, Call)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
@@ -211,13 +182,7 @@ class Cutter(Struct, frozen=True, eq=False):
         return {info.name for info in self.inputs} >= {*cut.inputs}
 
     def _straight(
-        self,
-        whole: OnnxModel,
-        cut: Cut,
-        name: str,
-        inner: Inner,
-        *,
-        by_arrays: model.NodeByNode | None,
+        self, whole: OnnxModel, cut: Cut, name: str, inner: Inner, by_arrays: model.NodeByNode | None
     ) -> Straight:
         cut = replace(cut, outputs=tuple(filter(None, cut.outputs)))
         declared = {info.name: info for info in (*whole.signature.outputs, *whole.signature.inputs)}
@@ -253,14 +218,7 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
 
 
 class NodeCall(Struct, frozen=True, eq=False, dict=True):
-    """Computes a node at which a model is cut.
-
-    Attributes:
-        node: The node.
-        opset: Version of ONNX's operator set.
-        subgraphs: By attribute.
-        captured: Names of what these read of the graph around them: the node's last inputs.
-    """
+    """Computes a node at which a model is cut; its last inputs are ``captured`` by its subgraphs."""
 
     node: Node
     opset: int
@@ -291,7 +249,7 @@ class NodeCall(Struct, frozen=True, eq=False, dict=True):
         return [book for subgraph in self.subgraphs.values() for book in subgraph.books]
 
     def notes(self) -> list[str]:
-        """Lines about the layouts of what subgraphs keep from one run to the next."""
+        """Lines about the layouts of values that subgraphs keep from one run to the next."""
         return [note for subgraph in self.subgraphs.values() for note in subgraph.notes()]
 
 
@@ -326,13 +284,10 @@ class SubgraphInfo(Struct, frozen=True, eq=False):
 
 
 class Subgraph:
-    """A subgraph as a function: a plan book for each kind of what it is given.
+    """A subgraph as a function: a plan book for each kind of its inputs.
 
-    Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
-    it reads of the graph around it.
-
-    Attributes:
-        info: What it looks like from without.
+    Where it runs again and again, its plans choose the layouts of values that are carried from one run to the next, and
+    of those that it reads of the graph around it.
     """
 
     def __init__(
@@ -341,13 +296,7 @@ class Subgraph:
         open_: Callable[[Sequence[model.DeclaredValue]], PlanBook],
         books: Sequence[PlanBook] = (),
     ) -> None:
-        """Open no plan book yet.
-
-        Args:
-            info: What it looks like from without.
-            open_: Makes a plan book for inputs of certain types.
-            books: Those that there are already.
-        """
+        """Open no plan book yet; ``open_`` makes one for inputs of certain types, ``books`` are there already."""
         self.info = info
         self._open = open_
         self._known = [(_kinds(book.signature.inputs), book) for book in books]
@@ -412,16 +361,13 @@ def _kinds(inputs: Sequence[model.DeclaredValue | InputInfo]) -> list[tuple[str,
 
 
 class _Bound:
-    """A subgraph with what it reads of the graph around it, for one call of its node."""
+    """A subgraph with the values that it reads of the graph around it, for one call of its node."""
 
     def __init__(self, subgraph: Subgraph, captured: Values) -> None:
         self._subgraph = subgraph
         self._captured = captured
         self._has_run = not subgraph.info.lasting
-
-    @property
-    def results(self) -> Sequence[Any]:
-        return self._subgraph.info.results
+        self.results = subgraph.info.results
 
     def __call__(self, *arguments: Any) -> list[Any]:
         given = {**self._captured, **dict(zip(self._subgraph.info.inputs, arguments, strict=True))}

@@ -9,7 +9,6 @@ from blocklayout.errors import PlanError
 from blocklayout.layout import FormatTag
 
 if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan
 
 _CHANNELS_LAST = tuple(FormatTag.parse(tag) for tag in ("nwc", "nhwc", "ndhwc"))
@@ -69,10 +68,6 @@ def export(
         raise PlanError(
             f"export: the plan is of another model ({plan.model}), or of other extents; this is {program.name}"
         )
-    formats = {name: _is_channels_last(desc) for name, desc in plan.formats.items()}
+    formats = {name: desc.format_tag in _CHANNELS_LAST for name, desc in plan.formats.items()}
     rewritten = channels_last(graph, formats, functions=functions)
     model.write(rewritten, path, functions=tuple(functions_of(rewritten)))
-
-
-def _is_channels_last(desc: MemoryDesc) -> bool:
-    return desc.format_tag in _CHANNELS_LAST

@@ -30,7 +30,7 @@ from blocklayout.errors import (
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
 from blocklayout.loading.cutting import Cutter, Inner
-from blocklayout.loading.in_parts import SAME_TIME, RowParts, check_parts, parts_that_fit, prove_parts
+from blocklayout.loading.in_parts import SAME_TIME, RowParts, parts_that_fit, prove_parts
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.options import Options, silent
 from blocklayout.loading.saved_plan import (
@@ -96,8 +96,6 @@ class Loading(Struct, frozen=True):
     """A model, or a piece of one, that is being loaded.
 
     Attributes:
-        opened: The model.
-        options: The caller's.
         inner: Formats of what never reaches the caller, where this is a piece or a subgraph.
         streams: Those of the whole, where this is a piece.
         pricing: Likewise.
@@ -162,8 +160,8 @@ class Loading(Struct, frozen=True):
 
     def _book(self, terms: Terms, saved: SavedPlan) -> PlanBook:
         what, choosing = self.options.what, self.options.choosing
-        n_threads = self._n_threads(terms)
-        pricing = self.pricing or Pricing.of(n_threads, choosing.tune, choosing.tune_seconds, self.options.tell)
+        n_threads = terms.threads or dnnl.default_threads() // self.options.where.streams
+        pricing = self.pricing or Pricing(n_threads, choosing.tune, choosing.tune_seconds, self.options.tell)
         said = dict(terms.io_layout or {})
         request = replace(what.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
         memory = None
@@ -200,24 +198,10 @@ class Loading(Struct, frozen=True):
             check=self.options.checks.check,
         )
 
-    def _n_threads(self, terms: Terms) -> int:
-        return terms.threads or dnnl.default_threads() // self.options.where.streams
-
     def write(
         self, path: Path, book: PlanBook, targets: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write plans with their packed weights; those of instruction sets that this process does not use, made apart.
-
-        Args:
-            path: Of the file.
-            book: The plans.
-            targets: Instruction sets; the process's own alone if ``None``.
-            feeds: Typical inputs of a model in pieces.
-
-        Raises:
-            OSError: The file cannot be written.
-            BlockLayoutError: As :meth:`blocklayout.Session.save`.
-        """
+        """Write plans with their packed weights; those of instruction sets other than the process's own, made apart."""
         if targets is None:
             write_session(path, book)
             return
@@ -250,16 +234,12 @@ class Loading(Struct, frozen=True):
     ) -> PlanBook:
         """The book of a piece; the first one reads nothing but what the caller feeds."""
         what = self.options.what
-        own = self._own_inputs(opened)
+        fed = {info.name for info in model.signature(self.opened).inputs}
+        own = fed & {info.name for info in opened.signature.inputs}
         demands = what.demands.among(model.NodeNames.of(opened.nodes, own).has)
         options = replace(self.options, what=replace(what, io_layout=io_layout, shapes=None, demands=demands))
         loading = Loading(opened, options, inner, streams, pricing, remembers=self.remembers and is_first)
         return loading._book(options.terms, SavedPlan(None))
-
-    def _own_inputs(self, opened: OnnxModel) -> set[str]:
-        """The inputs of a piece that the whole is fed."""
-        fed = {info.name for info in model.signature(self.opened).inputs}
-        return fed & {info.name for info in opened.signature.inputs}
 
 
 def _prepare(book: PlanBook, extents: Mapping[str, tuple[int, ...]]) -> None:
@@ -272,10 +252,8 @@ class Graphs(Struct):
     """The graphs of a model for extents.
 
     Attributes:
-        opened: The model.
         borders: Its inputs and outputs.
         ranges: Ranges of extents by input, where it is loaded for some.
-        is_piece: Whether it is a piece of another.
         simplified: A graph whose like for other extents follows from it, within ranges.
     """
 
@@ -288,13 +266,7 @@ class Graphs(Struct):
     def lowered(
         self, shapes: Shapes, contents: Contents, demands: Demands
     ) -> tuple[Program, dict[str, np.ndarray], Demanded]:
-        """The program, the contents it depends on, and what is demanded of its kernels.
-
-        The model's own weights are released on the way.
-
-        Raises:
-            DependsOnDataError: Extents inside follow from data.
-        """
+        """The program, the contents it depends on, and what is demanded of its kernels; releases a file's weights."""
         graph, deciding = self._simplified(shapes, contents)
         program = model.lower(model.legalize(graph))
         return program, deciding, demands.settled(graph.demands, Names.of(program))
@@ -327,44 +299,16 @@ class Graphs(Struct):
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding
 
-    @property
-    def weights_nbytes(self) -> int:
-        """Bytes of the model's weights that are held for plans to come."""
-        return max(model.weights_nbytes(self.opened), self.simplified.nbytes if self.simplified is not None else 0)
-
-    def described(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
-        """The model's nodes as records, before any pass; ``None`` where they cannot be had any more.
-
-        Args:
-            shapes: Of a plan that was made.
-            contents: The inputs' that it was made for.
-        """
-        extents = {name: shape for name, shape in shapes if name not in contents}
-        try:
-            graph, _ = model.read_fed(self.opened, extents, contents.__getitem__, contents, is_piece=self.is_piece)
-        except (ModelError, KeyError):  # another file, or other inputs that might decide
-            return None
-        if isinstance(self.opened, model.ModelFile):
-            self.opened.let_go()
-        return model.described_nodes(graph)
-
 
 class PlanMaker(Struct):
-    """Makes the plans of a model; keeps packed weights for the next.
+    """Makes the plans of a model, see :class:`~blocklayout.runtime.plan_book.Maker`; keeps packed weights for the next.
 
     Attributes:
-        graphs: The model's graphs.
-        request: The request that plans are made for.
-        options: The caller's.
-        pricing: Where costs come from.
         saved: A plan that was given.
         memory: Remembers the file; ``None`` where there is none, or where it may not.
-        cutter: Cuts the model into pieces.
         inner: Names of inputs and outputs that no caller sees.
         remembers: Whether plans outlive the process.
-        weights: Packed weights, for plans to come.
         chosen: Plans whose layouts are taken for like extents, with their extents.
-        last: The plan that was made last.
         n_made: How many were made after a first.
         has_warned: Whether a warning about this model was given.
     """
@@ -385,58 +329,44 @@ class PlanMaker(Struct):
     has_warned: bool = False
 
     def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan | Pieces:
-        """The plan for these extents, or the pieces of a model that is cut where only data settle extents."""
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.options.max_plans)
         try:
-            return self._ready(Making(self, shapes, contents))
+            return Making(self, shapes, contents).ready()
         except model.DependsOnDataError as error:
             if isinstance(self.graphs.opened, model.Graph):
                 raise
             cause = error
         return self.pieces(cause)
 
-    def _ready(self, making: Making) -> ReadyPlan:
-        try:
-            return making.ready()
-        finally:
-            making.raced.clear()
-
     def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan | None:
-        """The plan by a policy that was seen to be faster, for ``auto`` from now on, and in later loads.
-
-        Args:
-            shapes: Logical extents of all inputs.
-            contents: Asks for those of inputs that decide extents.
-            faster: The policy, and its time next to that of the plan so far.
-        """
         if self.pricing.mode == "model":  # which chooses alike each time
             return None
         self.chosen = [each for each in self.chosen if each[0] != shapes]
-        return self._ready(Making(self, shapes, contents, faster=faster))
+        return Making(self, shapes, contents, faster=faster).ready()
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
-        """The pieces of the model.
-
-        Args:
-            error: Says what only data settle; without, the model is cut at what it always is.
-
-        Raises:
-            PlanError: A plan is given for the whole, or something is demanded of what no plan computes.
-        """
+        """The pieces of the model, cut where it always is, and where by ``error`` only data settle extents."""
         if self.saved.plan is not None and not self.saved.replans:
             why = "the model is cut into pieces, each with plans of its own"
             raise PlanError(f"{why}: no plan of the whole can be given; session.save keeps them all")
         return self.cutter.pieces(error)
 
     def originals_nbytes(self) -> int:
-        """Bytes of the model's weights that are held for plans to come."""
-        return self.graphs.weights_nbytes
+        simplified = self.graphs.simplified
+        return max(model.weights_nbytes(self.graphs.opened), 0 if simplified is None else simplified.nbytes)
 
     def describe_nodes(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
-        """The model's nodes as records, before any pass; ``None`` where they cannot be had any more."""
-        return self.graphs.described(shapes, contents)
+        opened, is_piece = self.graphs.opened, self.graphs.is_piece
+        extents = {name: shape for name, shape in shapes if name not in contents}
+        try:
+            graph, _ = model.read_fed(opened, extents, contents.__getitem__, contents, is_piece=is_piece)
+        except (ModelError, KeyError):  # another file, or other inputs that might decide
+            return None
+        if isinstance(opened, model.ModelFile):
+            opened.let_go()
+        return model.described_nodes(graph)
 
     def packed(
         self,
@@ -446,15 +376,7 @@ class PlanMaker(Struct):
         deciding: Mapping[str, np.ndarray],
         stand_ins: Mapping[int, np.ndarray] | None = None,
     ) -> ReadyPlan:
-        """A plan with its packed weights.
-
-        Args:
-            plan: The plan.
-            outputs: Those that nothing computes, by name.
-            take: Takes a constant by its name.
-            deciding: Contents of inputs that it was made for.
-            stand_ins: Bytes in place of packed constants, by buffer.
-        """
+        """A plan with its packed weights, some of them perhaps random ones, which ``stand_ins`` has by buffer."""
         self.options.tell("packing weights")
         packed = self.weights.pack(plan, take, stand_ins)
         plan = replace(plan, ranges=self.graphs.ranges) if self.graphs.ranges else plan
@@ -462,10 +384,7 @@ class PlanMaker(Struct):
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, keeps)
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """Functions that run the steps that no primitive computes.
-
-        Warns of plain ones, and of a policy without effect, once a model.
-        """
+        """Functions that run the steps that no primitive computes; warns of plain ones once a model."""
         computes, missing = computes_of(plan), unavailable(plan)
         if (plan.plain_steps or missing) and not self.has_warned:
             self.has_warned = True
@@ -514,14 +433,10 @@ class Making(Struct):
     """One plan that is being made.
 
     Attributes:
-        maker: Makes it.
-        shapes: Logical extents of all inputs.
-        contents: Asks for those of inputs that decide extents.
         faster: A policy that is to be taken for ``auto``, and its time next to that of the plan before.
         is_part: Whether it is for a part of the rows.
-        about_parts: By which it is remembered how these rows are run, where that was not known.
+        about_parts: Key by which it is remembered how these rows are run, where that was not known.
         raced: Plans that ran, held until the one that is taken has their packed constants, too.
-        began_s: When this began.
     """
 
     maker: PlanMaker
@@ -536,13 +451,19 @@ class Making(Struct):
     def ready(self) -> ReadyPlan:
         """The plan, ready to run."""
         maker = self.maker
-        if self.faster is not None:
-            return self._anew()
-        n_saved = maker.saved.parts_for(self.shapes)
-        if n_saved > 1:
-            check_parts(n_saved, maker.graphs.opened, maker.graphs.borders, self.shapes)
-            return self._part(RowParts(n_saved))
-        return self._faster_in_parts(self._as_before() or self._anew())
+        try:
+            if self.faster is not None:
+                return self._anew()
+            n_saved = maker.saved.parts_for(self.shapes)
+            if n_saved > 1:
+                try:
+                    prove_parts(maker.graphs.opened, maker.graphs.borders, self.shapes, n_saved)
+                except UnsupportedError as error:
+                    raise PlanError(f"the plan runs its rows in {n_saved} parts: {error}") from error
+                return self._part(RowParts(n_saved))
+            return self._faster_in_parts(self._as_before() or self._anew())
+        finally:
+            self.raced.clear()
 
     def _part(self, parts: RowParts) -> ReadyPlan:
         """The plan for a part of the rows."""
@@ -582,7 +503,7 @@ class Making(Struct):
             share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else inf)
         parts = RowParts(n, share) if share <= SAME_TIME else RowParts(1)
         self._keep_parts(parts)
-        return whole if parts.n == 1 else parts.told(part)
+        return whole if parts.n == 1 else parts.joined(part)
 
     def _keep_parts(self, parts: RowParts) -> None:
         maker = self.maker
@@ -602,7 +523,7 @@ class Making(Struct):
             return None
         parts = self._known_parts(memory.about_parts(self.shapes), maker.request)
         if parts is not None:  # of the same file, so that it is proven
-            return parts.told(self._part(parts))
+            return parts.joined(self._part(parts))
         fits = partial(
             check_fits,
             inputs=dict(self.shapes),
@@ -628,7 +549,7 @@ class Making(Struct):
         if parts is not None:
             with suppress(UnsupportedError):  # it may be another model, whose constants are others
                 prove_parts(maker.graphs.opened, maker.graphs.borders, self.shapes, parts.n)
-                return parts.told(self._part(parts))
+                return parts.joined(self._part(parts))
         plan = maker.saved.plan_for(program, is_decided=bool(deciding), is_part=self.is_part)
         plan = plan or self._choose(program, demanded)
         outputs, constants = known_outputs(program), constants_of(program, plan)

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.dnnl import processor
-from blocklayout.errors import InputError, ModelError, PlanError, UnsupportedError
+from blocklayout.errors import InputError, ModelError, UnsupportedError
 from blocklayout.serve.queue import check_border, prove_rows
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ SAME_TIME = 1.03
 
 
 class RowParts(Struct, frozen=True):
-    """How a batch is run.
-
-    Attributes:
-        n: The number of parts; 1 for all rows at once.
-        share: Time of a run in parts over that of all rows at once.
-    """
+    """In how many parts a batch is run (1: all rows at once), and the share of its time at once that this takes."""
 
     n: int
     share: float = 1.0
@@ -43,23 +38,17 @@ class RowParts(Struct, frozen=True):
         """The extents of one part."""
         return tuple((name, (extents[0] // self.n, *extents[1:])) for name, extents in shapes)
 
-    def told(self, ready: ReadyPlan) -> ReadyPlan:
+    def joined(self, ready: ReadyPlan) -> ReadyPlan:
         """The plan of one part, as that of all of them."""
         plan = ready.plan
         n_rows = plan.inputs[0][1].dims[0]
-        what = f"{self.n * n_rows} rows run in {self.n} parts of {n_rows}"
-        why = f"{plan.priced_by}; {what}, which took {self.share:.2f} of their time at once"
+        rows = f"{self.n * n_rows} rows run in {self.n} parts of {n_rows}"
+        why = f"{plan.priced_by}; {rows}, which took {self.share:.2f} of their time at once"
         return replace(ready, plan=replace(plan, parts=self.n, priced_by=why))
 
 
 def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]) -> int:
-    """The least number of equal parts whose values the last cache holds well; 1 where it holds those of all rows.
-
-    Args:
-        plan: Of all rows.
-        shapes: Of its inputs.
-        caches: Of the machine, the nearest first.
-    """
+    """The least number of equal parts whose values the last cache holds well; 1 where it holds those of all rows."""
     rows = {extents[0] if extents else 1 for _, extents in shapes}
     of_cache = plan.arena_nbytes / caches[-1].nbytes if caches else 0.0
     if len(rows) != 1 or of_cache <= ROWS_SHARE or any(result.buffer is None for result in plan.results):
@@ -70,11 +59,7 @@ def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]
 
 
 def prove_parts(opened: Opened, borders: Sequence[InputInfo], shapes: Shapes, n: int) -> None:
-    """Refuse parts in a model that does not compute each row apart from the others, for extents that it leaves free.
-
-    Raises:
-        UnsupportedError: The message says why.
-    """
+    """Refuse parts in a model that does not compute each row apart from the others, for extents that it leaves free."""
     for info in borders:
         check_border(info)
     n_rows = shapes[0][1][0]
@@ -82,15 +67,3 @@ def prove_parts(opened: Opened, borders: Sequence[InputInfo], shapes: Shapes, n:
         prove_rows(opened, {name: (1, *extents[1:]) for name, extents in shapes}, (n_rows // n, n_rows))
     except (InputError, ModelError) as error:
         raise UnsupportedError(f"another number of rows cannot be run: {error}") from error
-
-
-def check_parts(n: int, opened: Opened, borders: Sequence[InputInfo], shapes: Shapes) -> None:
-    """Refuse a saved plan that runs rows in parts that the model does not compute apart.
-
-    Raises:
-        PlanError: The message says why.
-    """
-    try:
-        prove_parts(opened, borders, shapes, n)
-    except UnsupportedError as error:
-        raise PlanError(f"the plan runs its rows in {n} parts: {error}") from error

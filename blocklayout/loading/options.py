@@ -30,8 +30,6 @@ class What(Struct, frozen=True, kw_only=True):
     Attributes:
         dtype: Data type of activations inside; ``f32``, or that of a given plan, if ``None``.
         layout: The policy; ``auto``, or that of a given plan, if ``None``.
-        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
-        shapes: Extents of inputs, or ranges of them, by name.
         demands: Pins, expectations and precision of kernels.
         wishes: The rest of a request for a plan.
     """
@@ -54,11 +52,7 @@ class What(Struct, frozen=True, kw_only=True):
         on_layout_loss: Any,
         winograd: Any,
     ) -> What:
-        """Checked; ``demanded`` are ``pin``, ``expect`` and ``precision``.
-
-        Raises:
-            BlockLayoutError: The message names the option.
-        """
+        """Checked; ``demanded`` are ``pin``, ``expect`` and ``precision``."""
         if on_layout_loss is not None:
             one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
         by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
@@ -81,13 +75,7 @@ class What(Struct, frozen=True, kw_only=True):
 
 
 class Where(Struct, frozen=True, kw_only=True):
-    """Where it runs.
-
-    Attributes:
-        threads: Threads of each stream; by what this process may use if ``None``.
-        streams: Runs at a time.
-        mapped: Whether the weights of a saved session are mapped, not read.
-    """
+    """Where it runs: threads of each stream, runs at a time, and whether saved weights are mapped, not read."""
 
     threads: int | None = None
     streams: int = 1
@@ -95,11 +83,7 @@ class Where(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, threads: Any, streams: Any, mapped: Any) -> Where:
-        """Checked; ``threads`` are those of all streams.
-
-        Raises:
-            InputError: The message names the option.
-        """
+        """Checked; ``threads`` are those of all streams."""
         flag("mapped", mapped)
         total = dnnl.default_threads() if threads is None else positive("threads", threads)
         if positive("streams", streams) > total:
@@ -111,15 +95,7 @@ class Where(Struct, frozen=True, kw_only=True):
 
 
 class Choosing(Struct, frozen=True, kw_only=True):
-    """How plans are chosen.
-
-    Attributes:
-        tune: Where costs come from.
-        tune_seconds: How long to measure at most.
-        max_plans: Plans that are kept.
-        plan: A plan that is given, or the path of its file.
-        replans: Whether to warn and plan anew where what was saved does not fit.
-    """
+    """How plans are chosen; ``replans``: whether to warn and plan anew where what was saved does not fit."""
 
     tune: TuneMode = "cached"
     tune_seconds: float = TUNE_SECONDS
@@ -129,11 +105,7 @@ class Choosing(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, tune: Any, tune_seconds: Any, max_plans: Any, plan: Any, on_misfit: Any) -> Choosing:
-        """Checked.
-
-        Raises:
-            BlockLayoutError: The message names the option.
-        """
+        """Checked."""
         one_of("on_misfit", on_misfit, ("raise", "replan"))
         one_of("tune", tune, TUNE_MODES, PlanError)
         seconds("tune_seconds", tune_seconds)
@@ -147,13 +119,7 @@ class Choosing(Struct, frozen=True, kw_only=True):
 
 
 class Checks(Struct, frozen=True, kw_only=True):
-    """What is checked, and how exactly is computed.
-
-    Attributes:
-        check: What is proven in each run.
-        verify: Whether the weights of a saved session are compared with their checksums.
-        keeps_denormals: Whether they are computed with as they are, however long that takes.
-    """
+    """What is proven in each run, whether saved weights are, and whether denormals are computed with as they are."""
 
     check: CheckMode | None = None
     verify: bool = True
@@ -161,11 +127,7 @@ class Checks(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, check: Any, verify: Any, denormals: Any) -> Checks:
-        """Checked.
-
-        Raises:
-            InputError: The message names the option.
-        """
+        """Checked."""
         one_of("denormals", denormals, ("flush", "keep"))
         flag("verify", verify)
         mode = None if check is None else checked_mode(check)
@@ -173,23 +135,14 @@ class Checks(Struct, frozen=True, kw_only=True):
 
 
 class Serving(Struct, frozen=True, kw_only=True):
-    """How submitted requests are served.
-
-    Attributes:
-        max_waiting: How many may wait; any number if ``None``.
-        batching: The largest batch, and milliseconds that its first row waits; rows are not joined if ``None``.
-    """
+    """How submitted requests are served; ``batching`` is the largest batch, and milliseconds its first row waits."""
 
     max_waiting: int | None = None
     batching: tuple[int, float] | None = None
 
     @classmethod
     def of(cls, max_waiting: Any, given: Any) -> Serving:
-        """Checked; ``given`` is ``batching``.
-
-        Raises:
-            InputError: The message names the option.
-        """
+        """Checked; ``given`` is ``batching``."""
         if max_waiting is not None:
             positive("max_waiting", max_waiting)
         return cls(max_waiting=max_waiting, batching=None if given is None else batching(given))
@@ -205,16 +158,7 @@ def silent(_: str) -> None:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """The options of ``load``.
-
-    Attributes:
-        what: What is computed, and in which formats.
-        where: Threads and streams.
-        choosing: How plans are chosen.
-        checks: What is checked.
-        serving: How submitted requests are served.
-        tell: Progress callback.
-    """
+    """The options of ``load``, checked, in five groups."""
 
     what: What = What()
     where: Where = Where()
@@ -236,22 +180,14 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def positive(name: str, value: Any) -> int:
-    """An integer of at least 1.
-
-    Raises:
-        InputError: It is none.
-    """
+    """An integer of at least 1."""
     if type(value) is not int or value < 1:
         raise InputError(f"{name}={value!r}: give a positive number, or nothing for the default")
     return value
 
 
 def batching(value: Any) -> tuple[int, float]:
-    """The largest batch, and how many milliseconds to wait for others.
-
-    Raises:
-        InputError: It is none of that.
-    """
+    """The largest batch, and how many milliseconds to wait for others."""
     is_pair = isinstance(value, tuple | list) and len(value) == 2
     if not is_pair or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
         raise InputError(f"batching={value!r}: give the largest batch and milliseconds to wait, such as (8, 2.0)")
@@ -261,52 +197,32 @@ def batching(value: Any) -> tuple[int, float]:
 
 
 def seconds(name: str, value: Any) -> None:
-    """Refuse what is no time to spend.
-
-    Raises:
-        PlanError: It is none.
-    """
+    """Refuse all but a positive number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise PlanError(f"{name}={value!r}: give a positive number of seconds")
 
 
 def one_of(name: str, value: Any, known: Sequence[str], error: type[BlockLayoutError] = InputError) -> None:
-    """Refuse other words than these.
-
-    Raises:
-        InputError: It is none of them; or ``error``, if that is another.
-    """
+    """Refuse other words than these."""
     if not isinstance(value, str) or value not in known:
         close = did_you_mean(value, known) if isinstance(value, str) else ""
         raise error(f"{name}={value!r}: give {' or '.join(map(repr, known))}{close}")
 
 
 def flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False.
-
-    Raises:
-        InputError: It is neither.
-    """
+    """Refuse all but True and False."""
     if not isinstance(value, bool):
         raise InputError(f"{name}={value!r}: give True or False")
 
 
 def function(name: str, value: Any) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        InputError: It cannot.
-    """
+    """Refuse all but functions."""
     if value is not None and not callable(value):
         raise InputError(f"{name}={value!r}: give a function of one string, such as print")
 
 
 def by_name(name: str, value: Any, example: str) -> None:
-    """Refuse what is no mapping from names.
-
-    Raises:
-        InputError: It is none.
-    """
+    """Refuse all but mappings from names."""
     if value is not None and not isinstance(value, Mapping):
         raise InputError(f"{name}={value!r}: give a mapping by name, such as {example}")
     for key in value or ():
@@ -321,11 +237,7 @@ def has_ranges(shapes: Mapping[str, Any]) -> bool:
 
 
 def ranges_of(name: str, shape: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    """The least and the most of each extent of an input; of a number it is both.
-
-    Raises:
-        InputError: One is neither, negative, or has the most below the least.
-    """
+    """The least and the most of each extent of an input; of a number it is both."""
     rule = "give numbers, and the least and the most of ranges, such as (1, 3, (32, 640), (32, 640))"
     ranges = []
     try:

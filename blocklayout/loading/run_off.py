@@ -55,7 +55,6 @@ class RunOff(Struct):
     Attributes:
         make_ready: Makes a plan ready to be run.
         seconds: How long there is for other plans than the first two, and for more rounds than a few.
-        tell: Progress callback.
         alone: Entered while the rounds last, so that no other process measures.
     """
 
@@ -71,11 +70,7 @@ class RunOff(Struct):
     _room: Room = field(default_factory=Room)
 
     def enter(self, plan: Plan) -> None:
-        """Make a plan ready, and run it once.
-
-        Raises:
-            RefusedError: A primitive cannot be created or run.
-        """
+        """Make a plan ready, and run it once."""
         began_s = monotonic()
         self._began_s = self._began_s or began_s
         if self._room.arena.nbytes < plan.arena_nbytes:
@@ -95,18 +90,18 @@ class RunOff(Struct):
         return monotonic() - self._began_s + self._readying_s + rounds_s < self.seconds
 
     def shares(self) -> list[Spread]:
-        """Run all of them in turn while there is time.
-
-        Returns:
-            The time of each next to that of the first, by the rounds' ratios.
-        """
+        """Run all of them in turn while there is time: the time of each next to the first, by the rounds' ratios."""
         least_s = N_LEAST_ROUNDS * sum(self._turn_s)
         longer = f", which takes {least_s:.1f} s" if least_s > MAX_SECONDS else ""
         self.tell(f"running the {len(self._calls)} likeliest plans in turn{longer}")
         with self.alone():
             if self.seconds == inf:
-                places = [self._rounds(self._elsewhere(), N_ROUNDS, _TURN_NS) for _ in range(N_PLACES)]
-                rounds = [each for place in places for each in place]
+                rounds = []
+                for _ in range(N_PLACES):
+                    elsewhere = [_run_of(ready) for ready in self._ready]
+                    for call in elsewhere:
+                        self._in_region(call)
+                    rounds += self._rounds(elsewhere, N_ROUNDS, _TURN_NS)
             else:
                 rounds = self._rounds(self._calls, N_PLACES * N_ROUNDS, _BRIEF_TURN_NS)
         times = [*zip(*rounds, strict=True)]
@@ -120,22 +115,15 @@ class RunOff(Struct):
             rounds.append([self._in_region(partial(fastest_ns, call, turn_ns)) for call in calls])
         return rounds
 
-    def _elsewhere(self) -> list[Callable[[], object]]:
-        calls = [_run_of(ready) for ready in self._ready]
-        for call in calls:
-            self._in_region(call)
-        return calls
-
     def _in_region(self, call: Callable[[], object]) -> Any:
         return dnnl.run_parallel(call, self._ready[0].plan.n_threads)
 
 
 class StandIns:
-    """Random bytes in place of packed weights, for plans that are run to be timed: only that which is taken is packed.
+    """Random bytes in place of packed weights, for plans that are run to be timed: only the weights of one are packed.
 
-    They are as many as the weights of the first plan, up to what no cache holds, and all plans read them. Only what
-    primitives multiply by is replaced, and nothing in a plan with a step by numpy: values may decide there what is
-    computed.
+    They are as many as the weights of the first plan, up to what no cache holds, and all plans read them. Only operands
+    that primitives multiply by are replaced, and none in a plan with a step by numpy, whose work values may decide.
     """
 
     def __init__(self) -> None:
@@ -147,16 +135,13 @@ class StandIns:
         found: dict[int, np.ndarray] = {}
         for dtype, items in _by_dtype(plan).items():
             sizes = [aligned(item.desc.nbytes) for item in items]
-            tape = self._tape(dtype)
+            if dtype not in self._tapes:
+                elements = random_elements("f32") * np.float32(_SPREAD)
+                self._tapes[dtype] = Tape(elements.astype(to_numpy(dtype)))
+            tape = self._tapes[dtype]
             tape.reserve(max(*sizes, 0 if tape.nbytes else min(sum(sizes), cold_nbytes(plan.n_threads))))
             found |= {item.buffer: tape.piece(item.desc.nbytes) for item in items}
         return found
-
-    def _tape(self, dtype: str) -> Tape:
-        if dtype not in self._tapes:
-            elements = random_elements("f32") * np.float32(_SPREAD)
-            self._tapes[dtype] = Tape(elements.astype(to_numpy(dtype)))
-        return self._tapes[dtype]
 
 
 def _by_dtype(plan: Plan) -> dict[str, list[PackedConstant]]:
@@ -173,13 +158,7 @@ def _by_dtype(plan: Plan) -> dict[str, list[PackedConstant]]:
 
 
 def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float) -> float:
-    """How long a plan takes next to another one of the same model: the median of the rounds' ratios.
-
-    Args:
-        ready: Of the same model and as many rows.
-        other: Likewise.
-        seconds: How long both may run; infinity for as long as it takes.
-    """
+    """How long a plan takes next to another one of the same model and rows: the median of the rounds' ratios."""
     run_off = RunOff(lambda plan: other if plan is other.plan else ready, seconds)
     run_off.enter(other.plan)
     run_off.enter(ready.plan)

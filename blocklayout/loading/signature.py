@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -27,27 +27,20 @@ _Info = TypeVar("_Info", bound=InputInfo)
 
 
 def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
-    """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``.
-
-    Raises:
-        InputError: ``io_layout`` names what is neither.
-        LayoutError: It names a format that does not exist, or has another rank.
-    """
+    """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``."""
     declared = model.signature(opened)
     inputs = [InputInfo(info.name, info.extents, info.dtype, container=info.container) for info in declared.inputs]
     outputs = [OutputInfo(info.name, info.extents, info.dtype, container=info.container) for info in declared.outputs]
-    _check_names(io_layout, (*inputs, *outputs))
-    return _with_layouts(inputs, io_layout), _with_layouts(outputs, io_layout)
+    names = list(dict.fromkeys(info.name for info in (*inputs, *outputs)))
+    for name in io_layout:
+        if name not in names:
+            hint = did_you_mean(str(name), names)
+            raise InputError(f"io_layout: no input or output {name!r}; there are {', '.join(names)}{hint}")
+    return [_with_layout(info, io_layout) for info in inputs], [_with_layout(info, io_layout) for info in outputs]
 
 
 def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, ...]]:
-    """The extents of every input as the caller's array has them, from what is given and what is declared.
-
-    Of ranges these are the largest.
-
-    Raises:
-        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
-    """
+    """The extents of every input as the caller's array has them, given or declared; of ranges the largest."""
     if any(info.ranges for info in inputs):
         return {info.name: tuple(most for _, most in info.ranges) for info in inputs}
     return concrete_extents([model.DeclaredValue(info.name, info.dtype, info.shape) for info in inputs], shapes)
@@ -57,13 +50,6 @@ def with_ranges(inputs: Sequence[InputInfo], shapes: Asked) -> list[InputInfo]:
     """Inputs with their ranges, where an extent is asked for as the least and the most: then all have some.
 
     A number is the range of itself. An extent that the model fixes within a range is that.
-
-    Args:
-        inputs: The model's.
-        shapes: Extents by input, as the caller's arrays have them.
-
-    Raises:
-        InputError: No range, an unknown input, a wrong rank, a contradiction, or an extent left free.
     """
     if not options.has_ranges(shapes):
         return list(inputs)
@@ -90,32 +76,18 @@ def _fixed(name: str, ranges: Sequence[tuple[int, int]], declared: Sequence[obje
 
 
 def check_rank(info: InputInfo, shape: Sequence[object]) -> None:
-    """Refuse a value whose rank its format does not have.
-
-    Raises:
-        LayoutError: The message names both.
-    """
+    """Refuse a value whose rank its format does not have."""
     if info.layout is not None and len(shape) != info.layout.ndims:
         raise LayoutError(
             f"io_layout: {info.name!r} has rank {len(shape)}, and {info.layout} is a format of rank {info.layout.ndims}"
         )
 
 
-def _check_names(io_layout: Mapping[str, str], infos: Iterable[InputInfo]) -> None:
-    """Refuse formats for what is neither an input nor an output."""
-    names = list(dict.fromkeys(info.name for info in infos))
-    for name in io_layout:
-        if name not in names:
-            hint = did_you_mean(str(name), names)
-            raise InputError(f"io_layout: no input or output {name!r}; there are {', '.join(names)}{hint}")
-
-
-def _with_layouts(infos: Iterable[_Info], io_layout: Mapping[str, str]) -> list[_Info]:
-    """Declared in the order in which the caller holds them."""
-    return [_with_layout(info, io_layout[info.name]) if info.name in io_layout else info for info in infos]
-
-
-def _with_layout(info: _Info, layout: str) -> _Info:
+def _with_layout(info: _Info, io_layout: Mapping[str, str]) -> _Info:
+    """Declared in the order in which the caller holds it."""
+    if info.name not in io_layout:
+        return info
+    layout = io_layout[info.name]
     if layout == FREE:
         return replace(info, is_free=True)
     parsed = replace(info, layout=_parse(info, layout))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -27,8 +27,8 @@ class Assembly(Struct):
     Attributes:
         at_hand: For every value the operands that hold it: as it was produced, then reordered copies.
         writers: The kernel (or ``the caller``) that produced each value.
-        packed: Constants by name, layout, and what is made of them.
-        readers: Who reads a value in a buffer, in order.
+        packed: Constants by name, layout, and the function that makes their contents.
+        readers: The readers of a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
         given: The model's inputs, as the caller should give them.
         fused: The operands of groups whose results are fused, by these.
@@ -37,19 +37,23 @@ class Assembly(Struct):
     network: Network
     choice: Choice
     returns_to_plain: bool
+    given: Mapping[str, MemoryDesc]
     entries: list[Entry] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
-    constants: list[PackedConstant] = field(default_factory=list)
     values: list[tuple[str, MemoryDesc]] = field(default_factory=list)
     at_hand: dict[str, list[Operand]] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
-    packed: dict[tuple[str, MemoryDesc, MadeWeights | None], Operand] = field(default_factory=dict)
+    packed: dict[tuple[str, MemoryDesc, MadeWeights | None], PackedConstant] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
     fused: dict[str, dict[str, Operand]] = field(default_factory=dict)
-    given: dict[str, MemoryDesc] = field(default_factory=dict)
+
+    @property
+    def constants(self) -> tuple[PackedConstant, ...]:
+        """All constants in their layouts, in the order of the kernels that read them first."""
+        return tuple(self.packed.values())
 
     @property
     def cost_ns(self) -> float:
@@ -61,28 +65,24 @@ class Assembly(Struct):
         """Of all steps, one after the other."""
         return max((step.scratchpad_nbytes for step in self.steps), default=0)
 
-    def readers_of(self, buffer: int) -> tuple[str, ...]:
-        """Readers of a reordered buffer."""
-        return tuple(dict.fromkeys(self.readers.get((self.buffers[buffer].name, buffer), ())))
-
 
 def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
     """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
-    assembly = Assembly(network, choice, returns_to_plain)
-    for name, desc in network.inputs(choice, returns_to_plain=returns_to_plain):
-        assembly.writers[name] = CALLER
-        assembly.at_hand[name] = []
-        assembly.given[name] = desc
-        assembly.values.append((name, desc))
+    given = dict(network.inputs(choice, returns_to_plain=returns_to_plain))
+    assembly = Assembly(network, choice, returns_to_plain, given, values=[*given.items()])
+    assembly.writers = dict.fromkeys(given, CALLER)
+    assembly.at_hand = {name: [] for name in given}
     for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
         _add_group(assembly, group, offered[taken])
-    for value in network.program.outputs:
-        assembly.results.append(_add_result(assembly, value))
+    assembly.results = [_add_result(assembly, value) for value in network.program.outputs]
+
+    def readers_of(buffer: int) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(assembly.readers.get((assembly.buffers[buffer].name, buffer), ())))
+
     assembly.steps = [
-        replace(step, readers=assembly.readers_of(step.dst.buffer)) if step.is_reorder else step
-        for step in assembly.steps
+        replace(step, readers=readers_of(step.dst.buffer)) if step.is_reorder else step for step in assembly.steps
     ]
-    assembly.entries = [replace(entry, readers=assembly.readers_of(entry.buffer)) for entry in assembly.entries]
+    assembly.entries = [replace(entry, readers=readers_of(entry.buffer)) for entry in assembly.entries]
     return assembly
 
 
@@ -144,6 +144,7 @@ def _add_steps(
         operands["dst"] = Operand(operands[candidate.alias].buffer, dst)
     for name, nbytes in candidate.slices:
         _put_into_slice(assembly, group, operands[name], operands["dst"].buffer, nbytes)
+    reason = group.main.reason or asked_for(candidate)
     for step in candidate.steps:
         price = assembly.network.costs.price(step.spec)
         assembly.steps.append(
@@ -154,7 +155,7 @@ def _add_steps(
                     (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
                 ),
                 nodes=group.nodes,
-                reason=group.main.reason or asked_for(candidate),
+                reason=reason,
                 cost_ns=price.ns,
                 scratchpad_nbytes=step.scratchpad_nbytes,
                 priced=price.source,
@@ -230,9 +231,9 @@ def _packed(assembly: Assembly, group: Group, candidate: Candidate) -> dict[str,
         name = group.constants[operand].name
         key = (name, desc, made.get(operand))
         if key not in assembly.packed:
-            packed = assembly.packed[key] = _new_operand(assembly, "constant", name, desc)
-            assembly.constants.append(PackedConstant(name, packed.buffer, desc, group.name, made.get(operand)))
-        operands[operand] = assembly.packed[key]
+            buffer = _new_operand(assembly, "constant", name, desc).buffer
+            assembly.packed[key] = PackedConstant(name, buffer, desc, group.name, made.get(operand))
+        operands[operand] = Operand(assembly.packed[key].buffer, desc)
     return operands
 
 

@@ -112,11 +112,7 @@ class KernelChoice(Struct, frozen=True):
         return self.chosen.is_of_a_pair
 
     def pin_to(self, way: Way) -> str | None:
-        """The format that has the kernel computed so when it is pinned to that; ``None`` where no pin does.
-
-        Args:
-            way: That of an alternative.
-        """
+        """The format that has the kernel computed so when it is pinned to that; ``None`` where no pin does."""
         if way.is_of_a_pair or isinstance(way.dst, Fused) or way.dst.canonical_tag is None:
             return None
         is_as_chosen = not self.is_of_a_pair and _are_alike(way.dst, self.chosen.dst)
@@ -138,11 +134,8 @@ def kernel_choices(
 ) -> Iterator[KernelChoice]:
     """The choices for all groups of a network.
 
-    Args:
-        network: The groups and their candidates.
-        choice: What was chosen.
-        costs: For each group, what the whole network costs at least with each of its candidates.
-        cost_ns: What it costs as chosen.
+    ``costs`` has, for each group, the least cost of the whole network with each of its candidates, ``cost_ns`` that of
+    the choice.
     """
     rows = zip(network.groups, network.candidates, network.work_ns, choice, costs, strict=True)
     for group, offered, work_ns, taken, totals in rows:

@@ -18,11 +18,11 @@ from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
-from blocklayout.plan.portfolio import Contender, Portfolio, contender_like
+from blocklayout.plan.portfolio import Contender, Portfolio
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.request import Request, computed_dtype
 from blocklayout.plan.runs import check_losses
-from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
+from blocklayout.plan.solving.solve import ROUNDING, Solution
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +41,11 @@ CLEARLY, BY_FAR = 0.99, 0.95
 
 
 class RunOff(Protocol):
-    """Runs plans whole, in turn."""
+    """Runs plans whole, in turn; see :class:`blocklayout.loading.run_off.RunOff`."""
 
-    def enter(self, plan: Plan) -> None:
-        """Make one ready, and run it."""
-
-    def has_time(self) -> bool:
-        """Whether there is time for another one."""
-
-    def shares(self) -> Sequence[Spread]:
-        """Run all of them in turn, and give the time of each next to the first."""
+    def enter(self, plan: Plan) -> None: ...
+    def has_time(self) -> bool: ...
+    def shares(self) -> Sequence[Spread]: ...
 
 
 def make_plan(
@@ -66,15 +61,15 @@ def make_plan(
 
     Args:
         program: The kernels, every extent known.
-        request: What the plan should be like.
+        request: Policy, data type, borders and demands.
         costs: Prices of steps and reorders on the machine it will run on.
         price: Puts better prices on what was proposed, perhaps measured ones.
         run_off: Makes what runs plans whole, in turn: for ``auto`` the fastest is then taken, else the cheapest.
         like: A plan for other extents, whose layouts are taken wherever they are on offer.
 
     Raises:
-        PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
-            is not met, or a run of layouts that is not to be lost.
+        PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that is not
+            met, or a run of layouts that is not to be lost.
         UnsupportedError: Nothing computes a kernel on this CPU, or it has no arithmetic in the data type.
     """
     computed_dtype(request.dtype)
@@ -90,7 +85,7 @@ def make_plan(
     network = propose_all(program, groups, proposer, request.io_layout, request.carried)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
-    portfolio = _portfolio(network, wanted, like, is_near=is_near)
+    portfolio = Portfolio.of(network, wanted, like, is_near=is_near)
     finish = partial(_finish, program, request, portfolio)
     runs = None if wanted or like else run_off()
     if runs is not None:
@@ -112,23 +107,12 @@ def make_plan(
     return plan
 
 
-def _portfolio(network: Network, wanted: Policy | None, like: Plan | None, *, is_near: bool) -> Portfolio:
-    """All contenders; where there is a plan for other extents, who made that."""
-    if like is None:
-        return Portfolio.of(network, wanted)
-    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
-    return Portfolio([contender_like(like, solution)], (), solution)
-
-
 def _fastest(
     contenders: Sequence[Contender], finish: Callable[[Contender], Plan], run_off: RunOff
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
-    Args:
-        contenders: All run, but for a bold solve that is not one of the first two: that does where there is time.
-        finish: Makes a contender's plan.
-        run_off: Runs plans.
+    All run, but for a bold solve that is not one of the first two: that does where there is time.
     """
     plans: list[Plan] = []
     for contender in contenders if len(contenders) > 1 else ():
@@ -167,7 +151,7 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
         steps=tuple(steps),
         results=tuple(assembly.results),
         buffers=tuple(buffers),
-        constants=tuple(assembly.constants),
+        constants=assembly.constants,
         values=tuple(assembly.values),
         choices=(),
         policy_costs=tuple(costs.items()),
@@ -192,7 +176,7 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
 
 
 def _explained(plan: Plan, winner: Contender, solution: Solution) -> Plan:
-    """With the alternatives to what was chosen, which take longer to price than to choose."""
+    """With the alternatives to the choice, which take longer to price than to choose."""
     without = _costs_without(winner.assembly, solution)
     costs, cost_ns = solution.costs_of_candidates, winner.cost_ns
     return replace(

@@ -30,17 +30,11 @@ Choice = tuple[int, ...]
 """Which candidate each group takes, by the groups' order."""
 
 OTHER_DTYPE_NS = 1e9
-"""Charged to what departs from a choice by computing in another data type."""
+"""Charged for each departure from a choice that computes in another data type."""
 
 
 class Departed(Struct, frozen=True):
-    """A usual choice, next to which what others do costs more.
-
-    Attributes:
-        usual: The choice.
-        moved: Its reorders, from where to where.
-        promise: How much more others' candidates and reorders cost, as a share.
-    """
+    """A usual choice, its reorders (from where to where), and how much more, as a share, all others cost."""
 
     usual: Choice
     moved: frozenset[tuple[ValueLayout, ValueLayout]]
@@ -48,15 +42,13 @@ class Departed(Struct, frozen=True):
 
 
 class Network(Struct, frozen=True, eq=False, dict=True):
-    """Groups in order, what each could be, and what reorders between them cost.
+    """Groups in order, their candidates, and the costs of reorders between them.
 
     Attributes:
-        program: What is computed.
         groups: In an order that computes every value before it is read.
         candidates: Of each group.
-        costs: Prices of steps and reorders.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
-        dtype: Data type of activations; what is computed in another is an island.
+        dtype: Data type of activations; kernels in another are islands.
         given: Inputs that were left to the plan and are settled, by name.
         carried: Computed outputs by the inputs as which they come in the next run; both are left to the plan.
         departed: A choice next to which others cost more.
@@ -111,7 +103,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return [tuple(values) for values in touched]
 
     def producer_of(self, value: str) -> int | None:
-        """The group that settles the layout of a value; ``None`` for what the caller gives."""
+        """The group that settles the layout of a value; ``None`` for the caller's."""
         return self.producers.get(self.carried.get(value, value))
 
     def produced(self, value: str, candidate: Candidate) -> ValueLayout:
@@ -156,8 +148,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     def departing(self, usual: Choice, promise: float) -> Network:
         """The same network where all that a usual choice does not do costs more, by a share.
 
-        What computes in another data type than the one asked for costs infinitely more: next to each other, prices of
-        two types hold for the kind of CPU only that they were taken on.
+        Departures to another data type than the one asked for cost infinitely more: next to each other, prices of two
+        types hold for the kind of CPU only that they were taken on.
         """
         moved = {(self.desc_of(value, usual), copy) for value in self.readers for copy in self.copies(value, usual)}
         return replace(self, departed=Departed(usual, frozenset(moved), promise))
@@ -190,12 +182,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return self.produced(value, self.candidates[producer][choice[producer]])
 
     def inputs(self, choice: Sequence[int], *, returns_to_plain: bool = False) -> Iterator[tuple[str, MemoryDesc]]:
-        """The model's inputs as the caller should give them under a choice.
-
-        Args:
-            choice: A candidate for each group.
-            returns_to_plain: Whether results are brought back to plain, and so come as inputs.
-        """
+        """The model's inputs as the caller should give them under a choice; plain where results return to plain."""
         for value in self.program.inputs:
             is_plain = returns_to_plain and value.name in self.carried
             yield value.name, declared_desc(value) if is_plain else self._given(value.name, choice)
@@ -212,7 +199,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         offers = dict.fromkeys(self._givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
-            """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
+            """Of layouts that serve alike, one that is asked for: the same beside any others on offer."""
             return sum(self.reorder_ns(desc, copy) for copy in copies_wanted(desc, demands)), desc not in demands
 
         return min(offers, key=cost_ns)
@@ -236,12 +223,11 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return {}
 
     def reorder_ns(self, src: ValueLayout, dst: ValueLayout) -> float:
-        """The price of a reorder; infinite from and to what is not stored."""
+        """The price of a reorder; infinite from and to values that are not stored."""
         if isinstance(src, Fused) or isinstance(dst, Fused):
             return inf
-        departed = self.departed
-        is_usual = departed is None or (src, dst) in departed.moved
-        return self.costs.reorder_ns(src, dst) * (1.0 if is_usual or departed is None else 1 + departed.promise)
+        ns, departed = self.costs.reorder_ns(src, dst), self.departed
+        return ns if departed is None or (src, dst) in departed.moved else ns * (1 + departed.promise)
 
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
         """Cost of one value's reorders."""
@@ -267,15 +253,7 @@ def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout
 
 
 def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
-    """A value as the caller sees it, in its declared data type; a scalar is one element of rank 1.
-
-    Args:
-        value: An input or an output.
-        layout: Its format at the border; row-major if ``None``.
-
-    Raises:
-        UnsupportedError: No descriptor has this rank.
-    """
+    """A value as the caller sees it, in its declared data type; a scalar is one element of rank 1."""
     try:
         return MemoryDesc(value.dims, value.dtype, layout)
     except LayoutError as error:
@@ -347,8 +325,8 @@ def _in_place_operands(
 ) -> dict[str, str]:
     """For each group the operand that its result may overwrite: a residual that nobody reads later.
 
-    Only the first post-op may be a sum in place, and never onto what the caller owns, what a
-    view shares, what may be a slice of another result, or what the same primitive still reads.
+    Only the first post-op may be a sum in place, and never onto a value that the caller owns, that a view shares, that
+    may be a slice of another result, or that the same primitive still reads.
     """
     last_reader: dict[str, str] = {}
     taken_over = {pair.second.name: pair.first for pair in pairs}

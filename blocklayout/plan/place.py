@@ -69,12 +69,7 @@ def _lifetimes(assembly: Assembly) -> dict[int, tuple[int, int]]:
 
 
 def place_buffers(sizes: Mapping[int, int], lifetimes: Mapping[int, tuple[int, int]]) -> Placement:
-    """Offsets for buffers, the largest first, each at the lowest place that is free while it lives.
-
-    Args:
-        sizes: Bytes of each buffer.
-        lifetimes: First and last step, both included, that touch it.
-    """
+    """Offsets for buffers, the largest first, each at the lowest place that is free from its first to its last step."""
     rounded = {buffer: -(-sizes[buffer] // ALIGNMENT) * ALIGNMENT for buffer in lifetimes}
     offsets: dict[int, int] = {}
     for buffer in sorted(lifetimes, key=lambda b: (-rounded[b], lifetimes[b], b)):

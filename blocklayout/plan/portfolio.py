@@ -36,25 +36,13 @@ _cost_ns = attrgetter("cost_ns")
 
 
 class Contender(Struct, frozen=True):
-    """A choice, and whose it is.
-
-    Attributes:
-        name: The policy's, or one of the solves'.
-        policy: ``None`` for a solve.
-        choice: A candidate for each group.
-        assembled: Makes the steps that a choice implies.
-    """
+    """A choice, and the policy that makes it; ``None`` for a solve."""
 
     name: str
     policy: Policy | None
     choice: Choice
     network: Network
     assembled: Callable[..., Assembly]
-
-    @classmethod
-    def of(cls, name: str, policy: Policy | None, choice: Choice, network: Network) -> Contender:
-        """Of a network at its prices."""
-        return cls(name, policy, choice, network, cache(partial(assemble, network)))
 
     @property
     def assembly(self) -> Assembly:
@@ -83,8 +71,8 @@ class Portfolio(Struct, frozen=True):
 
     Attributes:
         policies: The choice of each simple policy, and of the one that is wanted.
-        solves: What is chosen where departures have to promise a clear gain, and where any will do.
-        solution: What is chosen where prices are trusted.
+        solves: The choices where departures have to promise a clear gain, and where any will do.
+        solution: The choice where prices are trusted.
     """
 
     policies: Sequence[Contender]
@@ -92,23 +80,28 @@ class Portfolio(Struct, frozen=True):
     solution: Solution
 
     @classmethod
-    def of(cls, network: Network, wanted: Policy | None = None) -> Portfolio:
-        """Of a network at its prices; with the policy that is wanted, if it is one of its own."""
+    def of(
+        cls, network: Network, wanted: Policy | None = None, like: Plan | None = None, *, is_near: bool = False
+    ) -> Portfolio:
+        """Of a network at its prices; with the policy that is wanted, if it is one of its own.
+
+        Where it was proposed like a plan for other extents, perhaps near ones, only who made that.
+        """
+        assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
+        if like is not None:
+            solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
+            policy = None if like.chosen in SOLVES else Policy.parse(like.chosen, network.costs.machine)
+            choice = choose_by(policy, network) if policy else solution.choice
+            return cls([Contender(like.chosen, policy, choice, network, assembled)], (), solution)
         solution = solve_layouts(network)
         policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
         if wanted and wanted not in policies:
             policies.append(wanted)
-        assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
         chosen = [Contender(each.name, each, choose_by(each, network), network, assembled) for each in policies]
         usual = min((each for each in chosen if each.name in UNIFORM_POLICIES), key=_cost_ns).choice
         choices = {SOLVE: departing_choice(network, usual, PROMISE), BOLD_SOLVE: solution.choice}
         solves = [Contender(name, None, choice, network, assembled) for name, choice in choices.items()]
         return cls(chosen, solves, solution)
-
-    @property
-    def network(self) -> Network:
-        """The candidates that all of them choose from, at these prices."""
-        return self.solution.network
 
     @property
     def shown(self) -> Sequence[Contender]:
@@ -136,11 +129,3 @@ class Portfolio(Struct, frozen=True):
         for each in (first, self.solves[0], *near, *self.solves[1:]):
             found.setdefault(each.specs, each)
         return [*found.values()]
-
-
-def contender_like(plan: Plan, solution: Solution) -> Contender:
-    """The choice of who made a plan for other extents, from what was proposed after its choices."""
-    network = solution.network
-    policy = None if plan.chosen in SOLVES else Policy.parse(plan.chosen, network.costs.machine)
-    choice = choose_by(policy, network) if policy else solution.choice
-    return Contender.of(plan.chosen, policy, choice, network)

@@ -36,11 +36,11 @@ class _Pack(Struct, frozen=True):
 
 
 class PackedWeights(Struct):
-    """Packed constants by name, layout and what is made of them, shared among the plans of one model.
+    """Packed constants by name, layout and the function that makes them, shared among the plans of one model.
 
     A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same
     ones are other arrays in the next plan. So their origin in the model's file decides, and where they have none,
-    bytes: what comes out as it did before is held once.
+    bytes: results equal to those before are held once.
     Callers of :meth:`pack` hold them: they go with the last plan that has them.
     """
 

@@ -1,4 +1,4 @@
-"""Where the prices of a network come from: the model, what was measured before, or what is measured now."""
+"""Where the prices of a network come from: the model, times measured before, or measuring now."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from itertools import product
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
-from blocklayout.errors import PlanError
 from blocklayout.ir import Fused
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.plan_store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.refused import is_refused
-from blocklayout.plan.request import TUNE_MODES, TuneMode
+from blocklayout.plan.request import TuneMode
 from blocklayout.plan.runs import check_losses
 
 if TYPE_CHECKING:
@@ -42,34 +41,19 @@ class Pricing(Struct, frozen=True):
     All that prices is imported when it is asked: a plan that was made before takes none of it.
 
     Attributes:
-        isa: Instruction set that implementations are chosen for.
-        n_threads: Threads a plan runs on.
+        n_threads: Threads of a plan.
         mode: ``cached``, measured times where the store has them, else the model; ``model``, without measured ones;
             ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
-        store: Keeps measured times.
         tell: Progress callback.
     """
 
-    isa: str
     n_threads: int
     mode: TuneMode
     seconds: float
-    store: CostStore
     tell: Callable[[str], None]
-
-    @classmethod
-    def of(cls, n_threads: int, mode: TuneMode, seconds: float, tell: Callable[[str], None]) -> Pricing:
-        """Prices for this machine, with the user's own store.
-
-        Raises:
-            PlanError: No such mode, or no time to measure in.
-        """
-        if mode not in TUNE_MODES:
-            raise PlanError(f"tune={mode!r}: give one of {', '.join(TUNE_MODES)}")
-        if not seconds > 0:
-            raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
-        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
+    store: CostStore = field(default_factory=CostStore)
+    isa: str = field(default_factory=dnnl.isa)
 
     def modelled(self) -> CostModel:
         """The model alone."""
@@ -155,9 +139,9 @@ def measurements(network: Network) -> dict[Spec, float]:
 def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
     """Every change of layout that any choice could make."""
     for value in network.readers:
-        layouts = network.layouts_of([*network.offers(value), *network.wishes(value)])
-        produced = {layouts.index(desc) for desc in network.offers(value)}
-        wanted = {layouts.index(desc) for desc in network.wishes(value)}
+        offers, wishes = network.offers(value), network.wishes(value)
+        layouts = network.layouts_of([*offers, *wishes])
+        produced, wanted = ({layouts.index(desc) for desc in descs} for descs in (offers, wishes))
         for src, dst in product(sorted(produced), sorted(wanted)):
             before, after = layouts.members[src], layouts.members[dst]
             if isinstance(before, Fused) or isinstance(after, Fused):

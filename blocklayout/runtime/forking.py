@@ -30,8 +30,8 @@ def renew_in_children(owner: Renewable) -> None:
 class Lock:
     """A lock that is free in a child, even if a thread held it that does not exist there.
 
-    A ``with`` statement calls what these properties give, which are the functions of the lock that it takes: of C, so
-    that no signal comes between taking it and what releases it, and of that lock even where the child has another.
+    A ``with`` statement calls these properties' values, the functions of the lock that it takes: of C, so that no
+    signal comes between taking and releasing it, and of that lock even where the child has another.
     """
 
     def __init__(self) -> None:

@@ -66,13 +66,7 @@ class HostMemory:
 
 
 class HostExecution:
-    """A function bound to its memories.
-
-    Args:
-        function: The function.
-        memories: These, by argument.
-        name: What it computes or moves, for the message of an error.
-    """
+    """A function bound to its memories, by argument; ``name`` is for the message of an error."""
 
     def __init__(self, function: HostFunction, memories: Mapping[str, HostMemory], name: str = "") -> None:
         self.memories = memories
@@ -80,11 +74,7 @@ class HostExecution:
         self._name = name or "a step in Python"
 
     def run(self) -> None:
-        """Run it once.
-
-        Raises:
-            LimitError: The time of a block of limits is over before it is.
-        """
+        """Run it once; a ``LimitError`` where the time of a block of limits is over before it is."""
         if is_timeless():
             self._function(self.memories)
             return
@@ -93,15 +83,7 @@ class HostExecution:
 
 
 def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
-    """The function of a step.
-
-    Args:
-        spec: The step.
-        compute: Computes the node of a step that is one.
-
-    Raises:
-        PlanError: Such a step without ``compute``.
-    """
+    """The function of a step; ``compute`` computes the node of one that is a node."""
     if spec.kind == "copy":
         return copy_elements
     if spec.kind == "zero_padding":

@@ -49,7 +49,7 @@ class InputInfo(Struct, frozen=True, dict=True):
     def extents(self) -> str:
         """The extents of the caller's array as text, such as ``1x3x32..640x?``."""
         if self.ranges:
-            return range_text(self.ranges)
+            return "x".join(str(least) if least == most else f"{least}..{most}" for least, most in self.ranges)
         return "any shape" if self.shape is None else shape_text(self.shape)
 
     @cached_property
@@ -109,16 +109,11 @@ def shape_text(shape: Sequence[object]) -> str:
     return "x".join("?" if extent is None else str(extent) for extent in shape)
 
 
-def range_text(ranges: Sequence[tuple[int, int]]) -> str:
-    """Ranges of extents as ``--shape`` takes them, such as ``1x3x32..640``."""
-    return "x".join(str(least) if least == most else f"{least}..{most}" for least, most in ranges)
-
-
 class Feed(Struct, frozen=True):
     """One input as memory, found to be of the model's type and extents.
 
     Attributes:
-        desc: How it lies.
+        desc: Its layout.
         buffer: An array that begins with its first element, or the bytes of a Tensor.
         shape: Its logical extents; none for a scalar, which is one element of rank 1 to the library.
     """
@@ -136,11 +131,7 @@ class Feed(Struct, frozen=True):
 
 
 def check_mapping(name: str, given: object, example: str) -> None:
-    """Refuse what is no mapping.
-
-    Raises:
-        InputError: The message shows one.
-    """
+    """Refuse all but mappings by name, such as ``example``."""
     if not isinstance(given, Mapping):
         raise InputError(f"{name} is a {type(given).__name__}; give a mapping by name, such as {example}")
 
@@ -148,11 +139,7 @@ def check_mapping(name: str, given: object, example: str) -> None:
 def check_feeds(
     inputs: Sequence[InputInfo], feed: Mapping[str, Any], defaults: Sequence[InputInfo] = ()
 ) -> dict[str, Feed]:
-    """Every input as memory with a descriptor, then those of ``defaults`` that are fed.
-
-    Raises:
-        InputError: A name, type, rank or extent that does not fit; the message says what would.
-    """
+    """Every input as memory with a descriptor, then those of ``defaults`` that are fed."""
     names = [info.name for info in inputs]
     check_mapping("feed", feed, f"{{{', '.join(f'{name!r}: array' for name in names)}}}, or call session(*arrays)")
     fed = [info for info in defaults if info.name in feed]
@@ -166,11 +153,7 @@ def check_feeds(
 
 
 def check_feed(info: InputInfo, source: Any) -> Feed:
-    """One input as memory with a descriptor; the caller's own wherever its strides allow.
-
-    Raises:
-        InputError: A type, rank or extent that does not fit; the message says what would.
-    """
+    """One input as memory with a descriptor; the caller's own wherever its strides allow."""
     if isinstance(source, Tensor):
         return _check_tensor(info, source)
     try:
@@ -182,17 +165,17 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
     _check_shape(info, info.shape, array.shape, "array.transpose")
     check_ranges(info, array.shape)
     if info.inverse_order is not None:
-        _check_rank(info, array.shape)
+        if array.ndim != len(info.inverse_order):
+            raise InputError(
+                f"input {info.name!r} is given in {info.layout}, which has rank {len(info.inverse_order)}; "
+                f"got rank {array.ndim} ({'x'.join(map(str, array.shape))})"
+            )
         array = array.transpose(info.inverse_order)
     return Feed(*as_memory(array), array.shape)
 
 
 def check_held(info: InputInfo, source: Any) -> Any:
-    """A value for an input that is no tensor: a list of arrays, an array, or ``None``.
-
-    Raises:
-        InputError: It is something else, or of another type than declared.
-    """
+    """A value for an input that is no tensor: a list of arrays, an array, or ``None``."""
     if source is None and info.container == "optional":
         return None
     if isinstance(source, list | tuple):
@@ -226,25 +209,10 @@ def _wrong_dtype(info: InputInfo, given: str) -> InputError:
     return InputError(f"input {info.name!r} is {wanted}, got {given}: convert it with .astype({wanted!r})")
 
 
-def _check_rank(info: InputInfo, shape: tuple[int, ...]) -> None:
-    if info.layout is not None and len(shape) != info.layout.ndims:
-        raise InputError(
-            f"input {info.name!r} is given in {info.layout}, which has rank {info.layout.ndims}; "
-            f"got rank {len(shape)} ({'x'.join(map(str, shape))})"
-        )
-
-
 def _check_shape(
     info: InputInfo, declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...], turning: str
 ) -> None:
-    """Refuse another rank or other extents.
-
-    Args:
-        info: The input.
-        declared: Its extents, in the order of those that are given.
-        shape: Those that are given.
-        turning: The method that brings dimensions into another order.
-    """
+    """Refuse another rank or extents than declared in their order; ``turning`` is the method that permutes them."""
     if declared is None or shape == declared:
         return
     shown = shape_text(declared)
@@ -260,15 +228,7 @@ def _check_shape(
 
 
 def check_ranges(info: InputInfo, shape: Sequence[int]) -> None:
-    """Refuse extents outside of the ranges that the session was loaded for.
-
-    Args:
-        info: The input.
-        shape: Of the caller's array.
-
-    Raises:
-        InputError: The message names input, axis and range.
-    """
+    """Refuse extents of the caller's array outside of the ranges that the session was loaded for."""
     if not info.ranges:
         return
     text = f"input {info.name!r} is {info.extents}, as the session was loaded, got {shape_text(shape)}"

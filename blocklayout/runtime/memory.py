@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,14 +61,14 @@ class MemoryUse(Struct, frozen=True):
         alive: dict[int, int] = {}
         for plan, each in placed:
             alive[id(each.arena)] = max(alive.get(id(each.arena), 0), plan.arena_lower_bound)
-        packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
-        now, most = process_nbytes()
+        packed = {id(array): array for ready, _ in held for array in ready.packed.values()}.values()
+        now, most = _process_nbytes()
         return cls(
             n_plans=len(held),
             n_workspaces=len(placed),
             originals_nbytes=max(whole, sum(pieces)),
-            packed_nbytes=packed,
-            mapped_nbytes=mapped,
+            packed_nbytes=sum(array.nbytes for array in packed),
+            mapped_nbytes=sum(array.nbytes for array in packed if _is_mapped(array)),
             arena_nbytes=sum(arenas.values()),
             arena_lower_bound=sum(alive.values()),
             scratchpad_nbytes=sum(scratchpads.values()),
@@ -96,13 +96,7 @@ class MemoryUse(Struct, frozen=True):
         )
 
 
-def packed_nbytes(packed: Iterable[np.ndarray]) -> tuple[int, int]:
-    """Bytes of packed constants, each array counted once, and of those that are mapped from a file."""
-    arrays = {id(array): array for array in packed}.values()
-    return sum(array.nbytes for array in arrays), sum(array.nbytes for array in arrays if _is_mapped(array))
-
-
-def process_nbytes() -> tuple[int, int]:
+def _process_nbytes() -> tuple[int, int]:
     """Resident memory of this process, now and at most; zeros where the system does not tell."""
     try:
         lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
@@ -114,14 +108,10 @@ def process_nbytes() -> tuple[int, int]:
 
 
 def _is_mapped(array: np.ndarray) -> bool:
-    return any(isinstance(owner, mmap.mmap) for owner in _owners(array))
-
-
-def _owners(array: np.ndarray) -> Iterator[object]:
     owner: object = array
-    while owner is not None:
-        yield owner
-        owner = getattr(owner, "base", None) if not isinstance(owner, memoryview) else owner.obj
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner is not None
 
 
 def _mib(nbytes: int) -> str:

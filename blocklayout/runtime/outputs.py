@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_wanted(names: Any, outputs: Sequence[OutputInfo]) -> list[OutputInfo]:
-    """The outputs that are asked for, in that order.
-
-    Raises:
-        InputError: A name that none has; the message names those that there are.
-    """
+    """The outputs that are asked for, in that order."""
     by_name = {info.name: info for info in outputs}
     if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
         given = repr(names) if isinstance(names, str) else f"a {type(names).__name__}"
@@ -39,16 +35,7 @@ def check_wanted(names: Any, outputs: Sequence[OutputInfo]) -> list[OutputInfo]:
 
 
 def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse arrays that outputs cannot be written to.
-
-    Args:
-        given: Arrays by output.
-        wanted: The outputs that are asked for.
-        extents: Of the caller's array of each output.
-
-    Raises:
-        InputError: The message says what would fit.
-    """
+    """Refuse arrays that outputs, whose arrays have these extents, cannot be written to."""
     infos = {info.name: info for info in wanted}
     check_mapping("out", given, f"{{{next(iter(infos), 'y')!r}: array}}")
     for name, array in given.items():
@@ -67,12 +54,7 @@ def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents:
 
 
 def bindable(given: Mapping[str, np.ndarray], read: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays that steps may write to themselves: row by row without holes, and apart from all others.
-
-    Args:
-        given: Arrays by output.
-        read: The buffers of what is fed.
-    """
+    """The arrays that steps may write to themselves: row by row without holes, and apart from all others."""
     found: dict[str, np.ndarray] = {}
     for name, array in given.items():
         others = [*read, *(other for other_name, other in given.items() if other_name != name)]

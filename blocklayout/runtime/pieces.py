@@ -55,7 +55,7 @@ class Piece(Struct, eq=False, kw_only=True):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Lines about the layouts of what it hands on, where these are not row-major."""
+        """Lines about the layouts of its results for other pieces, where these are not row-major."""
         return ()
 
     @property
@@ -137,15 +137,7 @@ class Call(Piece, eq=False, kw_only=True):
 
 
 class Pieces:
-    """The pieces of a model in the order in which they run.
-
-    Attributes:
-        name: The model's.
-        pieces: The pieces.
-        inputs: The model's, as they reach the pieces.
-        outputs: Likewise.
-        constants: Those that calls read, and outputs that are constants, by name.
-    """
+    """The pieces of a model in the order in which they run."""
 
     def __init__(
         self,
@@ -159,7 +151,7 @@ class Pieces:
 
         Args:
             name: The model's.
-            inputs: The model's, those included that have defaults.
+            inputs: The model's as they reach the pieces, those included that have defaults.
             outputs: The model's.
             constants: Those that calls read, and outputs that are constants, by name.
             pieces: In order.
@@ -207,12 +199,7 @@ class Pieces:
         return [plan for book in self.books for plan in book.plans]
 
     def prepare(self, shapes: Mapping[str, Sequence[int]], contents: Values) -> None:
-        """Plan the piece that reads nothing but inputs; others need results of the pieces before them.
-
-        Args:
-            shapes: Extents of each input, as the caller's arrays have them.
-            contents: Arrays by input, which may decide extents.
-        """
+        """Plan the piece that reads nothing but inputs; others need results of the pieces before them."""
         for piece in self.pieces:
             if isinstance(piece, Straight) and shapes.keys() >= {*piece.inputs}:
                 given = {name: contents[name] for name in piece.inputs if name in contents}
@@ -239,7 +226,7 @@ class Pieces:
         return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
 
     def walk(self, feed: Values) -> Iterator[tuple[Piece, Values, Callable[[], None]]]:
-        """Run all pieces: each with the values that it is fed and what runs it again, before it is run for the next."""
+        """Run all pieces: yields each with its inputs and a call that runs it again, before it runs for the next."""
         values = self._fed(feed)
         for piece in self.pieces:
             fed = {name: values[name] for name in piece.inputs if name}

@@ -61,7 +61,7 @@ class Signature(Struct, frozen=True):
         inputs: Extents unknown until fed are ``None`` or names.
         outputs: Likewise.
         defaults: Initializers that are used where nothing is fed in their place.
-        rows: Extents of inputs with one row, and sizes of batches, for which rows are proven to be computed apart.
+        rows: Extents of single rows, and sizes of batches, for which rows are proven to be computed apart.
     """
 
     inputs: tuple[InputInfo, ...]
@@ -71,30 +71,22 @@ class Signature(Struct, frozen=True):
 
 
 class Maker(Protocol):
-    """Makes the plans of a model.
-
-    Attributes:
-        request: The request that plans are made for; ``None`` where none can be made.
-    """
+    """Makes the plans of a model; ``request`` is ``None`` where none can be made."""
 
     @property
     def request(self) -> Request | None: ...
 
     def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan | Pieces:
         """The plan for these extents, or the pieces of a model that is cut where only data settle extents."""
-        ...
 
     def settle(self, shapes: Shapes, contents: Contents, faster: tuple[str, float]) -> ReadyPlan | None:
         """The plan by a policy that was seen to be faster, remembered for ``auto``; ``None`` where none is."""
-        ...
 
     def originals_nbytes(self) -> int:
         """Bytes of the model's own weights that are held for plans to come."""
-        ...
 
     def describe_nodes(self, shapes: Shapes, contents: Given) -> Sequence[dict[str, Any]] | None:
         """The model's nodes as records; ``None`` where the model is not at hand."""
-        ...
 
 
 class PlanKey(Struct, frozen=True):
@@ -133,9 +125,6 @@ class PlanBook:
     Safe to share among threads.
 
     Attributes:
-        signature: The model's inputs and outputs.
-        maker: Makes its plans.
-        streams: The streams that run them.
         check: What is proven in each run; see :func:`blocklayout.checking`.
         pieces: Those of a model that is cut; ``None`` while it runs as a whole.
         planning: Held while a plan is made, or the model is read for anything else.
@@ -152,20 +141,7 @@ class PlanBook:
         streams: Streams | None = None,
         check: CheckMode | None = None,
     ) -> None:
-        """Open a book.
-
-        Args:
-            signature: The model's inputs and outputs.
-            maker: Makes its plans.
-            plans: Those that are made already, with the extents they are for.
-            pieces: Those of a model that is known to be cut.
-            max_plans: Plans that are kept; the one that ran least lately makes room.
-            streams: The streams that run them; a single one if ``None``.
-            check: What is proven in each run.
-
-        Raises:
-            DnnlError: One of the plans cannot run here.
-        """
+        """Open a book; of ``plans`` that are made already, each with the extents it is for."""
         self.signature = signature
         self.maker = maker
         self.streams = streams or Streams()
@@ -331,13 +307,7 @@ class PlanBook:
     def _checked(
         self, feed: Mapping[str, Any], key: tuple[Any, ...] = (), sources: Sequence[np.ndarray] = ()
     ) -> tuple[Bound | None, list[np.ndarray]]:
-        """The same after a closer look.
-
-        Args:
-            feed: What is fed.
-            key: Describes it, and everything of that description.
-            sources: The callers' memory.
-        """
+        """The same after a closer look; ``key`` describes the feed, ``sources`` is the caller's memory."""
         if self.pieces is not None:
             return None, []
         feeds = check_feeds(self.signature.inputs, feed, self.signature.defaults)
@@ -372,12 +342,7 @@ class PlanBook:
     def get(self, shapes: Shapes, contents: Contents) -> Whole | None:
         """The plan for these extents, found or made; ``None`` of a model that is cut, which has ``pieces`` then.
 
-        Args:
-            shapes: Logical extents of every input.
-            contents: Asked for those of inputs that decide others.
-
-        Raises:
-            BlockLayoutError: It cannot be made.
+        ``contents`` is asked for those of inputs that decide extents.
         """
         whole = self._find(shapes, contents)
         if whole is not None:
@@ -416,14 +381,7 @@ class PlanBook:
         return self.pieces.plans[0]
 
     def prepare_all(self, wanted: Iterable[tuple[Shapes, Mapping[str, np.ndarray]]]) -> None:
-        """Make the plans that another book of the model has.
-
-        Args:
-            wanted: Logical extents of each plan's inputs, and those of them whose contents it was made for.
-
-        Raises:
-            BlockLayoutError: As :meth:`prepare`.
-        """
+        """Make the plans that another book of the model has, for extents and the contents that decided others."""
         infos = {info.name: info for info in (*self.signature.inputs, *self.signature.defaults)}
         for shapes, contents in wanted:
             undeciding = {
@@ -452,11 +410,7 @@ class PlanBook:
 
     @property
     def plan(self) -> Plan:
-        """The only plan.
-
-        Raises:
-            PlanError: There is none yet, or more than one, or the model is cut.
-        """
+        """The only plan; a ``PlanError`` where there is none yet, or more than one, or the model is cut."""
         self._check_whole()
         plans = self.plans
         if not plans:
@@ -509,11 +463,7 @@ class PlanBook:
             return self.maker.describe_nodes(shapes, ready.contents)
 
     def logical(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
-        """Logical extents, of extents as the caller's arrays have them.
-
-        Raises:
-            InputError: An input is missing, one is none of the model's, or an extent is no integer.
-        """
+        """Logical extents, of extents as the caller's arrays have them."""
         check_mapping("shapes", shapes, "{'x': (1, 3, 224, 224)}")
         if set(shapes) != {*self._names}:
             got = ", ".join(sorted(map(str, shapes)))
@@ -595,6 +545,7 @@ class PlanBook:
 
     def _remove(self, key: PlanKey) -> None:
         whole = self._plans.pop(key)
+        self._latest = None if whole is self._latest else self._latest
         self._bound = {fed: bound for fed, bound in self._bound.items() if bound.whole is not whole}
 
 
@@ -611,16 +562,9 @@ def _address(array: np.ndarray) -> int:
 
 
 def _without_refusals(attempt: Callable[[], _Result], first: RefusedError | None = None) -> _Result:
-    """The result of the first attempt in which the library refuses nothing.
+    """The result of the first attempt in which the library refuses nothing that it did not refuse before.
 
-    What was refused is remembered, so that an attempt which plans again passes it over.
-
-    Args:
-        attempt: Plans, and perhaps runs.
-        first: The error of an attempt before.
-
-    Raises:
-        RefusedError: The same is refused again.
+    Refusals are remembered, so that an attempt which plans again passes them over. ``first`` is one met before.
     """
     # Not the errors themselves, which would hold what was made until garbage is collected.
     met: dict[object, str] = {} if first is None else {first.spec: str(first)}

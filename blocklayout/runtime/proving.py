@@ -1,4 +1,4 @@
-"""Proof of a run: padding zero and values finite of what it is given, and of what each step writes."""
+"""Proof of a run: padding zero and values finite of inputs and constants, and of the results of each step."""
 
 from __future__ import annotations
 
@@ -14,26 +14,18 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan import KernelChoice, Plan, Step
+    from blocklayout.plan import KernelChoice, Plan
     from blocklayout.value_checks import CheckMode
 
 
 def prove_given(plan: Plan, mode: CheckMode, fed: Mapping[str, MemoryDesc], buffers: Sequence[np.ndarray]) -> None:
-    """Prove what a run is fed.
-
-    Raises:
-        CheckError: Of the first input that is not as it should be.
-    """
+    """Prove inputs."""
     for (name, desc), buffer in zip(fed.items(), buffers, strict=False):  # arrays for outputs follow
         prove(f"{plan.model}: input", name, desc, buffer, mode)
 
 
 def prove_constants(plan: Plan, mode: CheckMode, packed: Mapping[int, np.ndarray]) -> None:
-    """Prove what was packed.
-
-    Raises:
-        CheckError: Of the first constant that is not as it should be.
-    """
+    """Prove packed constants."""
     for each in plan.constants:
         prove(f"{plan.model}: {each.kernel} reads the constant", each.constant, each.desc, packed[each.buffer], mode)
 
@@ -43,10 +35,7 @@ def after_steps(
 ) -> Callable[[int, Any], None]:
     """The check of the values that a step has finished, called with the number and the step of an executable.
 
-    Args:
-        plan: What runs.
-        mode: What is proven.
-        in_arena: The bytes of a buffer that is in the arena.
+    ``in_arena`` returns the bytes of a buffer that is in the arena.
     """
     choices = {choice.kernel: choice for choice in plan.choices}
 
@@ -79,13 +68,9 @@ def _finished(plan: Plan, number: int, choices: Mapping[str, KernelChoice]) -> I
     if step.is_reorder:
         yield "dst", plan.buffers[step.dst.buffer].name, step.dst
         return
-    if any(_goes_on(step, other) for other in plan.steps[number + 1 : number + 2]):
+    if any(other.kernel == step.kernel and not other.is_reorder for other in plan.steps[number + 1 : number + 2]):
         return
     for arg, operand in step.operands:
         name = choices[step.kernel].writes if arg == "dst" else plan.buffers[operand.buffer].name
         if arg.startswith("dst") and name in plan.formats:
             yield arg, name, Operand(operand.buffer, plan.formats[name])
-
-
-def _goes_on(step: Step, other: Step) -> bool:
-    return other.kernel == step.kernel and not other.is_reorder

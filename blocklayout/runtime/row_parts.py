@@ -34,15 +34,11 @@ def part_feeds(plan: Plan, feeds: Mapping[str, Feed]) -> dict[str, Feed]:
     if plan.parts == 1:
         return dict(feeds)
     return {
-        name: replace(whole, desc=first_part(whole.desc, plan.parts))
+        name: replace(whole, desc=desc.submemory((desc.dims[0] // plan.parts, *desc.dims[1:]), (0,) * desc.ndims))
         for name, feed in feeds.items()
         for whole in [feed if 0 not in feed.desc.inner_idxs else Feed(*as_memory(feed.contents()), feed.shape)]
+        for desc in [whole.desc]
     }
-
-
-def first_part(desc: MemoryDesc, parts: int) -> MemoryDesc:
-    """The first of so many equal parts of the rows."""
-    return desc.submemory((desc.dims[0] // parts, *desc.dims[1:]), (0,) * desc.ndims)
 
 
 class PartsWorkspace(Workspace):
@@ -53,7 +49,7 @@ class PartsWorkspace(Workspace):
 
     def __init__(self, ready: ReadyPlan, *, room: Room | None = None) -> None:
         super().__init__(ready, room=room)
-        parts = self._n_parts = ready.plan.parts
+        parts = ready.plan.parts
         self.results = tuple(
             replace(each, desc=all_rows(each.desc, parts), extents=(parts * each.extents[0], *each.extents[1:]))
             for each in self.results
@@ -76,10 +72,11 @@ class PartsWorkspace(Workspace):
             each.name: given[each.name] if each.name in given else np.empty(each.extents, each.dtype)
             for each in self.results
         }
-        descs = self._fed[executable].values()
-        for part in range(self._n_parts):
+        descs, n_parts = self._fed[executable].values(), self._plan.parts
+        parts = {name: np.split(array, n_parts) for name, array in written.items()}
+        for part in range(n_parts):
             read = [_rows(buffer, desc, part) for buffer, desc in zip(buffers, descs, strict=True)]
-            rows = {name: _nth(array, part, self._n_parts) for name, array in written.items()}
+            rows = {name: own[part] for name, own in parts.items()}
             super().run(executable, read, rows, times, check, stop)
         return {**written}
 
@@ -96,8 +93,3 @@ def _rows(buffer: np.ndarray, desc: MemoryDesc, part: int) -> np.ndarray:
     if buffer.ndim > 1:
         return buffer[part * n_rows :]
     return buffer.view(np.uint8)[part * n_rows * desc.strides[0] * desc.itemsize :]
-
-
-def _nth(array: np.ndarray, part: int, n_parts: int) -> np.ndarray:
-    n_rows = len(array) // n_parts
-    return array[part * n_rows : (part + 1) * n_rows]

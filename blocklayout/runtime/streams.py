@@ -30,25 +30,23 @@ class _Owner(threading.local):
 
 _owner = _Owner()
 
+_one_at_a_time = threading.Lock()
+"""Two that wait for all streams of one session would wait for each other."""
+
 
 class Streams:
     """Threads that own a stream each, made as they are needed, with a share of this process's CPUs.
 
-    They keep neither this object nor what is submitted alive, and end with it.
+    They keep neither this object nor what is submitted alive, and end with it. A single one is a caller like others,
+    and takes turns with them.
 
     Attributes:
         n: How many there may be.
         n_threads: Threads of each, its owner included.
-        is_closed: Whether nothing more is taken.
     """
 
     def __init__(self, n: int = 1, n_threads: int = 1) -> None:
-        """Say how many; nothing is started yet.
-
-        Args:
-            n: Streams. A single one is a caller like others, and takes turns with them.
-            n_threads: Threads of each, its owner included.
-        """
+        """Start nothing yet."""
         self.n = n
         self.n_threads = n_threads
         self._shares = dnnl.cpu_shares(n, n_threads) if n > 1 else None
@@ -72,21 +70,12 @@ class Streams:
         return _owner.key is self._key
 
     def check_open(self) -> None:
-        """Refuse to go on.
-
-        Raises:
-            ClosedError: They were closed.
-        """
+        """Refuse to go on where they are closed."""
         if self.is_closed:
             raise ClosedError("the session is closed: load the model again")
 
     def submit(self, fn: Callable[[], _Result]) -> Future[_Result]:
-        """Have a stream call ``fn`` as soon as one is free, within the limits of the calling code.
-
-        Raises:
-            ClosedError: They were closed.
-            OutOfMemoryError: The system starts no thread, and there is none.
-        """
+        """Have a stream call ``fn`` as soon as one is free, within the limits of the calling code."""
         if in_force.get() is not None:
             fn = partial(copy_context().run, fn)
         with self._lock:
@@ -101,16 +90,36 @@ class Streams:
                 raise
 
     def call(self, fn: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        """Call ``fn``: here where there is one stream, or this is one; else by a stream.
-
-        Raises:
-            ClosedError: They were closed.
-        """
+        """Call ``fn``: here where there is one stream, or this is one; else by a stream."""
         if self.is_closed:
             self.check_open()
         if self.n == 1 or self.is_here:
             return fn(*args, **kwargs)
         return self.submit(partial(fn, *args, **kwargs)).result()
+
+    def call_on_all(self, fn: Callable[[], object]) -> None:
+        """Call ``fn`` on all streams at once; here alone, if there is one stream or this is one."""
+        if self.n == 1 or self.is_here:
+            self.call(fn)
+            return
+        from concurrent.futures import wait
+
+        all_are_here = threading.Barrier(self.n)
+
+        def together() -> None:
+            all_are_here.wait()
+            fn()
+
+        with _one_at_a_time:
+            futures: list[Future[None]] = []
+            try:
+                futures += [self.submit(together) for _ in range(self.n)]
+            except BaseException:
+                all_are_here.abort()  # those that were closed out will not come
+                raise
+            wait(futures)
+        for future in futures:
+            future.result()
 
     def close(self) -> None:
         """Take nothing more, and wait until everything submitted is done; a stream that calls this does not wait."""

@@ -43,7 +43,6 @@ class ReadyPlan(Struct, frozen=True, eq=False):
     """A plan with everything it needs to run.
 
     Attributes:
-        plan: The plan.
         packed: Bytes of its packed constants, by buffer.
         constants: Outputs that are known without running, by name.
         computes: Functions that compute the plan's nodes that no primitive does, by the number of their step.
@@ -60,13 +59,7 @@ class ReadyPlan(Struct, frozen=True, eq=False):
 
 
 class Room:
-    """Arena and scratchpad, for one run at a time: of a workspace, or of all those that a stream has for a range.
-
-    Attributes:
-        arena: As large as the largest that was asked for.
-        scratchpad: Likewise.
-        lock: Held by whoever runs in it.
-    """
+    """Arena and scratchpad, for one run at a time: of a workspace, or of all those that a stream has for a range."""
 
     def __init__(self) -> None:
         """Begin without any memory."""
@@ -79,7 +72,7 @@ class Room:
         self.lock = threading.Lock()
 
     def hold(self, arena_nbytes: int, scratchpad_nbytes: int) -> None:
-        """Have at least so many bytes; what was bound to less keeps that."""
+        """Have at least so many bytes; memories bound to fewer keep those."""
         with self.lock:
             if self.arena.nbytes < arena_nbytes:
                 self.arena = dnnl.aligned_empty(arena_nbytes)
@@ -90,26 +83,19 @@ class Room:
 class Workspace:
     """Memory and primitives of one plan, for one run at a time.
 
-    Executables share all of it: arena, scratchpad, primitives, packed weights and the memories put to them. What one
-    more set of layouts takes is a reorder of each input that is not read as it comes, and its readers bound anew.
+    Executables share all of it: arena, scratchpad, primitives, packed weights and the memories put to them. One more
+    set of layouts takes a reorder of each input that is not read as it comes, and its readers bound anew.
 
-    Attributes:
-        results: The outputs that steps compute, in the plan's order.
-        room: Memory for one run at a time.
-        arena: The memory of buffers between steps.
-        scratchpad: What primitives need while they run.
+    ``results`` are the outputs that steps compute, in the plan's order.
     """
 
     def __init__(self, ready: ReadyPlan, *, room: Room | None = None, has_tensors: bool = False) -> None:
         """Create the plan's primitives, and bind them for inputs as the plan declares them.
 
         Args:
-            ready: What to run.
-            room: Where other workspaces run as well, each in turn; one of its own if ``None``.
+            ready: The plan.
+            room: Memory that other workspaces use as well, each in turn; one of its own if ``None``.
             has_tensors: Whether every output is a Tensor, not only those in blocks or in a format that the plan chose.
-
-        Raises:
-            RefusedError: A primitive cannot be rebuilt as the plan describes it.
         """
         plan = ready.plan
         self._ready, self._plan = ready, plan
@@ -144,15 +130,7 @@ class Workspace:
             self.executable(dict(plan.inputs))
 
     def executable(self, descs: Descs) -> dnnl.Executable:
-        """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order.
-
-        Args:
-            descs: Of each input; of the extents and data type the plan was made for.
-
-        Raises:
-            RefusedError: The library does not create the reorder of an input.
-            InputError: A step of its own asks.
-        """
+        """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order."""
         key = tuple(descs.items())
         if self.room.lock.locked():
             self._refuse_own_run()
@@ -166,14 +144,9 @@ class Workspace:
     def caller(
         self, executable: dnnl.Executable, names: Sequence[str]
     ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
-        """Runs every step once on buffers while its caller holds the lock of ``room``, and returns fresh arrays.
+        """Runs every step once on buffers while its caller holds the lock of ``room``; returns fresh arrays, as named.
 
-        Args:
-            executable: One of this workspace.
-            names: Outputs in the order in which they are returned.
-
-        Returns:
-            ``None`` where a run is more than one call into C, or returns anything else. Nothing is checked.
+        Nothing is checked. ``None`` where a run is more than one call into C, or returns anything else.
         """
         if [each.name for each in self._arrays] != [*names]:
             return None
@@ -198,18 +171,11 @@ class Workspace:
             buffers: A buffer for each input.
             out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
             times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
-            check: What is proven of inputs, constants and each step's results.
+            check: What is proven of inputs, constants and each step's results; no step runs behind a ``CheckError``.
             stop: Looked at before each step.
 
         Returns:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
-
-        Raises:
-            RefusedError: The library does not run a primitive.
-            CheckError: Something is not as ``check`` says; no later step has run.
-            InputError: One of its steps calls it.
-            StoppedError: ``stop`` was asked to end the run; likewise.
-            DeadlineExceededError: The deadline of ``stop`` passed; likewise.
         """
         results: dict[str, np.ndarray | Tensor] = {}
         if self._arrays:
@@ -247,7 +213,7 @@ class Workspace:
     def _proving(
         self, executable: dnnl.Executable, buffers: Sequence[np.ndarray], check: CheckMode
     ) -> Callable[[int, Step], None]:
-        """Proves inputs and constants now, and what a step has finished when it is called with it."""
+        """Proves inputs and constants now; returns the proof of a step's results, to be called after it."""
         from blocklayout.runtime.proving import after_steps, prove_constants, prove_given
 
         prove_given(self._plan, check, self._fed[executable], buffers)
@@ -257,12 +223,10 @@ class Workspace:
         return after_steps(self._plan, check, self._bytes_of)
 
     def _limiting(self) -> Callable[[int, Step], None] | None:
-        """Refuses a run of more memory than is allowed; what refuses to go on after a step, if time is limited."""
+        """Refuses a run of more memory than is allowed; returns the check of time after a step, if that is limited."""
         plan = self._plan
-        nbytes = (
-            self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._ready.packed.values())
-        )
-        nbytes += sum(result.desc.nbytes for result in self.results)
+        held = (self.arena, self.scratchpad, *self._ready.packed.values())
+        nbytes = sum(each.nbytes for each in held) + sum(result.desc.nbytes for result in self.results)
         check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
         return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")
 
@@ -344,16 +308,7 @@ class Workspace:
 
 
 class Output(Struct, frozen=True):
-    """An output that steps compute.
-
-    Attributes:
-        name: The model's name for it.
-        desc: How it lies.
-        buffer: What the steps write.
-        extents: Of the caller's array, from the outermost inwards; none for a scalar, which is rank 1 to the library.
-        dtype: Of the caller's array.
-        is_tensor: Whether it is a Tensor, not an array.
-    """
+    """An output that steps compute; a scalar has no extents, and is rank 1 to the library."""
 
     name: str
     desc: MemoryDesc
@@ -366,8 +321,7 @@ class Output(Struct, frozen=True):
 def _primitives(plan: Plan) -> dict[dnnl.Spec, dnnl.Primitive]:
     """Those of the steps, one for each Spec; the library writes their code in several threads at once.
 
-    Raises:
-        RefusedError: The library refuses some; each is found, since each found later takes another plan.
+    Of those that it refuses each is found before the error: one that is found later takes another plan.
     """
     steps: dict[dnnl.Spec, str] = {}
     for step in plan.steps:

@@ -46,8 +46,7 @@ class Row(Struct, frozen=True, eq=False):
         arrays: By input, with 1 as the first extent.
         is_bare: Whether it was fed without the first extent, and its answer has none either.
         names: The outputs that are asked for; ``None`` for all.
-        out: Arrays to write outputs to.
-        key: What rows have in common that can be joined: extents and types, and the outputs that are asked for.
+        key: Extents, types and names of outputs: rows with the same can be joined.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -58,20 +57,10 @@ class Row(Struct, frozen=True, eq=False):
 
 
 class Joining:
-    """Joins rows, runs them, and parts what comes out.
-
-    Attributes:
-        max_batch: How many at most.
-        max_delay_ns: How long the first waits for others.
-    """
+    """Joins rows that are fed to a model, runs them, and parts their results."""
 
     def __init__(self, book: PlanBook, batching: Batching) -> None:
-        """Join rows that are fed to a model.
-
-        Args:
-            book: Its plans.
-            batching: How rows are joined.
-        """
+        """Join rows that run by a book, of so many at most, the first of which waits for so long."""
         self._book = book
         self._batching = batching
         self.max_batch = batching.max_batch
@@ -91,12 +80,7 @@ class Joining:
         return (call, None) if row is None else (partial(self._alone, row), row)
 
     def row(self, feed: Mapping[str, Any], names: Names = None, out: Given | None = None) -> Row | None:
-        """A feed as a row; ``None`` where it has several, or other inputs than the model.
-
-        Raises:
-            InputError: It does not fit the model's inputs.
-            UnsupportedError: The model mixes rows of these extents.
-        """
+        """A feed as a row, proven to be apart from others; ``None`` of several rows, or of other inputs."""
         if feed.keys() != {info.name for info in self._inputs}:
             return None
         arrays = {info.name: as_array(feed[info.name], f"input {info.name}") for info in self._inputs}
@@ -117,11 +101,7 @@ class Joining:
         return Row(arrays, missing == {1}, wanted, out, (key, wanted))
 
     def warm_up(self, feed: Mapping[str, Any]) -> None:
-        """Run every size of batches, until it is known how long it takes.
-
-        Raises:
-            InputError: It is no feed of one row.
-        """
+        """Run every size of batches, until it is known how long it takes."""
         row = self.row(feed)
         if row is None:
             raise InputError("batches are made of single rows: give shapes= with 1 as the first extent")
@@ -153,7 +133,7 @@ class Joining:
         return min(times) if len(times) >= N_TRIES else 0.0
 
     def run(self, rows: Sequence[Row], stop: Stop) -> list[Call]:
-        """Run rows together; returns what makes the answer of each."""
+        """Run rows together; returns the functions that make each one's answer."""
         n, key = len(rows), rows[0].key[0]
         size = next(size for size in self._sizes if size >= n)
         padded = [*rows, *[rows[-1]] * (size - n)]  # values that the model takes; zeros might not be
@@ -169,7 +149,7 @@ class Joining:
         return answer(stop)
 
     def _part(self, row: Row, results: Sequence[np.ndarray], place: int, _: Stop) -> list[Any]:
-        """A row of what was computed, which shares no memory with the others."""
+        """A row of the results, which shares no memory with the others."""
         wanted = self._outputs if row.names is None else check_wanted(row.names, self._outputs)
         parts = [result[place] if row.is_bare else result[place : place + 1] for result in results]
         if len(results[0]) > 1:

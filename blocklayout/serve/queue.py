@@ -25,7 +25,7 @@ class Batching(Struct, frozen=True):
     """How requests are joined.
 
     Attributes:
-        max_batch: How many run together at most.
+        max_batch: The largest number that runs together.
         max_delay_ms: How long the first of them waits for others where a stream is free.
         prove: Proves for extents of one row, by input, and sizes of batches, that rows are computed apart from each
             other; else raises ``UnsupportedError``.
@@ -47,15 +47,7 @@ class Batching(Struct, frozen=True):
         return tuple(sorted({*powers, self.max_batch}))
 
     def prove_rows(self, book: PlanBook, row: Row) -> None:
-        """Prove, once for these extents, that rows may be joined; the book keeps it.
-
-        Args:
-            book: The plans of the model.
-            row: Logical extents of one row, by input.
-
-        Raises:
-            UnsupportedError: They may not.
-        """
+        """Prove, once for these extents, that rows may be joined; the book keeps it."""
         shapes = tuple(row.items())
         with book.planning:  # it reads the model, too
             proven = book.signature.rows
@@ -66,12 +58,7 @@ class Batching(Struct, frozen=True):
 
 
 class Queue(Struct, frozen=True):
-    """A session's queue.
-
-    Attributes:
-        max_waiting: How many requests may wait; any number if ``None``.
-        batching: How rows are joined; each runs alone if ``None``.
-    """
+    """How many requests may wait (any number if ``None``), and how rows are joined (each runs alone if ``None``)."""
 
     max_waiting: int | None = None
     batching: Batching | None = None
@@ -93,9 +80,6 @@ class Queue(Struct, frozen=True):
             book: The plans of the model.
             opened: The model; ``None`` of a saved session, which holds the proofs of when it was saved.
             shapes: Extents of inputs that are known beside declared ones.
-
-        Raises:
-            UnsupportedError: Rows cannot be joined; the message says why.
         """
         if batching is None:
             return cls(max_waiting)
@@ -110,11 +94,7 @@ class Queue(Struct, frozen=True):
 
 
 def prove_rows(opened: OnnxModel | Graph | ModelFile, row: Row, sizes: Sequence[int]) -> None:
-    """Prove that a model computes each row apart from the others in batches of these sizes.
-
-    Raises:
-        UnsupportedError: It does not; the message names the node.
-    """
+    """Prove that a model computes each row apart from the others in batches of these sizes, or name the node."""
     from blocklayout import model
 
     model.check_rows(opened, row, sizes)
@@ -131,11 +111,7 @@ def _refuse(row: Row, sizes: Sequence[int]) -> None:
 
 
 def check_border(info: InputInfo) -> None:
-    """Refuse an input or output without a free first extent that rows lie along.
-
-    Raises:
-        UnsupportedError: The message says what would be right.
-    """
+    """Refuse an input or output without a free first extent that rows lie along."""
     shown = "of unknown rank" if info.shape is None else "x".join(map(str, info.shape)) or "a scalar"
     if info.container or not info.shape or isinstance(info.shape[0], int):
         remedy = "export the model with a free first extent"

@@ -1,4 +1,4 @@
-"""Counts and times of what was submitted to a session."""
+"""Counts and times of the requests to a session."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Histogram(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """What became of the requests that were submitted to a session, since it was loaded.
+    """The requests that were submitted to a session since it was loaded.
 
     Attributes:
         finished: Those that were answered.

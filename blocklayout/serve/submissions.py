@@ -8,24 +8,23 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from math import inf
+from operator import index
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.dnnl import Stop
 from blocklayout.errors import DeadlineExceededError, InputError, QueueFullError
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import renew_in_children
-from blocklayout.runtime.inputs import check_mapping
+from blocklayout.runtime.inputs import InputInfo, check_mapping
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.serve.joining import Joining
 from blocklayout.serve.stats import Stats, Tally
-from blocklayout.serve.warming import feed_of_zeros, on_every_stream
 from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from blocklayout.runtime import PlanBook
     from blocklayout.serve.joining import Row
     from blocklayout.serve.queue import Queue
@@ -41,13 +40,7 @@ class Submission(Future[list[Any]]):
     """
 
     def __init__(self, call: Call, row: Row | None, deadline: float | None) -> None:
-        """Have it arrive now.
-
-        Args:
-            call: Computes its answer.
-            row: What may run together with others; ``None`` where it runs alone.
-            deadline: Seconds from now.
-        """
+        """Arrive now; ``row`` is the part that runs with others, if any, ``deadline`` seconds from now."""
         super().__init__()
         self.call = call
         self.row = row
@@ -64,7 +57,7 @@ class Submission(Future[list[Any]]):
         return is_cancelled
 
     def let_go(self) -> None:
-        """Hold nothing more of the session and of what it was fed; whoever keeps the answer need not keep them."""
+        """Hold nothing more of the session and its inputs, so that a kept answer does not keep them."""
         self.call, self.row, self.leave = _nothing, None, None
 
     def stop(self) -> None:
@@ -109,19 +102,10 @@ class Submissions:
 
     A batch waits for a stream, and is joined by requests like its own until it runs: while all streams are busy,
     batches grow.
-
-    Attributes:
-        joining: How they run together; each alone if ``None``.
-        tally: Counts of them.
     """
 
     def __init__(self, book: PlanBook, queue: Queue | None) -> None:
-        """Begin without requests.
-
-        Args:
-            book: The plans that answer them, on its streams.
-            queue: How they wait, and are joined; any number waits, each alone, if ``None``.
-        """
+        """Begin without requests."""
         self._book = book
         self._max_waiting = None if queue is None else queue.max_waiting
         batching = None if queue is None else queue.batching
@@ -165,9 +149,9 @@ class Submissions:
 
     def warm_up(self, shapes: Mapping[str, Sequence[int]] | None, contents: Mapping[str, Any] | None) -> None:
         """Plan, pack, and run on every stream; as :meth:`blocklayout.Session.warm_up`."""
-        feed = feed_of_zeros(self._book.signature.inputs, shapes, contents)
+        feed = _feed_of_zeros(self._book.signature.inputs, shapes, contents)
         run = partial(self._book.run, None, feed)
-        on_every_stream(self._book.streams, run if self.joining is None else partial(self.joining.warm_up, feed))
+        self._book.streams.call_on_all(run if self.joining is None else partial(self.joining.warm_up, feed))
 
     def hurry(self) -> None:
         """Have no batch wait for others any more."""
@@ -281,7 +265,7 @@ class Submissions:
         return True
 
     def _joined(self, requests: Sequence[Submission]) -> list[Call]:
-        """Run them together; returns what gives each its answer, or computes it alone if that fails."""
+        """Run them together; returns the calls that answer each, alone if that fails."""
         stops = [request.stopping for request in requests]
         deadlines = [stop.deadline_ns for stop in stops]
         together = _Together(Stop(max(deadlines) if all(deadlines) else 0), stops)
@@ -314,6 +298,32 @@ class Submissions:
         self.tally.fail(error)
         request.let_go()
         request.set_exception(error)
+
+
+def _feed_of_zeros(
+    infos: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]] | None, contents: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Zeros of extents by name, else of those declared, a free first one being 1; ``contents`` in place of some."""
+    given, arrays = shapes or {}, contents or {}
+    for name, mapping in (("shapes", given), ("contents", arrays)):
+        check_mapping(name, mapping, "{'x': ...}")
+        unknown = mapping.keys() - {info.name for info in infos}
+        if unknown:
+            raise InputError(
+                f"{name}: no input {', '.join(sorted(unknown))}; there are {', '.join(i.name for i in infos)}"
+            )
+    return {info.name: arrays.get(info.name, _zeros(info, given.get(info.name))) for info in infos}
+
+
+def _zeros(info: InputInfo, shape: Sequence[int] | None) -> np.ndarray:
+    extents: Sequence[Any] = info.shape or () if shape is None else shape
+    if shape is None and extents and not isinstance(extents[0], int):
+        extents = (1, *extents[1:])
+    try:
+        return np.zeros([index(extent) for extent in extents], info.numpy_dtype)
+    except (TypeError, ValueError):
+        rule = "give shapes={'" + info.name + "': (1, 3, 224, 224)} or the like"
+        raise InputError(f"extents of input {info.name!r} are {list(extents)}: {rule}") from None
 
 
 def _check_deadline(deadline: Any) -> None:

@@ -32,11 +32,7 @@ def _serves_before(other: ValueLayout, desc: ValueLayout, wanted: Sequence[Value
 
 
 class Layouts(Struct, frozen=True, eq=False, dict=True):
-    """The layouts that one value may be produced or wanted in, those that are the same bytes taken as one.
-
-    Attributes:
-        members: One layout of each kind.
-    """
+    """The layouts that one value may be produced or wanted in, those that are the same bytes taken as one kind."""
 
     members: tuple[ValueLayout, ...]
     price: Callable[[ValueLayout, ValueLayout], float]
@@ -142,12 +138,7 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
 def _states(
     members: tuple[ValueLayout, ...], offered: tuple[int, ...], kinds: tuple[int, ...], n_demands: int
 ) -> tuple[bool, np.ndarray, np.ndarray]:
-    """All but the prices of a value's states, since a network is solved several times, at other prices.
-
-    Returns:
-        Whether these are all; the produced kind of each; and ``[i, j]``: whether state ``i`` makes a copy of kind
-        ``j``.
-    """
+    """Whether these are all, their produced kinds, and which copies each makes: all but prices, for later solves."""
     readable = _readable(members)
     for limit in (n_demands, 2):
         states = [(start, copies) for start in offered for copies in _subsets(readable, start, kinds, limit)]

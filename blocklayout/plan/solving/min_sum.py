@@ -63,11 +63,7 @@ class _Bunch(Struct, frozen=True, eq=False):
 class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     """An assignment, its cost, and a lower bound of all costs.
 
-    Attributes:
-        choice: A value for each variable.
-        cost: The sum of all tables there.
-        bound: No assignment costs less.
-        is_exact: Whether elimination alone proves the choice optimal.
+    ``is_exact``: whether elimination alone proves the choice optimal.
     """
 
     choice: tuple[int, ...]
@@ -79,10 +75,7 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     def best_given(self, scopes: Iterable[Scope]) -> dict[Scope, np.ndarray]:
         """For each of some scopes the least cost of all, for every assignment of these variables.
 
-        Scopes are variables that some table joins, ascending, or single ones.
-
-        Raises:
-            ValueError: The solution is not exact.
+        Scopes are variables that some table joins, ascending, or single ones; the solution has to be exact.
         """
         if not self.is_exact:
             raise ValueError("only an exact solution knows the best of what it did not choose")

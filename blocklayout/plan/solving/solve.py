@@ -1,8 +1,8 @@
 """Choose one candidate per group so that the whole network costs least, or so that it departs from a usual choice.
 
-The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout its
-producer gives it together with the set of copies made of it. So a reorder is charged once per value and layout, however
-many read it. Groups and values are joined by tables of the costs of layouts between them.
+The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout
+in which it is produced together with the set of copies made of it. So a reorder is charged once per value and layout,
+however many read it. Groups and values are joined by tables of the costs of layouts between them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class Faces(Struct, frozen=True, eq=False, dict=True):
     """The combinations of layouts a group can show its neighbours.
 
     Attributes:
-        offered: Its candidates.
-        work_ns: The cost of each.
         cheapest: The cheapest candidate behind each combination.
         of_candidate: The combination each candidate has.
     """
@@ -129,7 +127,13 @@ class Link(Struct, frozen=True, eq=False, dict=True):
     def costs(self, variable: int | None) -> Iterator[_Table]:
         """Costs between its producer and its readers: through a variable of its own if it is shared."""
         if variable is None:
-            yield from self._direct_costs()
+            scope = self._direct_scope
+            if scope and self._columns:
+                starts, start_of = np.unique(self.produced, return_inverse=True)
+                numbers: dict[tuple[int, ...], int] = {}
+                column_of = np.array([numbers.setdefault(wanted, len(numbers)) for wanted in self._columns])
+                table = np.array([[self.layouts.set_ns(int(start), wanted) for wanted in numbers] for start in starts])
+                yield scope, self._as_ends(table[np.ix_(start_of, column_of)])
             return
         yield (variable,), self.states.costs
         if self.producer is not None:
@@ -156,18 +160,9 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         rows = [[self.layouts.makes(kind, start, wanted) for wanted in self._columns] for start in self.produced]
         return scope, np.where(self._as_ends(np.array(rows)), np.inf, 0.0)
 
-    def _direct_costs(self) -> Iterator[_Table]:
-        """Between the producer and the only reader, as far as they are groups."""
-        scope = self._direct_scope
-        if scope and self._columns:
-            starts, start_of = np.unique(self.produced, return_inverse=True)
-            numbers: dict[tuple[int, ...], int] = {}
-            column_of = np.array([numbers.setdefault(wanted, len(numbers)) for wanted in self._columns])
-            table = np.array([[self.layouts.set_ns(int(start), wanted) for wanted in numbers] for start in starts])
-            yield scope, self._as_ends(table[np.ix_(start_of, column_of)])
-
     @property
     def _direct_scope(self) -> tuple[int, ...]:
+        """The producer and the only reader, as far as they are groups."""
         return tuple(end for end in (self.producer, *self.wanted) if end is not None)
 
     @cached_property
@@ -189,8 +184,7 @@ class LayoutProblem:
     """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`; groups are its first variables."""
 
     def __init__(self, network: Network) -> None:
-        """Add up what candidates and the layouts between them cost."""
-        self._network = network
+        """Add up the costs of candidates and of the layouts between them."""
         offers = list(zip(network.candidates, network.work_ns, strict=True))
         distinct = {(id(offered), id(work_ns)): (offered, work_ns) for offered, work_ns in offers}  # some are shared
         made = {key: Faces.of(*each) for key, each in distinct.items()}
@@ -212,7 +206,7 @@ class LayoutProblem:
         return tuple(faces.cheapest[taken] for faces, taken in zip(self._faces, solution.choice, strict=False))
 
     def costs_of_candidates(self, solution: MinSumSolution) -> list[list[float]]:
-        """For each group, the least cost of the whole network with each of its candidates."""
+        """For each group, the least cost of the network with each of its candidates."""
         best = solution.best_given([(group,) for group in range(len(self._faces))])
         return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
 
@@ -232,12 +226,9 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     """A choice, and how far from the best it can be.
 
     Attributes:
-        choice: A candidate for each group.
-        cost_ns: Of the whole network.
         bound_ns: No choice costs less.
         is_optimal: Whether that is proven.
         is_exact: Whether elimination proves it, so that what every other choice costs is known as well.
-        network: Of the choice.
     """
 
     choice: Choice
@@ -246,8 +237,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     is_optimal: bool
     is_exact: bool
     network: Network
-    _problem: LayoutProblem | None = None
-    _min_sum: MinSumSolution | None = None
+    _exact: tuple[LayoutProblem, MinSumSolution] | None = None
 
     @classmethod
     def only(cls, network: Network) -> Self | None:
@@ -271,8 +261,9 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
         Where the solution is not exact, the cost if nothing else is chosen anew.
         """
-        if self._problem is not None and self._min_sum is not None and self.is_exact:
-            return self._problem.costs_of_candidates(self._min_sum)
+        if self._exact is not None:
+            problem, solution = self._exact
+            return problem.costs_of_candidates(solution)
         return [
             [self._with(group, taken) for taken in range(len(offered))] if len(offered) > 1 else [self.cost_ns]
             for group, offered in enumerate(self.network.candidates)
@@ -283,15 +274,15 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
         Infinity where it cannot be had, or the solution is not exact.
         """
-        if self._problem is None or self._min_sum is None or not self.is_exact:
+        if self._exact is None:
             return [inf] * len(copies)
-        return self._problem.costs_without(self._min_sum, copies)
+        problem, solution = self._exact
+        return problem.costs_without(solution, copies)
 
     def _with(self, group: int, taken: int) -> float:
-        values = self.network.touching[group]
         other = [*self.choice[:group], taken, *self.choice[group + 1 :]]
-        before = _local_ns(self.network, values, list(self.choice), group)
-        return self.cost_ns - before + _local_ns(self.network, values, other, group)
+        before, after = (_local_ns(self.network, choice, group) for choice in (self.choice, other))
+        return self.cost_ns - before + after
 
 
 def solve_layouts(network: Network, max_entries: int = MAX_ENTRIES) -> Solution:
@@ -304,40 +295,39 @@ def solve_layouts(network: Network, max_entries: int = MAX_ENTRIES) -> Solution:
         choice = improve(network, choice)
     cost_ns = network.total_ns(choice)
     is_proven = problem.is_complete and cost_ns <= solution.bound * (1 + ROUNDING)
-    return Solution(choice, cost_ns, solution.bound, is_proven, is_exact, network, problem, solution)
+    exact = (problem, solution) if is_exact else None
+    return Solution(choice, cost_ns, solution.bound, is_proven, is_exact, network, exact)
 
 
 def improve(network: Network, choice: Choice) -> Choice:
     """Change one group at a time while that lowers the cost."""
     current = list(choice)
-    touching = network.touching
     for _ in range(SWEEPS):
         changed = False
         for index, candidates in enumerate(network.candidates):
-            best = current[index]
-            best_ns = _local_ns(network, touching[index], current, index)
+            best, best_ns = current[index], _local_ns(network, current, index)
             for taken in range(len(candidates)):
-                current[index], previous = taken, current[index]
-                cost = _local_ns(network, touching[index], current, index)
+                current[index] = taken
+                cost = _local_ns(network, current, index)
                 if cost < best_ns - 1e-6:
                     best, best_ns, changed = taken, cost, True
-                current[index] = previous
             current[index] = best
         if not changed:
             break
     return tuple(current)
 
 
-def _local_ns(network: Network, values: Sequence[str], choice: list[int], index: int) -> float:
+def _local_ns(network: Network, choice: Sequence[int], index: int) -> float:
+    """The part of the cost that a group's candidate decides."""
     work = network.work_ns[index][choice[index]]
-    return work + sum(network.value_ns(value, choice) for value in values)
+    return work + sum(network.value_ns(value, choice) for value in network.touching[index])
 
 
 def departing_choice(network: Network, usual: Choice, promise: float) -> Choice:
     """The cheapest choice where all that a usual one does not do costs more, by a share.
 
     So a candidate, or a reorder, that the usual choice lacks has to win by more than that. It never costs more than
-    the usual choice. Without a charge it is the plain solve.
+    the usual choice.
     """
     charged = network.departing(usual, promise)
     choice = solve_layouts(charged).choice
