@@ -56,8 +56,8 @@ def test_packs_go_with_the_last_plan_that_has_them() -> None:
         _run(session, size)
         gc.collect()
         assert weights.nbytes == session.memory().packed_nbytes > 0
-    for _, whole in [*session._book._plans.items()]:
-        session._book._drop(whole)
+    while session._book._plans:
+        session._book._remove(next(iter(session._book._plans)))
     gc.collect()
     assert weights.nbytes == 0
 
