@@ -142,12 +142,6 @@ def temporaries_of(dst: MemoryDesc, steps: list[ir.RecipeStep]) -> tuple[tuple[s
     return ((_SPREAD, dst),) if is_spread else ()
 
 
-_ALGORITHMS: Mapping[str, str] = {
-    "Add": "binary_add",
-    "Sub": "binary_sub",
-    "Mul": "binary_mul",
-    "Div": "binary_div",
-}
 _IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "Add": np.add,
     "And": np.logical_and,
@@ -172,7 +166,7 @@ _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 class Binary(ir.BaseOperator, frozen=True):
     """One function of each pair of elements, by oneDNN's name for it."""
 
-    op_types = tuple(_ALGORITHMS)
+    op_types = ("Add", "Sub", "Mul", "Div")
     is_quick_on_arrays = True
     broadcasts_from = 0
 
@@ -182,7 +176,7 @@ class Binary(ir.BaseOperator, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         if len(node.inputs) != 2:
             raise node.wrong(f"it has {len(node.inputs)} inputs", "it needs 2")
-        return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
+        return _of_a_number(node) or bind_broadcast(cls(f"binary_{node.op_type.lower()}"), node)
 
     @classmethod
     def affine(cls, node: ir.NodeInfo) -> ir.Affine | None:

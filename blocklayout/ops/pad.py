@@ -126,16 +126,12 @@ class Pad(Follower, frozen=True):
             block = src.layout.blocks[dim]
             if block == 1:
                 continue
-            if before % block or not self._may_end_in_block(src.dims[dim] % block, behind):
+            # What follows the source must begin where its last block ends, or be zero.
+            fits = behind <= 0 or src.dims[dim] % block == 0 or self.value == 0
+            if before % block or self.mode != "constant" or not fits:
                 return None
             changed[dim] = before // block, (dst.padded_dims[dim] - src.padded_dims[dim] - before) // block
         return _lines(parts, results, changed)
-
-    def _may_end_in_block(self, n_in_last: int, behind: int) -> bool:
-        """Whether what follows the source along a blocked dimension begins where its last block ends, or is zero."""
-        if self.mode != "constant":
-            return False
-        return behind <= 0 or n_in_last == 0 or self.value == 0
 
     def _writes_padding(self, dst: MemoryDesc) -> bool:
         """Whether something else than the source's own zeros comes into padded lanes."""
@@ -147,12 +143,7 @@ class Pad(Follower, frozen=True):
 class _Line(Struct, frozen=True):
     """One digit of a tensor that is put inside a larger one, or cut.
 
-    Attributes:
-        src: Its extent in the source.
-        dst: And in the destination.
-        begin: Where the first one kept lies in the destination.
-        skipped: How many of the source come before that.
-        n_kept: How many are kept.
+    Of its extent in the source, ``n_kept`` behind those ``skipped`` lie in the destination from ``begin`` on.
     """
 
     src: int
@@ -204,17 +195,14 @@ def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[i
     for given, made in zip(src, dst, strict=True):
         before, behind = (0, 0) if given.dim in seen else padded.get(given.dim, (0, 0))
         seen.add(given.dim)
-        line = _change(given.extent, made.extent, before, behind)
+        skipped = max(-before, 0)
+        n_kept = given.extent - skipped - max(-behind, 0)
+        line = _Line(given.extent, made.extent, max(before, 0), skipped, n_kept)
         if found and line.is_whole and found[-1].is_whole:
             merged = found.pop().src * line.src
             line = _Line(merged, merged, n_kept=merged)
         found.append(line)
     return found
-
-
-def _change(src: int, dst: int, before: int, behind: int) -> _Line:
-    skipped = max(-before, 0)
-    return _Line(src, dst, max(before, 0), skipped, src - skipped - max(-behind, 0))
 
 
 def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:

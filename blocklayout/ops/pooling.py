@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
@@ -303,7 +303,8 @@ class LpPooling(Follower, frozen=True):
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         source, steps = "src", []
-        for function in self._powers():
+        powers, roots = self._functions()
+        for function in powers:
             power = dnnl.eltwise(
                 src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
             )
@@ -317,25 +318,19 @@ class LpPooling(Follower, frozen=True):
             "pooling_avg_include_padding",
             kernel=self.window.kernel,
             **sliding(self.window),
-            attr=dnnl.Attr((total, *self._roots(), *attr.post_ops)),
+            attr=dnnl.Attr((total, *roots, *attr.post_ops)),
             n_threads=problem.n_threads,
         )
         steps.append(ir.RecipeStep(mean, (("dst", "dst"), ("src", source))))
         return ir.Recipe(tuple(steps), (("powers", src),))
 
-    def _powers(self) -> Iterator[dnnl.Eltwise]:
+    def _functions(self) -> tuple[tuple[dnnl.Eltwise, ...], tuple[dnnl.Eltwise, ...]]:
+        """Functions of each element before the sum, and of each sum."""
         if self.p == 2:
-            yield dnnl.Eltwise("square")
-            return
-        yield dnnl.Eltwise("abs")
-        if self.p != 1:
-            yield dnnl.Eltwise("pow", 1.0, self.p)
-
-    def _roots(self) -> Iterator[dnnl.Eltwise]:
-        if self.p == 2:
-            yield dnnl.Eltwise("sqrt")
-        elif self.p != 1:
-            yield dnnl.Eltwise("pow", 1.0, 1 / self.p)
+            return (dnnl.Eltwise("square"),), (dnnl.Eltwise("sqrt"),)
+        if self.p == 1:
+            return (dnnl.Eltwise("abs"),), ()
+        return (dnnl.Eltwise("abs"), dnnl.Eltwise("pow", 1.0, self.p)), (dnnl.Eltwise("pow", 1.0, 1 / self.p),)
 
 
 class MaxUnpooling(Follower, frozen=True):

@@ -131,23 +131,13 @@ class SteppedSlice(Follower, frozen=True):
             return None
         lines = [
             _Line(digit.stride, self.offsets[digit.dim], self.steps[digit.dim], digit.extent, part.extent)
-            if digit.dim in is_cut
-            else _Line(digit.stride, 0, 1, digit.extent, part.extent)
             for digit, part in pairs
         ]
         return [_part(lines, chosen, src.dtype) for chosen in product(*(line.stretches for line in lines))]
 
 
 class _Line(Struct, frozen=True):
-    """The elements taken along one digit of a dense source.
-
-    Attributes:
-        stride: Elements between two of it.
-        offset: The first that is taken.
-        step: Distance to the next.
-        whole: How many there are.
-        n_kept: How many are taken.
-    """
+    """Of ``whole`` elements along a digit of a dense source, the ``n_kept`` that are taken, ``offset`` the first."""
 
     stride: int
     offset: int

@@ -18,6 +18,7 @@ from blocklayout.ops._layouts import (
     digits,
     is_padded,
     n_lanes,
+    over_padding,
     runs,
 )
 
@@ -76,13 +77,9 @@ class Softmax(Follower, frozen=True):
             return None
         if self._is_block_of_lanes(src):
             return ir.Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
-        steps: list[ir.RecipeStep] = []
         view = self._rows(src)
         if view is not None:
-            steps.append(_step(self._spec(view, 1, attr, problem.n_threads), "src", "dst"))
-            if dst.n_padding:
-                steps.append(ir.zero_padding_step(dst))
-            return ir.Recipe(tuple(steps), (), (("src", src), ("dst", dst)))
+            return over_padding(self._spec(view, 1, attr, problem.n_threads), {"src": src, "dst": dst})
         return self._turned(src, dst, attr, problem.n_threads)
 
     def _is_block_of_lanes(self, src: MemoryDesc) -> bool:
