@@ -78,16 +78,8 @@ def prove(
 ) -> None:
     """Refuse dirty padding and, where the mode says so, values that are not finite.
 
-    Args:
-        what: Beginning of the message: the kind of tensor, or the step's name.
-        tensor: The tensor's name.
-        desc: Its layout.
-        buffer: Its bytes, or an array that begins with its first element.
-        mode: What is proven.
-        step: The step that wrote it, if one did.
-
-    Raises:
-        CheckError: The message names the tensor, the index and the number.
+    The CheckError begins with ``what``, the kind of tensor or the name of the ``step`` that wrote it, and names the
+    tensor, the index and the number. The buffer has its bytes, or is an array that begins with its first element.
     """
     if 0 in desc.dims:
         return
@@ -110,6 +102,5 @@ def prove(
 
 
 def _are_finite(elements: NDArray[Any], desc: MemoryDesc) -> bool:
-    """Whether all values are; padding is zero."""
     values = elements[desc.offset0 :][: prod(desc.padded_dims)] if desc.is_dense else unpack(elements, desc)
     return bool(np.isfinite(values).all())

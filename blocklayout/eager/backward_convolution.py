@@ -96,16 +96,9 @@ def conv_backward_data(
     dilations: Extents = 1,
     group: int = 1,
 ) -> Tensor:
-    """The gradient of a convolution's source, in its format; see :func:`conv_backward`.
+    """The gradient of a convolution's source, in its format; arguments are those of :func:`conv_backward`.
 
-    Args:
-        grad: Gradient of the result.
-        x: The source; its values are not needed, so its descriptor will do.
-        weights: The weights.
-        strides: As there.
-        pads: As there.
-        dilations: As there.
-        group: As there.
+    The values of ``x`` are not needed, so its descriptor will do.
 
     Raises:
         InputError: An argument is wrong.
@@ -124,16 +117,9 @@ def conv_backward_weights(
     dilations: Extents = 1,
     group: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of a convolution's weights, in their layout, and of its bias; see :func:`conv_backward`.
+    """The gradients of a convolution's weights, in their layout, and of its bias.
 
-    Args:
-        grad: Gradient of the result.
-        x: The source.
-        weights: The weights; their values are not needed, so their descriptor will do.
-        strides: As there.
-        pads: As there.
-        dilations: As there.
-        group: As there.
+    Arguments are those of :func:`conv_backward`. The values of ``weights`` are not needed, so their descriptor will do.
 
     Raises:
         InputError: An argument is wrong.
@@ -243,7 +229,6 @@ class _Call(Call):
             return Given("weights", plain.reshaped(self.problem.weights_dims), self.placed(self.w, plain))
 
     def _ungrouped(self, gradient: Tensor) -> Tensor:
-        """The weights' gradient in their own layout."""
         wanted = fresh(self.w.desc)
         if gradient.desc.dims == wanted.dims:
             return self.returned(gradient, wanted, "weights")

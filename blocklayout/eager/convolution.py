@@ -85,15 +85,8 @@ def conv_weights(
 ) -> Tensor:
     """The weights in the format that :func:`conv` reads for such a source: reordered once, and not at each call.
 
-    Args:
-        x: A source, or the descriptor of one.
-        weights: As for :func:`conv`.
-        bias: Whether there will be one.
-        strides: As for :func:`conv`, like all of the following.
-        pads: Likewise.
-        dilations: Likewise.
-        group: Likewise. With several, the result has them as its first dimension.
-        memory_format: Likewise.
+    Arguments are those of :func:`conv`, but that ``x`` may be a source's descriptor, and ``bias`` is whether there will
+    be one. Where there are several groups, they are the result's first dimension.
 
     Example:
         >>> import numpy as np

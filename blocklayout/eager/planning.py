@@ -57,9 +57,7 @@ class OperatorCall(Struct, frozen=True):
     """An operator and the tensors it is called with.
 
     Attributes:
-        name: What it is called by.
         op_type: ONNX's name for it, where the version of its operators depends on that.
-        build: Applies it.
         attrs: Arguments that are no operands, by name.
         kinds: How arguments are annotated, by name.
         operands: Descriptors by name, in its order; anything else is a constant.
@@ -92,7 +90,6 @@ class Planned(Struct, frozen=True):
     """A plan that is ready to run.
 
     Attributes:
-        ready: The plan.
         followed: What each result is to be like, and why an operand's layout is given up.
         fixed: For each result, the operand that it is, unchanged, or its contents where extents alone tell them;
             ``None`` where it is computed.
@@ -167,7 +164,6 @@ def _program(problem: OperatorCall) -> Program:
 
 
 def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Program:
-    """The program with an input of other extents than ONNX has."""
     [old] = [value for value in program.inputs if value.name == name]
     new = Value(name, dims, old.dtype)
 
@@ -217,20 +213,16 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     for policy in policies:
         with suppress(PlanError):  # nothing writes the format
             plans.append(_made(program, replace(request, policy=policy, demanded=pinned), n_threads))
-            if not (_has_reference(plans[-1]) or _has_detour(plans[-1])):
+            if not (plans[-1].reference_steps or _has_detour(plans[-1])):
                 return plans[-1]
     plans += [_made(program, replace(request, policy=policy), n_threads) for policy in policies]
-    fast = [plan for plan in plans if not _has_reference(plan)]
+    fast = [plan for plan in plans if not plan.reference_steps]
     return min(fast or plans[:1], key=lambda plan: len(plan.reorders))
 
 
 def _made(program: Program, request: Request, n_threads: int) -> Plan:
     pricing = _pricing(n_threads)
     return make_plan(program, request, pricing.modelled(), price=pricing.priced)
-
-
-def _has_reference(plan: Plan) -> bool:
-    return any(step.is_reference for step in plan.steps)
 
 
 def _has_detour(plan: Plan) -> bool:
@@ -283,14 +275,6 @@ def _each(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _extents(value: Any, x: MemoryDesc) -> str:
-    return _window(value, x, 1, (x.ndims - 2,))
-
-
-def _pads(value: Any, x: MemoryDesc) -> str:
-    return _window(value, x, 0, (x.ndims - 2, 2 * (x.ndims - 2)))
-
-
 def _window(value: Any, x: MemoryDesc, least: int, lengths: tuple[int, ...]) -> str:
     each = value if isinstance(value, tuple) else (value,) * lengths[0]
     if len(each) in lengths and min(each) >= least:
@@ -306,30 +290,21 @@ def _axes(value: Any, x: MemoryDesc) -> str:
     return f"{which} of x of shape {x.dims}: {-x.ndims} to {x.ndims - 1}"
 
 
-def _count(value: Any, x: MemoryDesc) -> str:
-    del x
-    return "" if value >= 1 else "1 or more"
-
-
-def _not_negative(value: Any, x: MemoryDesc) -> str:
-    del x
-    return "" if value >= 0 else "a number of at least 0"
-
-
 def _vector(value: Any, x: MemoryDesc) -> str:
     n_channels = x.dims[1] if x.ndims > 1 else 0
     return "" if value.dims == (n_channels,) else f"one number for each channel of x of shape {x.dims}: ({n_channels},)"
 
 
 _RULES: dict[str, Callable[[Any, MemoryDesc], str]] = {
-    "Extents": _extents,
-    "Pads": _pads,
+    "Extents": lambda value, x: _window(value, x, 1, (x.ndims - 2,)),
+    "Pads": lambda value, x: _window(value, x, 0, (x.ndims - 2, 2 * (x.ndims - 2))),
     "Axes": _axes,
     "Axis": _axes,
-    "Count": _count,
-    "NotNegative": _not_negative,
+    "Count": lambda value, _: "" if value >= 1 else "1 or more",
+    "NotNegative": lambda value, _: "" if value >= 0 else "a number of at least 0",
     "Vector": _vector,
 }
+"""The right values of a parameter, by its annotation, in words; empty where the given one is right."""
 
 
 class _Report(Struct, frozen=True):

@@ -59,8 +59,9 @@ class Combination(Struct, frozen=True):
         is_zeroed = not self._keeps_zero(first, second)
         before: list[ir.RecipeStep] = []
         function = self
-        if not self._is_full(first) and self._is_full(second) and self._is_reversible:
-            function, first, second = self._reversed(), second, first
+        reversed_function = self._reversed()
+        if reversed_function is not None and not self._is_full(first) and self._is_full(second):
+            function, first, second = reversed_function, second, first
         if not self._is_full(first):
             before += self._spread(first, "dst")
             first = Operand("dst", self.dst.dims)
@@ -78,14 +79,12 @@ class Combination(Struct, frozen=True):
     def _desc(self, operand: Operand) -> MemoryDesc:
         return like(self.dst, ir.TensorInfo(operand.dims, self.dst.dtype))
 
-    @property
-    def _is_reversible(self) -> bool:
-        return self.algorithm in COMMUTATIVE or self.algorithm == "binary_sub"
-
-    def _reversed(self) -> Combination:
-        """The same function with its operands exchanged: a - b is -(b - a)."""
+    def _reversed(self) -> Combination | None:
+        """The same function with its operands exchanged, if there is one: a - b is -(b - a)."""
         if self.algorithm in COMMUTATIVE:
             return self
+        if self.algorithm != "binary_sub":
+            return None
         return replace(self, attr=replace(self.attr, post_ops=(_NEGATED, *self.attr.post_ops)))
 
     def _keeps_zero(self, first: Operand, second: Operand) -> bool:
@@ -96,7 +95,6 @@ class Combination(Struct, frozen=True):
         return both and self.algorithm != "binary_div" and keep_zero(self.attr.post_ops)
 
     def _spread(self, operand: Operand, name: str) -> list[ir.RecipeStep]:
-        """Copies of a broadcast operand to all the elements of ``name``."""
         infos = ir.TensorInfo(operand.dims, self.dst.dtype), ir.TensorInfo(self.dst.dims, self.dst.dtype)
         problem = ir.Problem({"src": infos[0]}, {}, infos[1], self.n_threads)
         recipe = Expand().lower(problem, ir.Wish(self.dst, self.dst), dnnl.Attr())
@@ -279,7 +277,6 @@ def _is_post_op_operand(operand: ir.TensorInfo, dst: ir.TensorInfo) -> bool:
 
 
 def _divide_integers(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """The quotient without its fraction, whatever the signs."""
     if np.issubdtype(out.dtype, np.signedinteger):
         x = x - np.fmod(x, y)
     np.floor_divide(x, y, out=out)
@@ -381,7 +378,6 @@ class Nary(ir.BaseOperator, frozen=True):
 
 
 def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[ir.RecipeStep] | None:
-    """Binary primitives in a row, each adding a source to the result of the one before."""
     # The full extents first: broadcast ones come second.
     first, *others = sorted((Operand(*item) for item in dims.items()), key=lambda op: op.dims != combination.dst.dims)
     steps: list[ir.RecipeStep] = []
@@ -417,7 +413,6 @@ class Mean(ir.Facts, frozen=True):
 
 
 def _folding(node: ir.NodeInfo) -> ir.NumpyFunction:
-    """A function of two, applied to one source after the other."""
     function = _UFUNCS[node.op_type]
 
     def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:

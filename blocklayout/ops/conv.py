@@ -297,7 +297,6 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
 
 
 def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep:
-    """The sum of ``product`` and a bias, and post-ops."""
     channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
     spec = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=n_threads)
     names = {"src_0": "product", "src_1": "bias"}

@@ -195,11 +195,7 @@ class GroupNormalization(Follower, frozen=True):
     """Brings each group of channels of each image to mean 0 and variance 1, and scales and shifts channels.
 
     Runs in layouts in which the elements of a group lie together: plain ones, and blocks that hold one group only.
-
-    Attributes:
-        n_groups: Groups of equally many channels.
-        epsilon: Added to the variance.
-        is_per_group: Whether the channels of a group share their scale and shift.
+    Where it ``is_per_group``, the channels of a group share their scale and shift.
     """
 
     op_types = ("GroupNormalization",)

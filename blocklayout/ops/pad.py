@@ -25,7 +25,6 @@ class Pad(Follower, frozen=True):
     """Copies of the source's elements, or one number, around the source.
 
     Attributes:
-        mode: ``constant``, ``edge``, ``reflect`` or ``wrap``.
         pads: For each dimension how many are added before and behind; negative to cut some off.
         value: The number, in the mode ``constant``; ``None`` if it is computed at run time.
     """
@@ -167,9 +166,6 @@ class _Copy(Struct, frozen=True):
     """Along one line, elements to be filled and where they come from.
 
     Attributes:
-        line: Index of the line.
-        begin: Where they lie in the destination.
-        n: How many.
         source: Where the first of those copied lies in the destination; ``None``: they are a constant.
         repeats: Whether all come from there.
         is_backwards: Whether the last of those copied comes first.
@@ -206,7 +202,6 @@ def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[i
 
 
 def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
-    """The elements that are kept, in the source and in the destination."""
     box = tuple(line.n_kept for line in of)
     src = MemoryDesc((line.src for line in of), dtype).submemory(box, (line.skipped for line in of))
     dst = MemoryDesc((line.dst for line in of), dtype).submemory(box, (line.begin for line in of))
@@ -258,7 +253,6 @@ def _padded(
 
 
 def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
-    """Copies that fill a line before and behind the source."""
     behind = line.dst - line.end
     sources = {
         "constant": (None, None),
@@ -275,7 +269,6 @@ def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
 
 
 def _pads(node: ir.NodeInfo, ndims: int) -> Pads:
-    """For each dimension the elements before and behind."""
     numbers, axes = node.integers(1, "pads"), node.integers(3, "axes")
     if numbers is None:
         raise node.wrong("pads are missing", "they are required")

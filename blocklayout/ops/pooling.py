@@ -35,8 +35,6 @@ class Pooling(Follower, frozen=True):
     Maxima are computed by code of our own, which keeps NaN; by the library's, which does not, where there is none.
 
     Attributes:
-        algorithm: oneDNN's name for it.
-        window: Its extents and how it slides.
         is_shared: Whether means are multiplied by the constant ``share``: that of the window that counts.
         numbering: Of the elements that ``indices`` names; empty where these are not read.
     """
@@ -120,27 +118,20 @@ class Pooling(Follower, frozen=True):
         return {**attrs, "count_include_pad": 1}
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
-        if self.is_shared and not are_eltwise(attr.post_ops):
-            return None
-        descs = src, dst
+        if self.is_shared:
+            return self._with_shares(src, dst, problem, attr) if are_eltwise(attr.post_ops) else None
+        slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
         if self.algorithm == "pooling_max":
-            largest = self._largest(descs, problem.n_threads)
+            places = dst.with_dtype("s64") if self.numbering else None
+            largest = dnnl.max_pooling(src, dst, places, numbering=self.numbering or "row_major", **slides)
             if dnnl.has_optimised(largest):
                 return None if attr.post_ops else ir.Recipe.single(largest)
         if self.numbering:
             return None
-        seen, window = (descs, self.window) if self.is_shared else self._seen(descs, attr)
-        spec = dnnl.pooling(
-            *seen,
-            self.algorithm,
-            kernel=window.kernel,
-            **sliding(window),
-            attr=dnnl.Attr() if self.is_shared else attr,
-            n_threads=problem.n_threads,
-        )
-        if self.is_shared:
-            return self._with_shares(spec, descs, problem, attr)
-        return ir.Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
+        seen, window = self._seen((src, dst), attr)
+        slides |= {"kernel": window.kernel, **sliding(window)}
+        spec = dnnl.pooling(*seen, self.algorithm, attr=attr, **slides)
+        return ir.Recipe.single(spec, whole=(("src", src), ("dst", dst)))
 
     def _seen(
         self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
@@ -170,22 +161,9 @@ class Pooling(Follower, frozen=True):
         parts = (window.kernel, window.strides, window.pads_begin, window.pads_end, window.dilations)
         return (src, dst), ir.Window(*(part[:n_sliding] for part in parts))
 
-    def _largest(self, descs: tuple[MemoryDesc, MemoryDesc], n_threads: int) -> dnnl.Spec:
-        src, dst = descs
-        return dnnl.max_pooling(
-            src,
-            dst,
-            dst.with_dtype("s64") if self.numbering else None,
-            kernel=self.window.kernel,
-            **sliding(self.window),
-            numbering=self.numbering or "row_major",
-            n_threads=n_threads,
-        )
-
-    def _with_shares(
-        self, mean: dnnl.Spec, descs: tuple[MemoryDesc, MemoryDesc], problem: ir.Problem, attr: dnnl.Attr
-    ) -> ir.Recipe | None:
-        src, dst = descs
+    def _with_shares(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
+        mean = dnnl.pooling(src, dst, self.algorithm, **slides)
         dims = {"share": argument(problem, "share").dims}
         shared = Combination("binary_mul", dst, attr, problem.n_threads)
         product = shared.steps(Operand("dst", dst.dims), Operand("share", dims["share"]))

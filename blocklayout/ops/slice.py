@@ -34,7 +34,6 @@ def _sliced_axes(node: ir.NodeInfo) -> tuple[int, ...] | None:
 
 
 def _cut(node: ir.NodeInfo, x: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> np.ndarray:
-    """The part of an array between bounds along some axes, or all."""
     box = [slice(None)] * x.ndim
     along = range(len(starts)) if axes is None else axes
     strides = (1,) * len(starts) if steps is None else steps
@@ -124,7 +123,6 @@ class SteppedSlice(Follower, frozen=True):
         return ir.Recipe(steps, (), (("src", src), ("dst", dst)))
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Part] | None:
-        """Parts to copy; ``None`` where blocks are cut."""
         is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
         pairs = paired(src, dst, is_cut)
         if pairs is None:

@@ -58,7 +58,6 @@ class TopK(ir.Facts, frozen=True):
 
 
 def _first(x: np.ndarray, n: int, *, is_largest: bool) -> np.ndarray:
-    """Places of the first ``n`` elements along the last dimension."""
     extent = x.shape[-1]
     if extent <= n * _WORTH_PARTING:
         return _sorted(x, is_largest=is_largest)[..., :n]
