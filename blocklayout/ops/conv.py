@@ -62,7 +62,7 @@ class Conv(ir.BaseOperator, frozen=True):
             image = as_one_image(src, dst)
             if image is not None:
                 return self._of_pixels((src, dst), image, problem, attr)
-        if isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc) and self._is_depthwise_line(problem, attr):
+        if isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
             recipe = self._of_line(src, dst, problem, wish, attr)
             if recipe is not None:
                 return recipe
@@ -94,23 +94,21 @@ class Conv(ir.BaseOperator, frozen=True):
         )
         return ir.Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
 
-    def _is_depthwise_line(self, problem: ir.Problem, attr: dnnl.Attr) -> bool:
-        """Whether each channel of a line is convolved on its own: the library's fast kernels are for images only."""
-        weights = argument(problem, "weights").dims
-        return (
-            len(weights) == 4 and weights[1:3] == (1, 1) and len(problem.dst.dims) == 3 and are_eltwise(attr.post_ops)
-        )
-
     def _of_line(
         self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
     ) -> ir.Recipe | None:
-        """A line as an image one pixel high, or one wide: among rows any dilation is fast."""
-        is_dense = self.window.dilations == (1,)
+        """A line as an image, one pixel high, or one wide (among rows any dilation is fast).
+
+        Where each of its channels is convolved on its own: the library's fast kernels are for images only.
+        """
+        weights, window, is_dense = argument(problem, "weights"), self.window, self.window.dilations == (1,)
+        is_line = len(weights.dims) == 4 and weights.dims[1:3] == (1, 1) and len(problem.dst.dims) == 3
+        if not is_line or not are_eltwise(attr.post_ops):
+            return None
 
         def lifted(extents: Sequence[int], other: int) -> tuple[int, ...]:
             return (*extents[:-1], other, extents[-1]) if is_dense else (*extents, other)
 
-        weights, window = argument(problem, "weights"), self.window
         block = src.inner_blks[0] if src.inner_blks else 16 if dnnl.isa().startswith("avx512") else 8
         packed = MemoryDesc(weights.dims, weights.dtype, f"Abcd{block}a")
         spec = self._spec(

@@ -154,7 +154,8 @@ def compute_of(spec: ir.HostSpec) -> ir.Compute:
         attrs = {key: tuple(each) if isinstance(each, list) else each for key, each in json.loads(spec.node).items()}
         definition, operator = _made(spec.label, attrs, spec.label)
         descs = dict(spec.descs)
-        places = _places(descs)
+        last = max(int(arg.removeprefix("src_")) for arg in descs if arg != "dst")
+        places = [f"src_{place}" for place in range(last + 1)]  # those of absent inputs, too
         dims = _dims(operator, [descs[arg].dims if arg in descs else None for arg in places], spec.label)
         is_accepted = _accepted(definition, descs["src_0"]) is not None
     except (ValueError, AttributeError, KeyError, OperatorError) as error:
@@ -200,15 +201,15 @@ class Registered(ir.BaseOperator, frozen=True):
             return None
         definition = _definitions[self.op_type]
         first = _accepted(definition, wished) or next(_formats(definition, wished))
-        descs = {arg: self._desc(info, first) for arg, info in infos.items()}
+        descs = {
+            arg: like(first, info) if len(info.dims) == first.ndims else MemoryDesc(info.dims, info.dtype)
+            for arg, info in infos.items()
+        }
         named = tuple((arg, arg) for arg in descs)
         steps = [ir.RecipeStep(ir.HostSpec("registered", tuple(descs.items()), self.op_type, self.attrs), named)]
         if descs["dst"].n_padding and not self.keeps_zeros:
             steps.append(ir.zero_padding_step(descs["dst"]))
         return ir.Recipe(tuple(steps))
-
-    def _desc(self, info: ir.TensorInfo, first: MemoryDesc) -> MemoryDesc:
-        return like(first, info) if len(info.dims) == first.ndims else MemoryDesc(info.dims, info.dtype)
 
 
 def _bound(label: str, operator: Any, places: Sequence[str], *, keeps_zeros: bool) -> ir.Compute:
@@ -323,8 +324,3 @@ def _formats(definition: _Definition, desc: MemoryDesc) -> Iterator[MemoryDesc]:
         else:
             with suppress(LayoutError):  # of another rank
                 yield MemoryDesc(desc.dims, desc.dtype, layout)
-
-
-def _places(descs: Mapping[str, MemoryDesc]) -> list[str]:
-    last = max(int(arg.removeprefix("src_")) for arg in descs if arg != "dst")
-    return [f"src_{place}" for place in range(last + 1)]
