@@ -146,18 +146,8 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: For
     known = [each.array() if isinstance(each, Known) else each for each in described]
     while known and known[-1] is None:
         known.pop()
-    return OperatorCall(
-        name=op.name,
-        op_type=op.op_type,
-        build=op.build,
-        attrs=dict(attrs),
-        kinds=op.kinds,
-        operands=dict(zip(names, known, strict=False)),
-        rule=op.result_format,
-        memory_format=memory_format,
-        onnx_dims=op.onnx_dims(described) if op.onnx_dims else {},
-        is_frugal=len(_calls) >= MAX_CALLS,
-    )
+    given = dict(zip(names, known, strict=False))
+    return OperatorCall(op, dict(attrs), given, memory_format, is_frugal=len(_calls) >= MAX_CALLS)
 
 
 def _is_stuck(operand: Any) -> bool:

@@ -9,14 +9,14 @@ from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.eager.operands import refused
 from blocklayout.errors import BlockLayoutError, InputError, PlanError
 from blocklayout.ir import Demand, Demanded, Value
-from blocklayout.ir.result_format import Followed, Rule, agree, is_plain
+from blocklayout.ir.result_format import Followed, agree, is_plain
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout_events import carry, report
 from blocklayout.loading.from_model import constants_of, known_outputs
@@ -34,9 +34,9 @@ from blocklayout.tensor.formats import placed
 if TYPE_CHECKING:
     import numpy as np
 
+    from blocklayout.eager.call import Op
     from blocklayout.ir import Program
     from blocklayout.layout_events import EventKind
-    from blocklayout.model import BuildValue
     from blocklayout.plan import Plan, Step
 
 
@@ -49,34 +49,22 @@ SMALL_ELEMENTS = 1 << 16
 SMALL_NS = 10_000.0
 """Work that takes one thread no longer is not faster with two: a region costs some microseconds."""
 
-Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
-"""Applies an operator to a builder's values and constants."""
-
 
 class OperatorCall(Struct, frozen=True):
     """An operator and the tensors it is called with.
 
     Attributes:
-        op_type: ONNX's name for it, where the version of its operators depends on that.
         attrs: Arguments that are no operands, by name.
-        kinds: How arguments are annotated, by name.
         operands: Descriptors by name, in its order; anything else is a constant.
-        rule: Gives the result's format.
         memory_format: The result's format where the caller says it.
-        onnx_dims: Extents as ONNX has them of weights that come in oneDNN's dimensions, groups first, by name.
         free: Names of operands whose format is left to the plan.
         is_frugal: Whether to do without primitives that the library never wholly frees.
     """
 
-    name: str
-    op_type: str
-    build: Build
+    op: Op
     attrs: Mapping[str, Any]
-    kinds: Mapping[str, str]
     operands: Mapping[str, Any]
-    rule: Rule
     memory_format: str | FormatTag | None = None
-    onnx_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     is_frugal: bool = False
 
@@ -113,7 +101,7 @@ def plan_for(problem: OperatorCall) -> Planned:
     try:
         return _planned(problem)
     except BlockLayoutError as error:
-        function = problem.name
+        function = problem.op.name
         reason = str(error).removeprefix(f"{function}: ")
         error.args = (f"{function}: {reason} (called with {shown(problem)})",)
         raise
@@ -147,18 +135,17 @@ def free_format(problem: OperatorCall, name: str) -> MemoryDesc:
 def _program(problem: OperatorCall) -> Program:
     is_bf16 = any(desc.dtype == "bf16" for desc in problem.descs.values())
     usual = BF16_OPSET if is_bf16 else DEFAULT_OPSET
-    builder = model.Builder(problem.name, opset_with(problem.op_type, usual))
+    builder = model.Builder(problem.op.name, opset_with(problem.op.op_type, usual))
+    onnx_dims = problem.op.onnx_dims([*problem.operands.values()]) if problem.op.onnx_dims else {}
     operands = [
-        builder.input(name, problem.onnx_dims.get(name, each.dims), each.dtype)
-        if isinstance(each, MemoryDesc)
-        else each
+        builder.input(name, onnx_dims.get(name, each.dims), each.dtype) if isinstance(each, MemoryDesc) else each
         for name, each in problem.operands.items()
     ]
-    made = problem.build(*operands, **problem.attrs)
+    made = problem.op.build(*operands, **problem.attrs)
     for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
         builder.output(f"result_{number}", value)
     program = model.lower(model.legalize(model.simplify(builder.to_graph())))
-    for name in problem.onnx_dims:
+    for name in onnx_dims:
         program = _seen_as_given(program, name, problem.operands[name].dims)
     return program
 
@@ -180,7 +167,7 @@ def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Progra
 def _followed(problem: OperatorCall, value: Value) -> Followed:
     if problem.memory_format is not None:
         return Followed(placed(MemoryDesc(value.dims, value.dtype), problem.memory_format))
-    return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
+    return problem.op.result_format(list(problem.descs.values()), value.dims, value.dtype)
 
 
 def _fixed(program: Program, value: Value) -> str | np.ndarray | None:
@@ -252,16 +239,16 @@ def check(problem: OperatorCall) -> None:
     given = {**problem.operands, **problem.attrs}
     for name, value in problem.attrs.items():
         if any(isinstance(number, int) and abs(number) >= _TOO_LARGE for number in _each(value)):
-            raise refused(value, f"{problem.name}: {name}", "numbers that 64 bits can hold")
-    for name, kind in problem.kinds.items():
+            raise refused(value, f"{problem.op.name}: {name}", "numbers that 64 bits can hold")
+    for name, kind in problem.op.kinds.items():
         value = given.get(name)
         if value is None or kind not in _RULES:
             continue
         if kind in ("Extents", "Pads") and x.ndims not in _IMAGES:
-            raise InputError(f"{problem.name}: x has shape {x.dims}; give one of rank 3 to 5, for {name} to go over")
+            raise InputError(f"{problem.op.name}: x has shape {x.dims}; give one of rank 3 to 5, for {name} to go over")
         right = _RULES[kind](value, x)
         if right:
-            raise refused(value.dims if isinstance(value, MemoryDesc) else value, f"{problem.name}: {name}", right)
+            raise refused(value.dims if isinstance(value, MemoryDesc) else value, f"{problem.op.name}: {name}", right)
 
 
 def shown(problem: OperatorCall) -> str:
@@ -355,7 +342,7 @@ def reports_of(problem: OperatorCall, planned: Planned) -> Reports:
     moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
     events = (*(move.report for move in moves), *losses)
-    return Reports(problem.name, descs, events, planned.ready.plan.steps, always_warns=bool(losses))
+    return Reports(problem.op.name, descs, events, planned.ready.plan.steps, always_warns=bool(losses))
 
 
 class _Move(Struct, frozen=True):
