@@ -295,13 +295,22 @@ _RULES: dict[str, Callable[[Any, MemoryDesc], str]] = {
 
 
 class _Report(Struct, frozen=True):
-    """An event of each run; ``place`` is that of its time among a run's, if bytes move for it."""
+    """An event of each run.
+
+    Attributes:
+        place: Of its time among a run's, if bytes move for it.
+        src: The layout that these are brought from.
+        is_of_first: Whether they are the first operand's, or a value's that is computed of it; not those of weights,
+            say.
+    """
 
     kind: EventKind
-    result: MemoryDesc | None
+    result: MemoryDesc
     nbytes: int
     reason: str
     place: int | None = None
+    src: MemoryDesc | None = None
+    is_of_first: bool = False
 
 
 class Reports(Struct, frozen=True):
@@ -341,29 +350,18 @@ def reports_of(problem: OperatorCall, planned: Planned) -> Reports:
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
-    events = (*(move.report for move in moves), *losses)
-    return Reports(problem.op.name, descs, events, planned.ready.plan.steps, always_warns=bool(losses))
+    return Reports(problem.op.name, descs, (*moves, *losses), planned.ready.plan.steps, always_warns=bool(losses))
 
 
-class _Move(Struct, frozen=True):
-    """Bytes that are brought from one layout to another."""
-
-    src: MemoryDesc
-    dst: MemoryDesc
-    report: _Report
-    is_of_first: bool
-    """Whether they are the first operand's, or a value's that is computed of it; not those of weights, say."""
-
-
-def _entries(problem: OperatorCall, planned: Planned) -> Iterator[_Move]:
+def _entries(problem: OperatorCall, planned: Planned) -> Iterator[_Report]:
     for place, entry in enumerate(planned.ready.plan.entries):
         src, dst = problem.descs[entry.input], entry.desc
         if not src.readable_as(dst):
             role = _role(entry.input, problem)
             reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"
-            event = _Report(kind, dst, src.nbytes + dst.nbytes, reason, place)
-            yield _Move(src, dst, event, entry.input == next(iter(problem.descs)))
+            is_of_first = entry.input == next(iter(problem.descs))
+            yield _Report(kind, dst, src.nbytes + dst.nbytes, reason, place, src, is_of_first)
 
 
 def _role(name: str, problem: OperatorCall) -> str:
@@ -373,25 +371,25 @@ def _role(name: str, problem: OperatorCall) -> str:
     return "grouped_weights" if problem.descs[name].ndims > problem.descs["x"].ndims else "weights"
 
 
-def _steps(planned: Planned) -> Iterator[_Move]:
+def _steps(planned: Planned) -> Iterator[_Report]:
     """Those within the plan; to gather a part of a tensor is the operator's own work."""
     plan = planned.ready.plan
     for number, step in enumerate(plan.steps):
         operands = dict(step.operands)
         if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
             place = len(plan.entries) + number
-            event = _Report("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
-            yield _Move(operands["src"].desc, operands["dst"].desc, event, is_of_first=True)
+            src, dst = operands["src"].desc, operands["dst"].desc
+            yield _Report("reorder", dst, step.nbytes_moved, step.reason, place, src, is_of_first=True)
 
 
-def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Report]:
+def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Report]) -> list[_Report]:
     """A layout that gives way to another, and one that nothing computes in."""
     found = [_Report("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
     result = planned.followed[0].desc
     if found or is_plain(given):
         return found
     sizes = {given.n_elements, result.n_elements}
-    passed = [desc for move in moves for desc in (move.src, move.dst) if desc.n_elements in sizes]
+    passed = [desc for move in moves for desc in (move.src, move.result) if desc and desc.n_elements in sizes]
     others = [desc.named("src") for desc in passed if not (agree(given, desc) or agree(result, desc))]
     if not others and not any(step.is_plain for step in planned.ready.plan.steps):
         return found

@@ -334,6 +334,23 @@ _FOLDED: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "
 _UFUNCS: Mapping[str, np.ufunc] = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Mean": np.add}
 
 
+def _folded(node: ir.NodeInfo) -> ir.NumpyFunction | None:
+    """A function of two, applied to one source after the other, or the mean by way of the sum."""
+    if not broadcasts_as_numpy(node):
+        return None
+    function = _UFUNCS[node.op_type]
+
+    def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:
+        if not others:
+            np.copyto(out, first)
+        for other in others:
+            first = function(first, other, out=out)
+        if node.op_type == "Mean":
+            np.divide(out, out.dtype.type(1 + len(others)), out=out)
+
+    return fold
+
+
 class Nary(ir.BaseOperator, frozen=True):
     """One function of two, by oneDNN's name, folded over ``n_srcs`` sources: ``src_0`` and so on."""
 
@@ -355,10 +372,7 @@ class Nary(ir.BaseOperator, frozen=True):
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _folding(node) if broadcasts_as_numpy(node) else None
-
+    in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
@@ -397,28 +411,5 @@ class Mean(ir.Facts, frozen=True):
     is_quick_on_arrays = True
     broadcasts_from = 0
 
+    in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        if not broadcasts_as_numpy(node):
-            return None
-        total, count = _folding(node), len(node.inputs)
-
-        def mean(*sources: np.ndarray, out: np.ndarray) -> None:
-            total(*sources, out=out)
-            np.divide(out, out.dtype.type(count), out=out)
-
-        return mean
-
-
-def _folding(node: ir.NodeInfo) -> ir.NumpyFunction:
-    function = _UFUNCS[node.op_type]
-
-    def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:
-        if not others:
-            np.copyto(out, first)
-        for other in others:
-            first = function(first, other, out=out)
-
-    return fold
