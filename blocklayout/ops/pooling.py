@@ -181,7 +181,15 @@ def pooling_windows(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Win
     if 0 in src.shape[2:]:
         return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     window, covering = windows_of(node, src)
-    return _may_be_empty(node, covering, src.shape[2:]) or (window, covering)
+    reach, dilations, spatial = covering.reach, covering.dilations, src.shape[2:]
+    # oneDNN and ONNX fill windows of nothing but padding differently.
+    if any(pad >= extent for extent, pad in zip(reach * 2, covering.pads, strict=True)):
+        what = f"pads {list(covering.pads)} reach past windows of {list(reach)}"
+    elif any(dilation > extent for dilation, extent in zip(dilations, spatial, strict=True)):
+        what = f"dilations {list(dilations)} exceed the source's {list(spatial)}"
+    else:
+        return window, covering
+    return node.refused(what, "a window must see at least one element of the source")
 
 
 def windows_of(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Window]:
@@ -209,18 +217,6 @@ def _covering(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) ->
         # At most one incomplete window; a model that says more is told so by the comparison of extents.
         end.append(max(window.pads_end[d], min(needed, window.pads_end[d] + step - 1)))
     return ir.Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
-
-
-def _may_be_empty(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) -> ir.Refusal | None:
-    """Refuses windows that may see nothing but padding: oneDNN and ONNX fill them differently."""
-    reach = zip(window.reach, window.pads_begin, window.pads_end, strict=True)
-    if any(begin >= extent or end >= extent for extent, begin, end in reach):
-        what = f"pads {list(window.pads)} reach past windows of {list(window.reach)}"
-        return node.refused(what, "a window must see at least one element of the source")
-    if any(dilation > extent for dilation, extent in zip(window.dilations, spatial, strict=True)):
-        what = f"dilations {list(window.dilations)} exceed the source's {list(spatial)}"
-        return node.refused(what, "a window must see at least one element of the source")
-    return None
 
 
 def _algorithm(node: ir.NodeInfo, window: ir.Window, covering: ir.Window) -> str:

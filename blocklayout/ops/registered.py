@@ -72,9 +72,6 @@ def register_operator(domain: str, name: str, cls: _Class | None = None) -> Any:
         name: Of the operator, such as ``Foo``; its op type here is ``my.domain.Foo``.
         cls: The class. Without it, the function is a decorator of one.
 
-    Returns:
-        The class.
-
     Raises:
         OperatorError: A name or a stated fact is impossible, ``compute`` is missing, or another class has the name.
 
