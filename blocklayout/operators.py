@@ -447,7 +447,9 @@ class Operators:
         ceil_mode: bool = False,
         name: str | None = None,
     ) -> Self:
-        """Mean of each window; arguments are those of :meth:`max_pool`, and whether padding counts as zeros.
+        """Mean of each window.
+
+        Arguments are those of :meth:`max_pool`; with ``count_include_pad`` padding counts as zeros.
 
         Raises:
             ModelError: The window does not fit the source.
