@@ -35,7 +35,11 @@ class MatMul(ir.BaseOperator, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, weights = (node.required(index, name) for index, name in enumerate("AB"))
         dst = node.result
-        refusal = node.of_other_rank(dst, 2, 12) or _of_other_ranks(node, (src, weights), len(dst.shape))
+        refusal, ndims = node.of_other_rank(dst, 2, 12), len(dst.shape)
+        for value in (src, weights):
+            if refusal is None and (len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims)):
+                what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
+                refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
         if refusal:
             return refusal
         _check(node, src, weights, dst)
@@ -169,14 +173,6 @@ def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) ->
 
 def _turned(desc: MemoryDesc) -> MemoryDesc:
     return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
-
-
-def _of_other_ranks(node: ir.NodeInfo, operands: Iterable[ir.Value], ndims: int) -> ir.Refusal | None:
-    for value in operands:
-        if len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims):
-            what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
-            return node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
-    return None
 
 
 def _check(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, dst: ir.Value) -> None:

@@ -101,7 +101,10 @@ class Pad(Follower, frozen=True):
         found = self._lines(src, dst)
         if found is None or attr.post_ops:
             return None
-        steps = [self._step(*_interior(found, src.dtype), "src", problem.n_threads)]
+        kept = tuple(line.n_kept for line in found)
+        inner = MemoryDesc((line.src for line in found), src.dtype).submemory(kept, (line.skipped for line in found))
+        place = MemoryDesc((line.dst for line in found), src.dtype).submemory(kept, (line.begin for line in found))
+        steps = [self._step(inner, place, "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
         for copy, source, target in _borders(found, copies, src.dtype):
             operand = "fill" if copy.source is None else "dst"
@@ -199,13 +202,6 @@ def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[i
             line = _Line(merged, merged, n_kept=merged)
         found.append(line)
     return found
-
-
-def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
-    box = tuple(line.n_kept for line in of)
-    src = MemoryDesc((line.src for line in of), dtype).submemory(box, (line.skipped for line in of))
-    dst = MemoryDesc((line.dst for line in of), dtype).submemory(box, (line.begin for line in of))
-    return src, dst
 
 
 def _borders(

@@ -66,18 +66,14 @@ class Softmax(Follower, frozen=True):
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if not are_eltwise(attr.post_ops):
             return None
-        if self._is_block_of_lanes(src):
+        # The library normalises over a blocked dimension, and leaves its padding out, where the block is a register.
+        is_block = src.inner_idxs == self.axes and src.inner_blks == (n_lanes(),) and src.is_dense
+        if is_block and not is_padded(src, {*range(src.ndims)} - {*self.axes}):
             return ir.Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
         view = as_row_desc(src, self.axes)
         if view is not None:
             return over_padding(self._spec(view, 1, attr, problem.n_threads), {"src": src, "dst": dst})
         return self._turned(src, dst, attr, problem.n_threads)
-
-    def _is_block_of_lanes(self, src: MemoryDesc) -> bool:
-        """Whether the library normalises over a blocked dimension, and leaves its padding out."""
-        padded = {dim for dim in range(src.ndims) if is_padded(src, {dim})}
-        is_lanes = src.inner_idxs == self.axes and src.inner_blks == (n_lanes(),) and src.is_dense
-        return is_lanes and padded <= set(self.axes)
 
     def _turned(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.Recipe:
         order = [*(dim for dim in range(src.ndims) if dim not in self.axes), *self.axes]
