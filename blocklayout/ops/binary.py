@@ -59,9 +59,9 @@ class Combination(Struct, frozen=True):
         is_zeroed = not self._keeps_zero(first, second)
         before: list[ir.RecipeStep] = []
         function = self
-        reversed_function = self._reversed()
-        if reversed_function is not None and not self._is_full(first) and self._is_full(second):
-            function, first, second = reversed_function, second, first
+        turned = None if self._is_full(first) or not self._is_full(second) else self._reversed()
+        if turned is not None:
+            function, first, second = turned, second, first
         if not self._is_full(first):
             before += self._spread(first, "dst")
             first = Operand("dst", self.dst.dims)
