@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from bench import light
-from blocklayout import onnx_backend, ops
+from blocklayout import load, ops
 from blocklayout.errors import UnsupportedError
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -184,9 +184,10 @@ def judge(case: Case, **options: Any) -> Verdict:
         options: Those of :func:`blocklayout.load`.
     """
     try:
-        prepared = onnx_backend.prepare(case.model, **options)
+        session = _quietly(load, case.model, **options)
+        names = [info.name for info in session.get_inputs()]
         for sources, results in case.data:
-            outputs = prepared.run(list(sources))
+            outputs = _quietly(session.run, None, dict(zip(names, sources, strict=False)))
             if case.is_random:  # ONNX says nothing of the generator
                 outputs = tuple(
                     theirs if (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype) else ours
@@ -200,7 +201,13 @@ def judge(case: Case, **options: Any) -> Verdict:
         return Verdict(WRONG, " ".join(str(error).split())[:300])
     except Exception as error:  # noqa: BLE001  # whatever it is, it is the verdict
         return Verdict(WRONG, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    return _way(prepared.session)
+    return _way(session)
+
+
+def _quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return function(*args, **kwargs)
 
 
 def _with_rows(results: Sequence[Any]) -> list[Any]:
@@ -208,10 +215,10 @@ def _with_rows(results: Sequence[Any]) -> list[Any]:
     return [[np.atleast_1d(part) for part in each] if isinstance(each, list) else each for each in results]
 
 
-def _pieces(session: Any) -> list[Any]:
-    """The pieces of a session that is cut, and of those that they run."""
-    own = [] if session.pieces is None else [*session.pieces]
-    return own + [piece for each in own for inner in each.sessions for piece in _pieces(inner)]
+def _pieces(of: Any) -> list[Any]:
+    """The pieces of a session or a plan book that is cut, and of the books that they run."""
+    own = [] if of.pieces is None else [*of.pieces]
+    return own + [piece for each in own for inner in each.books for piece in _pieces(inner)]
 
 
 def _way(session: Any) -> Verdict:

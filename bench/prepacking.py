@@ -41,7 +41,7 @@ from blocklayout.runtime import PlanBook, ReadyPlan, Signature
 from blocklayout.runtime.streams import Streams
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table
-from blocklayout.timing import Spread, fastest_ns, time_in_turn
+from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,7 +144,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         calls += [partial(each.run, None, feeds) for each in (session, bl.load(path))]
         expected, *others = ([np.asarray(output) for output in call()] for call in calls)
         difference = max(largest_difference(outputs, expected) for outputs in others)
-        times = dict(zip(WAYS, time_in_turn(calls, args.rounds, fastest_ns), strict=True))
+        times = dict(zip(WAYS, time_in_turn(calls, args.rounds), strict=True))
     return {
         "model": name,
         "weights_nbytes": packing.nbytes,

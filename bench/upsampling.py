@@ -34,7 +34,7 @@ from blocklayout.plan import Pricing, Request, make_plan
 from blocklayout.plan.costs.model import CostModel, Price
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table
-from blocklayout.timing import Spread, fastest_ns, time_in_turn
+from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def measure(channels: int, extent: int, args: argparse.Namespace) -> dict[str, A
     for plan in plans.values():
         session = bl.load(b, plan=plan)
         calls.append(partial(session.run, None, {"x": bl.reorder(data, dict(plan.inputs)["x"])}))
-    times = dict(zip(FACTORS, time_in_turn(calls, args.rounds, fastest_ns), strict=True))
+    times = dict(zip(FACTORS, time_in_turn(calls, args.rounds), strict=True))
     return {
         "problem": f"{args.batch}, {channels}, {extent}",
         "us": {name: to_builtins(Spread.of(ns).scaled(1e-3)) for name, ns in times.items()},

@@ -113,7 +113,6 @@ class Operators:
         raise UnsupportedError(_NOT_LOADED)
 
     def _pooled(self, kernel: Extents, strides: Extents | None, **attrs: Extents) -> dict[str, Extents | None]:
-        """Window attributes of a pooling; windows lie side by side unless ``strides`` is given."""
         return self._window(kernel_shape=kernel, strides=kernel if strides is None else strides, **attrs)
 
     # Functions of each element.
@@ -331,16 +330,9 @@ class Operators:
     ) -> Self:
         """Transposed convolution.
 
-        Args:
-            weights: Shape (ic, oc / group, kernel...); of Tensors also what
-                :func:`blocklayout.conv_transpose_weights` returns.
-            bias: Shape (oc,).
-            strides: As for :meth:`conv`.
-            pads: Likewise.
-            output_padding: Extents added to the end of the result.
-            dilations: As for :meth:`conv`.
-            group: Likewise.
-            name: Of the node, in a Builder.
+        Arguments are those of :meth:`conv`, but that ``weights`` have the shape (ic, oc / group, kernel...), or are
+        of Tensors what :func:`blocklayout.conv_transpose_weights` returns; ``output_padding`` is added to the extents
+        of the result, at their end.
 
         Raises:
             InputError: ``group`` does not divide the channels.
@@ -409,15 +401,8 @@ class Operators:
     ) -> tuple[Self, ...]:
         """Largest of each window, and where it is: the first of equal ones, or the first NaN.
 
-        Indices are numbers of the source's elements in row-major order, s64, and lie as the maxima do.
-
-        Args:
-            kernel: As for :meth:`max_pool`.
-            strides: Likewise.
-            pads: Likewise.
-            dilations: Likewise.
-            ceil_mode: Likewise.
-            name: Likewise.
+        Indices are numbers of the source's elements in row-major order, s64, and lie as the maxima do. Arguments are
+        those of :meth:`max_pool`.
 
         Raises:
             ModelError: The window does not fit the source.
@@ -438,13 +423,8 @@ class Operators:
     ) -> Self:
         """Zeros, and each element where max pooling with this window found it.
 
-        Args:
-            indices: Of :meth:`max_pool_with_indices`: one number for each element.
-            kernel: The pooling's.
-            strides: Likewise.
-            pads: Likewise.
-            output_shape: Of the pooling's source, where windows did not reach its end: (N, C, spatial...).
-            name: Of the node, in a Builder.
+        The window is the pooling's, and ``indices`` are those of :meth:`max_pool_with_indices`. ``output_shape`` is
+        that of the pooling's source, where windows did not reach its end: (N, C, spatial...).
 
         Raises:
             ModelError: The window does not fit, or ``output_shape`` is smaller than what it gives.
@@ -469,13 +449,7 @@ class Operators:
     ) -> Self:
         """Mean of each window.
 
-        Args:
-            kernel: As for :meth:`max_pool`.
-            strides: Likewise.
-            pads: Likewise.
-            count_include_pad: Whether padding counts as zeros.
-            ceil_mode: As for :meth:`max_pool`.
-            name: Likewise.
+        Arguments are those of :meth:`max_pool`; with ``count_include_pad`` padding counts as zeros.
 
         Raises:
             ModelError: The window does not fit the source.

@@ -13,7 +13,7 @@ import tempfile
 import textwrap
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Call = Callable[[], object]
 
-_Time = TypeVar("_Time")
-
 TURN_NS = 40e6
 """How long a turn lasts at least; a call is repeated for so long, and once in any case."""
 
@@ -33,14 +31,7 @@ _MAX_REASON = 300
 
 
 class Spread(Struct, frozen=True, omit_defaults=True):
-    """The median of some measurements, and their range.
-
-    Attributes:
-        median: The middle one, or the mean of the middle two.
-        low: The smallest.
-        high: The largest.
-        values: All of them, in the order of the rounds; empty where they were not kept.
-    """
+    """The median of some measurements, and their range; ``values`` are in the order of rounds, if they were kept."""
 
     median: float
     low: float
@@ -103,28 +94,17 @@ def fastest_ns(call: Call, turn_ns: float = TURN_NS) -> float:
     return best
 
 
-def time_in_turn(
-    calls: Sequence[Call],
-    n_rounds: int,
-    take_turn: Callable[[Call], _Time] = fastest_ns,  # type: ignore[assignment]  # _Time is float then
-    go_on: Callable[[], bool] = lambda: True,
-) -> list[list[_Time]]:
-    """The times of each call, one for each round: compare those of a round, which share the machine's disturbances.
+def time_in_turn(calls: Sequence[Call], n_rounds: int) -> list[list[float]]:
+    """Nanoseconds of each call, the fastest of a turn in each round; before the first round each is called once.
 
-    Args:
-        calls: To be timed; each is called once before the first round.
-        n_rounds: How many rounds at most.
-        take_turn: Times a call; by default the fastest of those that fit into a turn, in nanoseconds.
-        go_on: Asked before each round.
+    Compare the times of a round, which share the machine's disturbances.
     """
     for call in calls:
         call()
-    times: list[list[_Time]] = [[] for _ in calls]
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(n_rounds):
-        if not go_on():
-            break
         for call, own in zip(calls, times, strict=True):
-            own.append(take_turn(call))
+            own.append(fastest_ns(call))
     return times
 
 
@@ -132,23 +112,16 @@ class TurnProcess:
     """A Python process that sleeps but in its turn: it is stopped, so that not even its threads spin.
 
     It writes a line of JSON when it is ready, and one for each line that it is sent; one with a ``reason`` is why it
-    cannot go on. It is the first of a process group, which stops as a whole: compilers have helpers.
-
-    Attributes:
-        name: What it measures, for messages.
-        report: Its first line.
+    cannot go on. The first line is its ``report``. It leads a process group, which stops as a whole: compilers have
+    helpers.
     """
 
     def __init__(
         self, name: str, arguments: Sequence[object], environ: Mapping[str, str] | None = None, *, sleeps: bool = True
     ) -> None:
-        """Describe the process; nothing runs yet.
+        """Describe the process by the interpreter's arguments, and what it adds to our environment; nothing runs yet.
 
-        Args:
-            name: For messages.
-            arguments: Of the interpreter: a script, or ``-m`` and a module, and its own.
-            environ: What its environment has beside ours.
-            sleeps: Whether it is stopped but in its turn.
+        Where it does not ``sleeps``, it is not stopped between its turns.
         """
         self.name = name
         self.report: Any = None

@@ -17,8 +17,6 @@ from blocklayout.layout.padding import first_dirty_lane
 from blocklayout.layout_events import tensor_text
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from blocklayout.layout import MemoryDesc
 
 CheckMode = Literal["padding", "padding-only"]
@@ -65,10 +63,9 @@ def _block(mode: CheckMode) -> Iterator[None]:
 
 def checked_mode(mode: Any) -> CheckMode:
     """A mode, if it is one; else an InputError."""
-    if mode in ("padding", "padding-only"):
-        known: CheckMode = mode
-        return known
     names = get_args(CheckMode)
+    if mode in names:
+        return mode  # type: ignore[no-any-return]
     close = did_you_mean(mode, names) if isinstance(mode, str) else ""
     raise InputError(f"check={mode!r}: give one of {', '.join(map(repr, names))}{close}")
 
@@ -78,16 +75,8 @@ def prove(
 ) -> None:
     """Refuse dirty padding and, where the mode says so, values that are not finite.
 
-    Args:
-        what: Beginning of the message: the kind of tensor, or the step's name.
-        tensor: The tensor's name.
-        desc: Its layout.
-        buffer: Its bytes, or an array that begins with its first element.
-        mode: What is proven.
-        step: The step that wrote it, if one did.
-
-    Raises:
-        CheckError: The message names the tensor, the index and the number.
+    The CheckError begins with ``what``, the kind of tensor or the name of the ``step`` that wrote it, and names the
+    tensor, the index and the number. The buffer has its bytes, or is an array that begins with its first element.
     """
     if 0 in desc.dims:
         return
@@ -99,7 +88,10 @@ def prove(
         rule = f"padding, which is all beyond {desc.dims}, must hold zeros"
         rule += "; Tensor.zero_padding() writes them" if step is None else ""
         raise CheckError(f"{text} has dirty padding, {found} at {index}: {rule}", "dirty padding", index, tensor, step)
-    if mode == "padding-only" or desc.dtype not in FLOATS or _are_finite(elements, desc):
+    if mode == "padding-only" or desc.dtype not in FLOATS:
+        return
+    in_place = elements[desc.offset0 :][: prod(desc.padded_dims)] if desc.is_dense else unpack(elements, desc)
+    if np.isfinite(in_place).all():
         return
     values = unpack(elements, desc)
     index = tuple(map(int, np.argwhere(~np.isfinite(values))[0]))
@@ -107,9 +99,3 @@ def prove(
     kind = "NaN" if np.isnan(found) else "infinity"
     rule = "values must be finite; 'padding-only' checks padding alone"
     raise CheckError(f"{text} has {found} at {index}: {rule}", kind, index, tensor, step)
-
-
-def _are_finite(elements: NDArray[Any], desc: MemoryDesc) -> bool:
-    """Whether all values are; padding is zero."""
-    values = elements[desc.offset0 :][: prod(desc.padded_dims)] if desc.is_dense else unpack(elements, desc)
-    return bool(np.isfinite(values).all())

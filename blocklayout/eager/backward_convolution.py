@@ -75,7 +75,7 @@ def conv_backward(
         >>> data.desc.tag, float(data.numpy()[0, 0, 0, 0]), weights.shape, float(bias.numpy()[0])
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
-    call = _Call("conv_backward", grad, x, weights, strides, pads, dilations, group)
+    call = _Call("conv_backward", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations)
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
     unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
@@ -96,22 +96,16 @@ def conv_backward_data(
     dilations: Extents = 1,
     group: int = 1,
 ) -> Tensor:
-    """The gradient of a convolution's source, in its format; see :func:`conv_backward`.
+    """The gradient of a convolution's source, in its format; arguments are those of :func:`conv_backward`.
 
-    Args:
-        grad: Gradient of the result.
-        x: The source; its values are not needed, so its descriptor will do.
-        weights: The weights.
-        strides: As there.
-        pads: As there.
-        dilations: As there.
-        group: As there.
+    The values of ``x`` are not needed, so its descriptor will do.
 
     Raises:
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
-    return _Call("conv_backward_data", grad, x, weights, strides, pads, dilations, group).data()
+    operands = grad, x, weights
+    return _Call("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()
 
 
 def conv_backward_weights(
@@ -124,22 +118,15 @@ def conv_backward_weights(
     dilations: Extents = 1,
     group: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of a convolution's weights, in their layout, and of its bias; see :func:`conv_backward`.
+    """The gradients of a convolution's weights, in their layout, and of its bias.
 
-    Args:
-        grad: Gradient of the result.
-        x: The source.
-        weights: The weights; their values are not needed, so their descriptor will do.
-        strides: As there.
-        pads: As there.
-        dilations: As there.
-        group: As there.
+    Arguments are those of :func:`conv_backward`. The values of ``weights`` are not needed, so their descriptor will do.
 
     Raises:
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
-    call = _Call("conv_backward_weights", grad, x, weights, strides, pads, dilations, group)
+    call = _Call("conv_backward_weights", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations)
     of_weights, of_bias = call.weights(has_bias=True)
     assert of_bias is not None  # noqa: S101 - it was asked for
     return of_weights, of_bias
@@ -176,18 +163,9 @@ class _Problem(Struct, frozen=True):
 class _Call(Call):
     """One call: all that gradients of a convolution have in common."""
 
-    def __init__(
-        self,
-        function: str,
-        grad: TensorLike,
-        x: TensorLike | MemoryDesc,
-        weights: TensorLike | MemoryDesc,
-        strides: Extents,
-        pads: Extents,
-        dilations: Extents,
-        group: int,
-    ) -> None:
+    def __init__(self, function: str, operands: tuple[Any, Any, Any], group: int, **window: Extents) -> None:
         super().__init__(function)
+        grad, x, weights = operands
         self.grad = self.read("grad", grad, (3, 4, 5))
         self.x = self.read("x", x, (3, 4, 5), needs_values=False)
         ndims = self.x.desc.ndims
@@ -195,11 +173,11 @@ class _Call(Call):
         self.check_same_dtype(self.grad, self.w, self.x)
         weights_dims = self._weights_dims(group)
         spatial = self.x.dims[2:]
-        window = self.window(spatial, self.w.dims[-len(spatial) :], strides, pads, dilations)
-        dims = (self.x.dims[0], prod(weights_dims[: len(weights_dims) - ndims + 1]), *window.extents(spatial))
+        slides = self.window(spatial, self.w.dims[-len(spatial) :], **window)
+        dims = (self.x.dims[0], prod(weights_dims[: len(weights_dims) - ndims + 1]), *slides.extents(spatial))
         self.check_dims(self.grad, dims)
         dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
-        self.problem = _Problem(fresh(self.x.desc), dst, weights_dims, window)
+        self.problem = _Problem(fresh(self.x.desc), dst, weights_dims, slides)
 
     def data(self) -> Tensor:
         """The source's gradient."""
@@ -243,7 +221,6 @@ class _Call(Call):
             return Given("weights", plain.reshaped(self.problem.weights_dims), self.placed(self.w, plain))
 
     def _ungrouped(self, gradient: Tensor) -> Tensor:
-        """The weights' gradient in their own layout."""
         wanted = fresh(self.w.desc)
         if gradient.desc.dims == wanted.dims:
             return self.returned(gradient, wanted, "weights")

@@ -53,12 +53,9 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
 
 
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
-    """Gradients of an inner product's source, weights and bias.
+    """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
-    Args:
-        grad: Gradient of the result: of shape (n, oc), in any layout.
-        x: The source, of rank 2 to 5.
-        weights: The weights, of shape (oc, ...), and behind that the shape of ``x[0]``.
+    The others are those of :func:`inner_product`.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and what would be right.

@@ -79,15 +79,10 @@ def batch_norm_backward(
     variance: TensorLike,
     epsilon: float = 1e-5,
 ) -> BatchNormGradients:
-    """Gradients of a batch normalisation's source, scale and shift, mean and variance being those of ``x``.
+    """Gradients of a batch normalisation's source, scale and shift.
 
-    Args:
-        grad: Gradient of the result, in any layout.
-        x: The source, of rank 2 to 5.
-        scale: One factor for each channel.
-        mean: That of :func:`batch_norm_training`.
-        variance: Likewise.
-        epsilon: As it was there.
+    ``grad`` is the gradient of the result of :func:`batch_norm_training`, in any layout; the others are what that took,
+    and the mean and variance that it returned.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and what would be right.

@@ -62,15 +62,10 @@ def average_pool_backward(
     *,
     count_include_pad: bool = False,
 ) -> Tensor:
-    """The gradient of average pooling's source, in its format.
+    """The gradient of average pooling's source, in its format; arguments are those of :func:`max_pool_backward`.
 
-    Args:
-        grad: Gradient of the result, in any layout.
-        x: The source, of rank 3 to 5; its values are not needed, so its descriptor will do.
-        kernel: The window: one number, or one for each spatial dimension.
-        strides: Likewise; windows lie side by side by default.
-        pads: One number, one for each spatial dimension, or all in front and then all behind.
-        count_include_pad: Whether a mean counts the zeros of the padding.
+    The values of ``x`` are not needed, so its descriptor will do. With ``count_include_pad`` a mean counts the zeros of
+    the padding.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and what would be right.

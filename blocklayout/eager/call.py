@@ -67,7 +67,6 @@ class _Call(Struct, frozen=True, eq=False):
         run: Computes results of the buffers of all Tensors among the operands; ``None`` where nothing is computed.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
-        reports: The events of each run; ``None`` where nothing runs.
     """
 
     descs: tuple[MemoryDesc, ...]
@@ -89,16 +88,10 @@ _lock = Lock()
 
 
 def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Format | None = None) -> list[Tensor]:
-    """Run an operator on Tensors.
+    """The results of an operator on Tensors, in ``memory_format`` where the caller states one.
 
-    Args:
-        op: The operator.
-        operands: Tensors; ``None`` where an optional one is absent; anything else that can be hashed is a constant.
-        attrs: What else ``op.build`` takes, by name.
-        memory_format: The format of the result where the caller says it.
-
-    Returns:
-        Its results.
+    An optional operand that is absent is ``None``; anything else that can be hashed is a constant. ``attrs`` are the
+    other arguments of ``op.build``.
 
     Raises:
         ModelError: The operands contradict the operator's specification.
@@ -153,18 +146,8 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: For
     known = [each.array() if isinstance(each, Known) else each for each in described]
     while known and known[-1] is None:
         known.pop()
-    return OperatorCall(
-        name=op.name,
-        op_type=op.op_type,
-        build=op.build,
-        attrs=dict(attrs),
-        kinds=op.kinds,
-        operands=dict(zip(names, known, strict=False)),
-        rule=op.result_format,
-        memory_format=memory_format,
-        onnx_dims=op.onnx_dims(described) if op.onnx_dims else {},
-        is_frugal=len(_calls) >= MAX_CALLS,
-    )
+    given = dict(zip(names, known, strict=False))
+    return OperatorCall(op, dict(attrs), given, memory_format, is_frugal=len(_calls) >= MAX_CALLS)
 
 
 def _is_stuck(operand: Any) -> bool:

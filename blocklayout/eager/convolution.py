@@ -85,15 +85,8 @@ def conv_weights(
 ) -> Tensor:
     """The weights in the format that :func:`conv` reads for such a source: reordered once, and not at each call.
 
-    Args:
-        x: A source, or the descriptor of one.
-        weights: As for :func:`conv`.
-        bias: Whether there will be one.
-        strides: As for :func:`conv`, like all of the following.
-        pads: Likewise.
-        dilations: Likewise.
-        group: Likewise. With several, the result has them as its first dimension.
-        memory_format: Likewise.
+    Arguments are those of :func:`conv`, but that ``x`` may be a source's descriptor, and ``bias`` is whether there will
+    be one. Where there are several groups, they are the result's first dimension.
 
     Example:
         >>> import numpy as np
@@ -137,7 +130,8 @@ def _packed(
     from blocklayout.eager.call import problem_of
     from blocklayout.eager.planning import free_format
 
-    function, op = f"{definition.__name__}_weights", op_of(definition)
+    op = replace(op_of(definition), name=f"{definition.__name__}_weights")
+    function = op.name
     source = x if isinstance(x, MemoryDesc) else as_tensor(x, f"{function}: x").desc
     prepare: Any = preparation_of(definition)[0]
     read = {name: READERS[op.kinds[name]][1](each, f"{function}: {name}") for name, each in attrs.items()}
@@ -145,6 +139,6 @@ def _packed(
     outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
     vector = MemoryDesc((prod(outputs),)) if boolean(has_bias, f"{function}: bias") else None
     said = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
-    problem = replace(problem_of(op, (source, kernel, vector), tuple(read.items()), said), name=function)
+    problem = problem_of(op, (source, kernel, vector), tuple(read.items()), said)
     role = "weights" if len(outputs) == 1 else "grouped_weights"
     return reorder(kernel, free_format(problem, "weights").in_role(role))

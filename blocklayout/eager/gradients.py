@@ -69,13 +69,20 @@ class Call:
         self, name: str, value: TensorLike | MemoryDesc, ranks: Sequence[int], *, needs_values: bool = True
     ) -> Given:
         """A tensor to compute with, of these ranks; a descriptor will do where its values are not needed."""
+        buffer: np.ndarray | None = None
         if isinstance(value, MemoryDesc) and not needs_values:
-            return self._checked(Given(name, value), ranks)
-        try:
-            desc, buffer = as_memory(value)  # type: ignore[arg-type]  # refuses a descriptor
-        except BlockLayoutError as error:
-            raise self.error(name, f"is no tensor: {error}") from None
-        return self._checked(Given(name, desc, buffer), ranks)
+            desc = value
+        else:
+            try:
+                desc, buffer = as_memory(value)  # type: ignore[arg-type]  # refuses a descriptor
+            except BlockLayoutError as error:
+                raise self.error(name, f"is no tensor: {error}") from None
+        self._check(name, desc, ranks)
+        mode = check_mode.get()
+        if mode is not None and buffer is not None:
+            prove(f"{self.function}: operand", name, desc, buffer, mode)
+        self.operands[name] = Given(name, desc, buffer)
+        return self.operands[name]
 
     def read_vector(self, name: str, value: TensorLike, length: int) -> Given:
         """A vector of f32, one number for each channel."""
@@ -125,11 +132,8 @@ class Call:
     def best(self, ways: Callable[..., Iterable[Way]], *problem: Any, kept: str, wanted: MemoryDesc) -> Way:
         """The first way without a reference implementation, resolved; else the first. It is remembered.
 
-        Args:
-            ways: Takes the problem and a number of threads, and returns the ways, the best first.
-            problem: Hashable.
-            kept: Argument of the last primitive; the caller is warned where it does not have the forward's format.
-            wanted: That argument in the forward's format.
+        ``ways`` takes the problem, which can be hashed, and a number of threads. The caller is warned where the last
+        primitive's argument ``kept`` does not have the forward's format, ``wanted``.
         """
         tags = tuple(desc.tag for desc in self._descs())
         way = _first_optimised(tags, ways, *problem, dnnl.default_threads())
@@ -168,14 +172,14 @@ class Call:
         return {name: self.proven(name, result) for name, result in self.execute(spec, inputs).items()}
 
     def execute(self, spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """As the function :func:`execute`; watches that ask for steps are told."""
-        if not is_watched("step"):
-            return execute(spec, inputs)
+        """The results of a resolved primitive on bytes by argument, in its layout: each a fresh Tensor."""
         start = perf_counter_ns()
-        results = execute(spec, inputs)
+        made = _primitive(spec).run(inputs)
         ns = perf_counter_ns() - start
-        read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
-        report_step(self.function, read, written, ns, f"{spec.kind} {spec.prop_kind}", spec.impl)
+        results = {name: Tensor.over(spec.memory_desc(name), buffer) for name, buffer in made.items()}
+        if is_watched("step"):
+            read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
+            report_step(self.function, read, written, ns, f"{spec.kind} {spec.prop_kind}", spec.impl)
         return results
 
     def proven(self, name: str, result: Tensor) -> Tensor:
@@ -206,22 +210,15 @@ class Call:
         reason = f"{name} came as {result.desc.named(role)}, and is to be {desc.named(role)}"
         return self._moved(result.buffer, result.desc, desc, reason)
 
-    def _checked(self, operand: Given, ranks: Sequence[int]) -> Given:
-        desc = operand.desc
+    def _check(self, name: str, desc: MemoryDesc, ranks: Sequence[int]) -> None:
         if desc.ndims not in ranks:
             *others, last = map(str, ranks)
             right = f"{', '.join(others)} or {last}" if others else last
-            raise self.error(operand.name, f"has shape {desc.dims}; give one of rank {right}")
+            raise self.error(name, f"has shape {desc.dims}; give one of rank {right}")
         if desc.dtype not in DTYPES:
-            raise self.error(operand.name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
+            raise self.error(name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
         if missing := dnnl.missing_isa(desc.dtype):
-            rule = f"is {desc.dtype}, which {missing}: convert it to f32"
-            raise UnsupportedError(f"{self.function}: {operand.name} {rule}")
-        mode = check_mode.get()
-        if mode is not None and operand.buffer is not None:
-            prove(f"{self.function}: operand", operand.name, desc, operand.buffer, mode)
-        self.operands[operand.name] = operand
-        return operand
+            raise UnsupportedError(f"{self.function}: {name} is {desc.dtype}, which {missing}: convert it to f32")
 
     def integers(self, name: str, value: Extents, n: int, least: int = 1, right: str = "") -> tuple[int, ...]:
         """One integer for all, or a row of ``n``, each at least ``least``; ``right`` says so in the error."""
@@ -268,12 +265,6 @@ def _first_optimised(tags: tuple[str, ...], ways: Callable[..., Iterable[Way]], 
     if not references:
         raise UnsupportedError(refusal)
     return references[0]
-
-
-def execute(spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """The results of a resolved primitive on bytes by argument, in its layout: each a fresh Tensor."""
-    made = _primitive(spec).run(inputs)
-    return {name: Tensor.over(spec.memory_desc(name), buffer) for name, buffer in made.items()}
 
 
 @lru_cache(maxsize=512)

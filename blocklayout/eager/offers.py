@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, ops
 from blocklayout.dtypes import FLOATS, to_numpy
+from blocklayout.eager.call import Op
 from blocklayout.eager.planning import OperatorCall, plan_for
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, closest
 from blocklayout.ir import TensorInfo
@@ -173,7 +174,7 @@ def _problem(op_type: str, sample: Sample, operands: Mapping[str, Any]) -> Opera
     def rule(_: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
         return facts.result_format(descs, dims, dtype)
 
-    return OperatorCall(op_type, op_type, sample.build or build, {}, {}, operands, rule)
+    return OperatorCall(Op(op_type, (), sample.build or build, rule, op_type=op_type), {}, operands)
 
 
 def _operand(given: Input, dtype: str) -> TensorInfo | np.ndarray | None:

@@ -9,14 +9,14 @@ from functools import cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.eager.operands import refused
 from blocklayout.errors import BlockLayoutError, InputError, PlanError
 from blocklayout.ir import Demand, Demanded, Value
-from blocklayout.ir.result_format import Followed, Rule, agree, is_plain
+from blocklayout.ir.result_format import Followed, agree, is_plain
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout_events import carry, report
 from blocklayout.loading.from_model import constants_of, known_outputs
@@ -34,9 +34,9 @@ from blocklayout.tensor.formats import placed
 if TYPE_CHECKING:
     import numpy as np
 
+    from blocklayout.eager.call import Op
     from blocklayout.ir import Program
     from blocklayout.layout_events import EventKind
-    from blocklayout.model import BuildValue
     from blocklayout.plan import Plan, Step
 
 
@@ -49,36 +49,22 @@ SMALL_ELEMENTS = 1 << 16
 SMALL_NS = 10_000.0
 """Work that takes one thread no longer is not faster with two: a region costs some microseconds."""
 
-Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
-"""Applies an operator to a builder's values and constants."""
-
 
 class OperatorCall(Struct, frozen=True):
     """An operator and the tensors it is called with.
 
     Attributes:
-        name: What it is called by.
-        op_type: ONNX's name for it, where the version of its operators depends on that.
-        build: Applies it.
         attrs: Arguments that are no operands, by name.
-        kinds: How arguments are annotated, by name.
         operands: Descriptors by name, in its order; anything else is a constant.
-        rule: Gives the result's format.
         memory_format: The result's format where the caller says it.
-        onnx_dims: Extents as ONNX has them of weights that come in oneDNN's dimensions, groups first, by name.
         free: Names of operands whose format is left to the plan.
         is_frugal: Whether to do without primitives that the library never wholly frees.
     """
 
-    name: str
-    op_type: str
-    build: Build
+    op: Op
     attrs: Mapping[str, Any]
-    kinds: Mapping[str, str]
     operands: Mapping[str, Any]
-    rule: Rule
     memory_format: str | FormatTag | None = None
-    onnx_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     is_frugal: bool = False
 
@@ -92,7 +78,6 @@ class Planned(Struct, frozen=True):
     """A plan that is ready to run.
 
     Attributes:
-        ready: The plan.
         followed: What each result is to be like, and why an operand's layout is given up.
         fixed: For each result, the operand that it is, unchanged, or its contents where extents alone tell them;
             ``None`` where it is computed.
@@ -116,7 +101,7 @@ def plan_for(problem: OperatorCall) -> Planned:
     try:
         return _planned(problem)
     except BlockLayoutError as error:
-        function = problem.name
+        function = problem.op.name
         reason = str(error).removeprefix(f"{function}: ")
         error.args = (f"{function}: {reason} (called with {shown(problem)})",)
         raise
@@ -150,24 +135,22 @@ def free_format(problem: OperatorCall, name: str) -> MemoryDesc:
 def _program(problem: OperatorCall) -> Program:
     is_bf16 = any(desc.dtype == "bf16" for desc in problem.descs.values())
     usual = BF16_OPSET if is_bf16 else DEFAULT_OPSET
-    builder = model.Builder(problem.name, opset_with(problem.op_type, usual))
+    builder = model.Builder(problem.op.name, opset_with(problem.op.op_type, usual))
+    onnx_dims = problem.op.onnx_dims([*problem.operands.values()]) if problem.op.onnx_dims else {}
     operands = [
-        builder.input(name, problem.onnx_dims.get(name, each.dims), each.dtype)
-        if isinstance(each, MemoryDesc)
-        else each
+        builder.input(name, onnx_dims.get(name, each.dims), each.dtype) if isinstance(each, MemoryDesc) else each
         for name, each in problem.operands.items()
     ]
-    made = problem.build(*operands, **problem.attrs)
+    made = problem.op.build(*operands, **problem.attrs)
     for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
         builder.output(f"result_{number}", value)
     program = model.lower(model.legalize(model.simplify(builder.to_graph())))
-    for name in problem.onnx_dims:
+    for name in onnx_dims:
         program = _seen_as_given(program, name, problem.operands[name].dims)
     return program
 
 
 def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Program:
-    """The program with an input of other extents than ONNX has."""
     [old] = [value for value in program.inputs if value.name == name]
     new = Value(name, dims, old.dtype)
 
@@ -184,7 +167,7 @@ def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Progra
 def _followed(problem: OperatorCall, value: Value) -> Followed:
     if problem.memory_format is not None:
         return Followed(placed(MemoryDesc(value.dims, value.dtype), problem.memory_format))
-    return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
+    return problem.op.result_format(list(problem.descs.values()), value.dims, value.dtype)
 
 
 def _fixed(program: Program, value: Value) -> str | np.ndarray | None:
@@ -217,20 +200,16 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     for policy in policies:
         with suppress(PlanError):  # nothing writes the format
             plans.append(_made(program, replace(request, policy=policy, demanded=pinned), n_threads))
-            if not (_has_reference(plans[-1]) or _has_detour(plans[-1])):
+            if not (plans[-1].reference_steps or _has_detour(plans[-1])):
                 return plans[-1]
     plans += [_made(program, replace(request, policy=policy), n_threads) for policy in policies]
-    fast = [plan for plan in plans if not _has_reference(plan)]
+    fast = [plan for plan in plans if not plan.reference_steps]
     return min(fast or plans[:1], key=lambda plan: len(plan.reorders))
 
 
 def _made(program: Program, request: Request, n_threads: int) -> Plan:
     pricing = _pricing(n_threads)
     return make_plan(program, request, pricing.modelled(), price=pricing.priced)
-
-
-def _has_reference(plan: Plan) -> bool:
-    return any(step.is_reference for step in plan.steps)
 
 
 def _has_detour(plan: Plan) -> bool:
@@ -260,16 +239,16 @@ def check(problem: OperatorCall) -> None:
     given = {**problem.operands, **problem.attrs}
     for name, value in problem.attrs.items():
         if any(isinstance(number, int) and abs(number) >= _TOO_LARGE for number in _each(value)):
-            raise refused(value, f"{problem.name}: {name}", "numbers that 64 bits can hold")
-    for name, kind in problem.kinds.items():
+            raise refused(value, f"{problem.op.name}: {name}", "numbers that 64 bits can hold")
+    for name, kind in problem.op.kinds.items():
         value = given.get(name)
         if value is None or kind not in _RULES:
             continue
         if kind in ("Extents", "Pads") and x.ndims not in _IMAGES:
-            raise InputError(f"{problem.name}: x has shape {x.dims}; give one of rank 3 to 5, for {name} to go over")
+            raise InputError(f"{problem.op.name}: x has shape {x.dims}; give one of rank 3 to 5, for {name} to go over")
         right = _RULES[kind](value, x)
         if right:
-            raise refused(value.dims if isinstance(value, MemoryDesc) else value, f"{problem.name}: {name}", right)
+            raise refused(value.dims if isinstance(value, MemoryDesc) else value, f"{problem.op.name}: {name}", right)
 
 
 def shown(problem: OperatorCall) -> str:
@@ -281,14 +260,6 @@ def shown(problem: OperatorCall) -> str:
 
 def _each(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
-
-
-def _extents(value: Any, x: MemoryDesc) -> str:
-    return _window(value, x, 1, (x.ndims - 2,))
-
-
-def _pads(value: Any, x: MemoryDesc) -> str:
-    return _window(value, x, 0, (x.ndims - 2, 2 * (x.ndims - 2)))
 
 
 def _window(value: Any, x: MemoryDesc, least: int, lengths: tuple[int, ...]) -> str:
@@ -306,40 +277,40 @@ def _axes(value: Any, x: MemoryDesc) -> str:
     return f"{which} of x of shape {x.dims}: {-x.ndims} to {x.ndims - 1}"
 
 
-def _count(value: Any, x: MemoryDesc) -> str:
-    del x
-    return "" if value >= 1 else "1 or more"
-
-
-def _not_negative(value: Any, x: MemoryDesc) -> str:
-    del x
-    return "" if value >= 0 else "a number of at least 0"
-
-
 def _vector(value: Any, x: MemoryDesc) -> str:
     n_channels = x.dims[1] if x.ndims > 1 else 0
     return "" if value.dims == (n_channels,) else f"one number for each channel of x of shape {x.dims}: ({n_channels},)"
 
 
 _RULES: dict[str, Callable[[Any, MemoryDesc], str]] = {
-    "Extents": _extents,
-    "Pads": _pads,
+    "Extents": lambda value, x: _window(value, x, 1, (x.ndims - 2,)),
+    "Pads": lambda value, x: _window(value, x, 0, (x.ndims - 2, 2 * (x.ndims - 2))),
     "Axes": _axes,
     "Axis": _axes,
-    "Count": _count,
-    "NotNegative": _not_negative,
+    "Count": lambda value, _: "" if value >= 1 else "1 or more",
+    "NotNegative": lambda value, _: "" if value >= 0 else "a number of at least 0",
     "Vector": _vector,
 }
+"""The right values of a parameter, by its annotation, in words; empty where the given one is right."""
 
 
 class _Report(Struct, frozen=True):
-    """An event of each run; ``place`` is that of its time among a run's, if bytes move for it."""
+    """An event of each run.
+
+    Attributes:
+        place: Of its time among a run's, if bytes move for it.
+        src: The layout that these are brought from.
+        is_of_first: Whether they are the first operand's, or a value's that is computed of it; not those of weights,
+            say.
+    """
 
     kind: EventKind
-    result: MemoryDesc | None
+    result: MemoryDesc
     nbytes: int
     reason: str
     place: int | None = None
+    src: MemoryDesc | None = None
+    is_of_first: bool = False
 
 
 class Reports(Struct, frozen=True):
@@ -379,29 +350,18 @@ def reports_of(problem: OperatorCall, planned: Planned) -> Reports:
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
-    events = (*(move.report for move in moves), *losses)
-    return Reports(problem.name, descs, events, planned.ready.plan.steps, always_warns=bool(losses))
+    return Reports(problem.op.name, descs, (*moves, *losses), planned.ready.plan.steps, always_warns=bool(losses))
 
 
-class _Move(Struct, frozen=True):
-    """Bytes that are brought from one layout to another."""
-
-    src: MemoryDesc
-    dst: MemoryDesc
-    report: _Report
-    is_of_first: bool
-    """Whether they are the first operand's, or a value's that is computed of it; not those of weights, say."""
-
-
-def _entries(problem: OperatorCall, planned: Planned) -> Iterator[_Move]:
+def _entries(problem: OperatorCall, planned: Planned) -> Iterator[_Report]:
     for place, entry in enumerate(planned.ready.plan.entries):
         src, dst = problem.descs[entry.input], entry.desc
         if not src.readable_as(dst):
             role = _role(entry.input, problem)
             reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"
-            event = _Report(kind, dst, src.nbytes + dst.nbytes, reason, place)
-            yield _Move(src, dst, event, entry.input == next(iter(problem.descs)))
+            is_of_first = entry.input == next(iter(problem.descs))
+            yield _Report(kind, dst, src.nbytes + dst.nbytes, reason, place, src, is_of_first)
 
 
 def _role(name: str, problem: OperatorCall) -> str:
@@ -411,25 +371,25 @@ def _role(name: str, problem: OperatorCall) -> str:
     return "grouped_weights" if problem.descs[name].ndims > problem.descs["x"].ndims else "weights"
 
 
-def _steps(planned: Planned) -> Iterator[_Move]:
+def _steps(planned: Planned) -> Iterator[_Report]:
     """Those within the plan; to gather a part of a tensor is the operator's own work."""
     plan = planned.ready.plan
     for number, step in enumerate(plan.steps):
         operands = dict(step.operands)
         if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
             place = len(plan.entries) + number
-            event = _Report("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
-            yield _Move(operands["src"].desc, operands["dst"].desc, event, is_of_first=True)
+            src, dst = operands["src"].desc, operands["dst"].desc
+            yield _Report("reorder", dst, step.nbytes_moved, step.reason, place, src, is_of_first=True)
 
 
-def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Report]:
+def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Report]) -> list[_Report]:
     """A layout that gives way to another, and one that nothing computes in."""
     found = [_Report("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
     result = planned.followed[0].desc
     if found or is_plain(given):
         return found
     sizes = {given.n_elements, result.n_elements}
-    passed = [desc for move in moves for desc in (move.src, move.dst) if desc.n_elements in sizes]
+    passed = [desc for move in moves for desc in (move.src, move.result) if desc and desc.n_elements in sizes]
     others = [desc.named("src") for desc in passed if not (agree(given, desc) or agree(result, desc))]
     if not others and not any(step.is_plain for step in planned.ready.plan.steps):
         return found

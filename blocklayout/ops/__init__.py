@@ -82,15 +82,11 @@ def _operators() -> Mapping[str, type[ir.Facts]]:
     found: dict[str, type[ir.Facts]] = {}
     for module_info in pkgutil.iter_modules(__path__, f"{__name__}."):
         module = importlib.import_module(module_info.name)
-        for operator in _operators_of(module.__name__, vars(module)):
+        # Imported classes belong to the module they come from.
+        own = (each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__)
+        for operator in (each for each in own if isinstance(each, type) and issubclass(each, ir.Facts)):
             for op_type in operator.op_types:
                 if op_type in found:
                     raise RuntimeError(f"{op_type} is implemented by {found[op_type].__module__} and {module.__name__}")
                 found[op_type] = operator
     return MappingProxyType(found)
-
-
-def _operators_of(module_name: str, names: Mapping[str, object]) -> list[type[ir.Facts]]:
-    """Classes defined in the module itself; imported ones belong to the module they come from."""
-    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, ir.Facts)]
-    return [operator for operator in classes if operator.__module__ == module_name]

@@ -126,7 +126,6 @@ def _of_lower_rank(node: ir.NodeInfo, srcs: Sequence[ir.Value], dst: ir.Value) -
 
 
 def _full_shape(node: ir.NodeInfo, src: ir.Value, dst: ir.Value, *, is_second: bool) -> tuple[int, ...]:
-    """The input's shape with extents of 1 up to the result's rank."""
     n_missing = len(dst.shape) - len(src.shape)
     if n_missing < 0:
         raise node.wrong(f"{src.name} has rank {len(src.shape)}", f"the output has rank {len(dst.shape)}")

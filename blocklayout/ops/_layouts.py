@@ -165,6 +165,18 @@ def as_rows(found: Sequence[Run]) -> tuple[int, int] | None:
     return prod(run.extent for run in found) // length, length
 
 
+def as_row_desc(src: MemoryDesc, axes: Collection[int]) -> MemoryDesc | None:
+    """A tensor as rows along some dimensions, in any order; ``None`` where padding, or others, lie among them.
+
+    Example:
+        >>> as_row_desc(MemoryDesc((2, 17, 5, 4), "f32", "nhwc"), (1,))
+        MemoryDesc((40, 17), 'f32', 'ab')
+    """
+    parts = None if is_padded(src, axes) else digits(src)
+    rows = None if parts is None else as_rows(runs(parts, axes))
+    return None if rows is None else MemoryDesc(rows, src.dtype)
+
+
 def paired(src: MemoryDesc, dst: MemoryDesc, changed: Collection[int]) -> list[tuple[Digit, Digit]] | None:
     """Digits of a source and a result in the same places, other ones along ``changed``; ``None`` if they do not pair.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,21 @@ def read_window(node: ir.NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, 
         pads = node.ints_attr("pads", 2 * ndims, 0, at_least=0)
         begin, end = pads[:ndims], pads[ndims:]
     window = ir.Window(kernel, strides, begin, end, dilations)
-    if auto_pad.startswith("SAME"):
-        return _same(window, spatial, is_upper=auto_pad == "SAME_UPPER")
-    return window
-
-
-def _same(window: ir.Window, spatial: tuple[int, ...], *, is_upper: bool) -> ir.Window:
-    """As many windows as strides begin inside the source; an odd pad goes behind it, or before."""
+    if not auto_pad.startswith("SAME"):
+        return window
+    # As many windows as strides begin inside the source.
     totals = [
         max((-(-extent // stride) - 1) * stride + reach - extent, 0)
-        for extent, stride, reach in zip(spatial, window.strides, window.reach, strict=True)
+        for extent, stride, reach in zip(spatial, strides, window.reach, strict=True)
     ]
-    smaller = tuple(total // 2 for total in totals)
-    larger = tuple(total - total // 2 for total in totals)
-    begin, end = (smaller, larger) if is_upper else (larger, smaller)
-    return ir.Window(window.kernel, window.strides, begin, end, window.dilations)
+    begin = pads_before(totals, auto_pad)
+    end = tuple(total - before for total, before in zip(totals, begin, strict=True))
+    return ir.Window(kernel, strides, begin, end, dilations)
+
+
+def pads_before(totals: Sequence[int], auto_pad: str) -> tuple[int, ...]:
+    """Half of all pads; of an odd number the smaller half where ``auto_pad`` is SAME_UPPER, else the larger."""
+    return tuple(total // 2 if auto_pad == "SAME_UPPER" else total - total // 2 for total in totals)
 
 
 def sliding(window: ir.Window) -> dict[str, Any]:
@@ -59,14 +60,9 @@ def check_extents(node: ir.NodeInfo, extents: tuple[int, ...]) -> None:
 
 
 def combined(x: np.ndarray, window: ir.Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
-    """Elements of every window, reduced by a function of two, one spatial dimension after the other.
+    """Elements of every window, reduced by a commutative function of two, one spatial dimension after the other.
 
-    Args:
-        x: The source, behind batch and channels of the window's rank.
-        window: As it slides. Its pads have no elements.
-        extents: Number of windows.
-        combine: The function; its order does not count.
-        start: The answer for no elements.
+    Pads have no elements; ``extents`` are the numbers of windows, and ``start`` the answer for no elements.
     """
     for d, n_windows in enumerate(extents):
         source = np.moveaxis(x, 2 + d, 0)

@@ -59,8 +59,9 @@ class Combination(Struct, frozen=True):
         is_zeroed = not self._keeps_zero(first, second)
         before: list[ir.RecipeStep] = []
         function = self
-        if not self._is_full(first) and self._is_full(second) and self._is_reversible:
-            function, first, second = self._reversed(), second, first
+        turned = None if self._is_full(first) or not self._is_full(second) else self._reversed()
+        if turned is not None:
+            function, first, second = turned, second, first
         if not self._is_full(first):
             before += self._spread(first, "dst")
             first = Operand("dst", self.dst.dims)
@@ -78,14 +79,12 @@ class Combination(Struct, frozen=True):
     def _desc(self, operand: Operand) -> MemoryDesc:
         return like(self.dst, ir.TensorInfo(operand.dims, self.dst.dtype))
 
-    @property
-    def _is_reversible(self) -> bool:
-        return self.algorithm in COMMUTATIVE or self.algorithm == "binary_sub"
-
-    def _reversed(self) -> Combination:
-        """The same function with its operands exchanged: a - b is -(b - a)."""
+    def _reversed(self) -> Combination | None:
+        """The same function with its operands exchanged, if there is one: a - b is -(b - a)."""
         if self.algorithm in COMMUTATIVE:
             return self
+        if self.algorithm != "binary_sub":
+            return None
         return replace(self, attr=replace(self.attr, post_ops=(_NEGATED, *self.attr.post_ops)))
 
     def _keeps_zero(self, first: Operand, second: Operand) -> bool:
@@ -96,7 +95,6 @@ class Combination(Struct, frozen=True):
         return both and self.algorithm != "binary_div" and keep_zero(self.attr.post_ops)
 
     def _spread(self, operand: Operand, name: str) -> list[ir.RecipeStep]:
-        """Copies of a broadcast operand to all the elements of ``name``."""
         infos = ir.TensorInfo(operand.dims, self.dst.dtype), ir.TensorInfo(self.dst.dims, self.dst.dtype)
         problem = ir.Problem({"src": infos[0]}, {}, infos[1], self.n_threads)
         recipe = Expand().lower(problem, ir.Wish(self.dst, self.dst), dnnl.Attr())
@@ -142,12 +140,6 @@ def temporaries_of(dst: MemoryDesc, steps: list[ir.RecipeStep]) -> tuple[tuple[s
     return ((_SPREAD, dst),) if is_spread else ()
 
 
-_ALGORITHMS: Mapping[str, str] = {
-    "Add": "binary_add",
-    "Sub": "binary_sub",
-    "Mul": "binary_mul",
-    "Div": "binary_div",
-}
 _IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "Add": np.add,
     "And": np.logical_and,
@@ -172,7 +164,7 @@ _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 class Binary(ir.BaseOperator, frozen=True):
     """One function of each pair of elements, by oneDNN's name for it."""
 
-    op_types = tuple(_ALGORITHMS)
+    op_types = ("Add", "Sub", "Mul", "Div")
     is_quick_on_arrays = True
     broadcasts_from = 0
 
@@ -182,7 +174,7 @@ class Binary(ir.BaseOperator, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         if len(node.inputs) != 2:
             raise node.wrong(f"it has {len(node.inputs)} inputs", "it needs 2")
-        return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
+        return _of_a_number(node) or bind_broadcast(cls(f"binary_{node.op_type.lower()}"), node)
 
     @classmethod
     def affine(cls, node: ir.NodeInfo) -> ir.Affine | None:
@@ -285,7 +277,6 @@ def _is_post_op_operand(operand: ir.TensorInfo, dst: ir.TensorInfo) -> bool:
 
 
 def _divide_integers(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """The quotient without its fraction, whatever the signs."""
     if np.issubdtype(out.dtype, np.signedinteger):
         x = x - np.fmod(x, y)
     np.floor_divide(x, y, out=out)
@@ -343,6 +334,23 @@ _FOLDED: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "
 _UFUNCS: Mapping[str, np.ufunc] = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Mean": np.add}
 
 
+def _folded(node: ir.NodeInfo) -> ir.NumpyFunction | None:
+    """A function of two, applied to one source after the other, or the mean by way of the sum."""
+    if not broadcasts_as_numpy(node):
+        return None
+    function = _UFUNCS[node.op_type]
+
+    def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:
+        if not others:
+            np.copyto(out, first)
+        for other in others:
+            first = function(first, other, out=out)
+        if node.op_type == "Mean":
+            np.divide(out, out.dtype.type(1 + len(others)), out=out)
+
+    return fold
+
+
 class Nary(ir.BaseOperator, frozen=True):
     """One function of two, by oneDNN's name, folded over ``n_srcs`` sources: ``src_0`` and so on."""
 
@@ -364,10 +372,7 @@ class Nary(ir.BaseOperator, frozen=True):
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _folding(node) if broadcasts_as_numpy(node) else None
-
+    in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
@@ -387,7 +392,6 @@ class Nary(ir.BaseOperator, frozen=True):
 
 
 def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[ir.RecipeStep] | None:
-    """Binary primitives in a row, each adding a source to the result of the one before."""
     # The full extents first: broadcast ones come second.
     first, *others = sorted((Operand(*item) for item in dims.items()), key=lambda op: op.dims != combination.dst.dims)
     steps: list[ir.RecipeStep] = []
@@ -407,29 +411,5 @@ class Mean(ir.Facts, frozen=True):
     is_quick_on_arrays = True
     broadcasts_from = 0
 
+    in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        if not broadcasts_as_numpy(node):
-            return None
-        total, count = _folding(node), len(node.inputs)
-
-        def mean(*sources: np.ndarray, out: np.ndarray) -> None:
-            total(*sources, out=out)
-            np.divide(out, out.dtype.type(count), out=out)
-
-        return mean
-
-
-def _folding(node: ir.NodeInfo) -> ir.NumpyFunction:
-    """A function of two, applied to one source after the other."""
-    function = _UFUNCS[node.op_type]
-
-    def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:
-        if not others:
-            np.copyto(out, first)
-        for other in others:
-            first = function(first, other, out=out)
-
-    return fold

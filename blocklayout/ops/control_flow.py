@@ -100,32 +100,22 @@ class Scan(ir.Facts, frozen=True):
                 for row, none, (axis, way) in zip(rows, empty, ends, strict=True)
             )
 
-        return run if node.opset >= _FIRST_WITHOUT_BATCH else _batched(node, body)
+        return run if node.opset >= _FIRST_WITHOUT_BATCH else _batched(node, run)
 
 
 _FIRST_WITHOUT_BATCH = 9
 
 
-def _batched(node: ir.NodeInfo, body: Any) -> ir.ArraysFunction:
+def _batched(node: ir.NodeInfo, run: ir.ArraysFunction) -> ir.ArraysFunction:
     """As operator set 8 has it: dimension 0 is a batch, dimension 1 is scanned."""
-    n_scanned = node.int_attr("num_scan_inputs", 1)
 
-    def run(lengths: np.ndarray | None, *given: Any) -> tuple[Any, ...]:
-        ways = node.ints_attr("directions", n_scanned, 0, 0)
-        if lengths is not None or any(ways):
+    def run_each(lengths: np.ndarray | None, *given: Any) -> tuple[Any, ...]:
+        if lengths is not None or any(node.attrs.get("directions", ())):
             raise node.wrong("it has sequence_lens or directions", "upgrade the model to operator set 9")
-        found = []
-        for each in zip(*given, strict=True):
-            state, sources = each[: len(each) - n_scanned], each[len(each) - n_scanned :]
-            rows = []
-            for parts in zip(*sources, strict=True):
-                results = body(*map(np.asarray, (*state, *parts)))
-                state = tuple(results[: len(state)])
-                rows.append(results[len(state) :])
-            found.append((*state, *map(np.stack, zip(*rows, strict=True))))
-        return tuple(map(np.stack, zip(*found, strict=True)))
+        results = [run(*map(np.asarray, each)) for each in zip(*given, strict=True)]
+        return tuple(map(np.stack, zip(*results, strict=True)))
 
-    return run
+    return run_each
 
 
 class SequenceMap(ir.Facts, frozen=True):

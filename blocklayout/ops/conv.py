@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import is_source, of_source
 from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain, plain_if_any
-from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, read_window, sliding
+from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, pads_before, read_window, sliding
 
 
 class Conv(ir.BaseOperator, frozen=True):
@@ -61,7 +62,7 @@ class Conv(ir.BaseOperator, frozen=True):
             image = as_one_image(src, dst)
             if image is not None:
                 return self._of_pixels((src, dst), image, problem, attr)
-        if isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc) and self._is_depthwise_line(problem, attr):
+        if isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
             recipe = self._of_line(src, dst, problem, wish, attr)
             if recipe is not None:
                 return recipe
@@ -93,23 +94,21 @@ class Conv(ir.BaseOperator, frozen=True):
         )
         return ir.Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
 
-    def _is_depthwise_line(self, problem: ir.Problem, attr: dnnl.Attr) -> bool:
-        """Whether each channel of a line is convolved on its own: the library's fast kernels are for images only."""
-        weights = argument(problem, "weights").dims
-        return (
-            len(weights) == 4 and weights[1:3] == (1, 1) and len(problem.dst.dims) == 3 and are_eltwise(attr.post_ops)
-        )
-
     def _of_line(
         self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
     ) -> ir.Recipe | None:
-        """A line as an image one pixel high, or one wide: among rows any dilation is fast."""
-        is_dense = self.window.dilations == (1,)
+        """A line as an image, one pixel high, or one wide (among rows any dilation is fast).
+
+        Where each of its channels is convolved on its own: the library's fast kernels are for images only.
+        """
+        weights, window, is_dense = argument(problem, "weights"), self.window, self.window.dilations == (1,)
+        is_line = len(weights.dims) == 4 and weights.dims[1:3] == (1, 1) and len(problem.dst.dims) == 3
+        if not is_line or not are_eltwise(attr.post_ops):
+            return None
 
         def lifted(extents: Sequence[int], other: int) -> tuple[int, ...]:
             return (*extents[:-1], other, extents[-1]) if is_dense else (*extents, other)
 
-        weights, window = argument(problem, "weights"), self.window
         block = src.inner_blks[0] if src.inner_blks else 16 if dnnl.isa().startswith("avx512") else 8
         packed = MemoryDesc(weights.dims, weights.dtype, f"Abcd{block}a")
         spec = self._spec(
@@ -192,12 +191,8 @@ def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value
 
     ``channels_axis`` is where the weights hold the source's channels: 1 holds those of one group, 0 all.
     """
-    src, weights, bias, n_groups = (
-        node.required(0, "X"),
-        node.required(1, "W"),
-        node.input(2),
-        node.int_attr("group", 1),
-    )
+    src, weights, bias = node.required(0, "X"), node.required(1, "W"), node.input(2)
+    n_groups = node.int_attr("group", 1)
     if n_groups < 1:
         raise node.wrong(f"attribute group is {n_groups}", "it must be at least 1")
     if len(weights.shape) != len(src.shape):
@@ -237,7 +232,8 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         window = _read_transposed(node, weights.shape[2:], src.shape[2:])
         if isinstance(window, ir.Refusal):
             return window
-        arrays = {} if weights.data is None else {"weights": by_output_channel(weights.data, n_groups)}
+        dims, order = _by_output_channel(weights.shape, n_groups)
+        arrays = {} if weights.data is None else {"weights": weights.data.reshape(dims).transpose(order)}
         return cls(window, n_groups).bind({"src": src, "weights": weights, "bias": bias}, arrays)
 
     @classmethod
@@ -266,7 +262,8 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         if "weights" in problem.sources and len(weights.dims) == len(problem.dst.dims):
             # Computed at run time in ONNX's dimensions, and seen in oneDNN's over the same bytes.
             whole = (("weights", plain(weights)),)
-            seen = _by_output_channel(plain(weights), self.n_groups)
+            dims, order = _by_output_channel(weights.dims, self.n_groups)
+            seen = plain(weights).reshaped(dims).permuted(order)
         dst, bias = wish.dst_desc(problem.dst), plain_if_any(problem, "bias")
 
         def deconvolution(bias: MemoryDesc | None, attr: dnnl.Attr) -> dnnl.Spec:
@@ -298,24 +295,22 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
 
 
 def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep:
-    """The sum of ``product`` and a bias, and post-ops."""
     channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
     spec = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=n_threads)
     names = {"src_0": "product", "src_1": "bias"}
     return ir.RecipeStep(spec, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(spec.descs)))
 
 
-def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
-    """A view of ONNX's (channels in, channels out of a group, ...) in oneDNN's order of dimensions.
+def _by_output_channel(dims: tuple[int, ...], n_groups: int) -> tuple[tuple[int, ...], Perm]:
+    """Extents of ONNX's (channels in, channels out of a group, ...) in groups, and oneDNN's order of them.
 
     Example:
-        >>> import numpy as np
-        >>> by_output_channel(np.zeros((6, 4, 3, 3)), n_groups=2).shape
-        (2, 4, 3, 3, 3)
+        >>> _by_output_channel((6, 4, 3, 3), n_groups=2)
+        ((2, 3, 4, 3, 3), (0, 2, 1, 3, 4))
     """
     if n_groups == 1:
-        return weights.swapaxes(0, 1)
-    return weights.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:]).swapaxes(1, 2)
+        return dims, (1, 0, *range(2, len(dims)))
+    return _grouped(dims, n_groups), (0, 2, 1, *range(3, len(dims) + 1))
 
 
 def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: ir.Problem) -> tuple[ConvTranspose, ir.TapSums] | None:
@@ -330,15 +325,6 @@ def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: ir.Problem) -> 
     sums = ir.TapSums(repeats, window.dilations)
     transposed = ir.Window(sums.dims(window.kernel), repeats, pads[:ndims], pads[ndims:], (1,) * ndims)
     return ConvTranspose(transposed, conv.n_groups), sums
-
-
-def _by_output_channel(weights: MemoryDesc, n_groups: int) -> MemoryDesc:
-    """The same of weights that are not known yet."""
-    dims = weights.dims
-    if n_groups == 1:
-        return weights.permuted((1, 0, *range(2, len(dims))))
-    grouped = weights.reshaped((n_groups, dims[0] // n_groups, *dims[1:]))
-    return grouped.permuted((0, 2, 1, *range(3, len(dims) + 1)))
 
 
 def _read_transposed(node: ir.NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> ir.Window | ir.Refusal:
@@ -372,7 +358,4 @@ def _begin_and_extents(
         pads = node.ints_attr("pads", 2 * ndims, 0, at_least=0) if auto_pad == "NOTSET" else (0,) * (2 * ndims)
         dst = tuple(f - b - e for f, b, e in zip(full, pads[:ndims], pads[ndims:], strict=True))
         return pads[:ndims], dst
-    totals = [max(f - n, 0) for f, n in zip(full, dst, strict=True)]
-    if auto_pad == "SAME_UPPER":
-        return tuple(total // 2 for total in totals), dst
-    return tuple(total - total // 2 for total in totals), dst
+    return pads_before([max(f - n, 0) for f, n in zip(full, dst, strict=True)], auto_pad), dst

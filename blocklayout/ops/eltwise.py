@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
@@ -348,42 +347,27 @@ def _bound(node: ir.NodeInfo, index: int, name: str, absent: float) -> float:
     return float(value.data.item())
 
 
-class Formula(Struct, frozen=True):
-    """A first step from the source, a comparison that gives 1 or 0, and a function of both. All of them keep zero.
-
-    Attributes:
-        first: ``round``, or a function of the source and the limit.
-        compared: The comparison: of the source with the limit, or of the rounded source with the source.
-        last: The function of both results.
-        limit: The number to compare with, as the node says it.
-    """
-
-    first: str
-    compared: str
-    last: str
-    limit: Callable[[ir.NodeInfo], float] | None = None
-
-
-_FORMULAS: Mapping[str, Formula] = {
-    "Ceil": Formula("round", "lt", "add"),
-    "Floor": Formula("round", "gt", "sub"),
-    "Sign": Formula("gt", "lt", "sub", lambda _: 0.0),
+_COMPARISONS: Mapping[str, tuple[str, str, str]] = {
+    "Ceil": ("round", "lt", "add"),
+    "Floor": ("round", "gt", "sub"),
+    "Sign": ("gt", "lt", "sub"),
     # A source of -inf must not meet 0 in the product: the larger of it and the limit does.
-    "ThresholdedRelu": Formula("max", "gt", "mul", lambda node: node.float_attr("alpha", 1.0)),
+    "ThresholdedRelu": ("max", "gt", "mul"),
 }
 
 
 class Comparison(Follower, frozen=True):
     """Ceil, Floor, Sign and ThresholdedRelu, over all lanes of any dense layout, by the library's names of three steps.
 
+    All of them keep zero. Where the first is no ``round``, there is a constant ``limit`` of one element.
+
     Attributes:
-        first: As in :class:`Formula`, like the next two.
-        compared: Likewise.
-        last: Likewise.
-        has_limit: Whether there is a constant ``limit`` of one element to compare with.
+        first: ``round``, or a function of the source and the limit.
+        compared: The comparison, 1 or 0: of the source with the limit, or of the rounded source with the source.
+        last: The function of both results.
     """
 
-    op_types = tuple(_FORMULAS)
+    op_types = tuple(_COMPARISONS)
     is_quick_on_arrays = True
     needs = (is_source(1, 12),)
     is_elementwise = True
@@ -391,14 +375,13 @@ class Comparison(Follower, frozen=True):
     first: str
     compared: str
     last: str
-    has_limit: bool
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
-        formula = _FORMULAS[node.op_type]
-        operator = cls(formula.first, formula.compared, formula.last, formula.limit is not None)
-        arrays = {} if formula.limit is None else {"limit": np.full((1, 1), formula.limit(node), np.float32)}
+        operator = cls(*_COMPARISONS[node.op_type])
+        limit = node.float_attr("alpha", 1.0) if node.op_type == "ThresholdedRelu" else 0.0
+        arrays = {} if operator.first == "round" else {"limit": np.full((1, 1), limit, np.float32)}
         return operator.bind({"src": src}, arrays)
 
     @classmethod
@@ -418,12 +401,12 @@ class Comparison(Follower, frozen=True):
             spec = dnnl.binary(row, other, row, name, n_threads=threads)
             return ir.RecipeStep(spec, (("dst", dst), ("src_0", src_0), ("src_1", src_1)))
 
-        rounding = ir.RecipeStep(dnnl.eltwise(row, row, "round", n_threads=threads), (("dst", "dst"), ("src", "src")))
-        steps = (
-            binary(self.first, "src", "limit", "dst") if self.has_limit else rounding,
-            binary(self.compared, *(("src", "limit") if self.has_limit else ("dst", "src")), "flags"),
-            binary(self.last, "dst", "flags", "dst"),
-        )
+        if self.first == "round":
+            spec = dnnl.eltwise(row, row, "round", n_threads=threads)
+            first, compared = ir.RecipeStep(spec, (("dst", "dst"), ("src", "src"))), ("dst", "src")
+        else:
+            first, compared = binary(self.first, "src", "limit", "dst"), ("src", "limit")
+        steps = first, binary(self.compared, *compared, "flags"), binary(self.last, "dst", "flags", "dst")
         return ir.Recipe(steps, (("flags", row),), (("src", src), ("dst", dst)))
 
 

@@ -82,7 +82,6 @@ class Expand(ir.BaseOperator, frozen=True):
 
 
 def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[MemoryDesc, MemoryDesc] | None:
-    """Both as plain tensors, the source with strides of 0 where it is repeated."""
     given, written = digits(src), digits(dst)
     if given is None or written is None:
         return None

@@ -56,9 +56,8 @@ class STFT(ir.Facts, frozen=True):
             default = values.shape[1] if window is None else len(window)
             n = default if length is None else int(length.item())
             width = n if window is None else len(window)
-            frames = np.lib.stride_tricks.sliding_window_view(values, width, 1)[:, :: int(step.item())][
-                :, : out.shape[1]
-            ]
+            frames = np.lib.stride_tricks.sliding_window_view(values, width, 1)
+            frames = frames[:, :: int(step.item())][:, : out.shape[1]]
             _write(_forwards(frames if window is None else frames * window, n, 2, is_onesided=is_onesided), out)
 
         return transform

@@ -64,7 +64,8 @@ def compute_of(spec: ir.HostSpec) -> ir.Compute:
         inputs, outputs = (
             tuple(None if each is None else _value(*each, descs) for each in side) for side in (sources, outs)
         )
-        node = ir.NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), inputs, outputs, said["opset"])
+        attrs = {key: tuple(each) if isinstance(each, list) else each for key, each in said["attrs"].items()}
+        node = ir.NodeInfo(said["name"], spec.label, attrs, inputs, outputs, said["opset"])
         facts = facts_of(spec.label)
         function = facts.in_numpy(node)
     except _OF_DAMAGE as error:
@@ -106,10 +107,6 @@ def _value(arg: str, shape: tuple[int, ...], descs: Mapping[str, Any]) -> ir.Val
     if (shape or (1,)) != desc.dims:
         raise ValueError(f"{arg} is {desc}, not {list(shape)}")
     return ir.Value(arg, shape, desc.dtype)
-
-
-def _attrs(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(each) if isinstance(each, list) else each for key, each in given.items()}
 
 
 def _seen(arrays: Mapping[str, np.ndarray], arg: str, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -7,8 +7,9 @@ a channel for each part that is normalised on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -35,65 +36,57 @@ _MOST_IMAGES = 16
 """Each is a step of its own where channels are the innermost."""
 
 
-class Standardization(Struct, frozen=True):
-    """A normalisation.
+class _Normal(Struct, frozen=True):
+    """A normalisation of source and destination of a data type.
 
-    Attributes:
-        found: Runs of digits; those along which statistics are computed are marked.
-        dtype: Data type of source and destination.
-        epsilon: Added to the variance.
-        has_vectors: Whether the operands ``scale`` and ``shift`` have one element for each of the unmarked digits,
-            in the order in which those lie; without, mean 0 and variance 1 are all.
-        has_images: Whether these are the same for everything that lies before the marked run.
+    With ``has_vectors`` the operands ``scale`` and ``shift`` have one element for each of the digits that are not
+    marked, in the order in which those lie; without, mean 0 and variance 1 are all.
     """
 
-    found: Sequence[Run]
     dtype: str
     epsilon: float
+    attr: dnnl.Attr
+    n_threads: int
     has_vectors: bool = True
-    has_images: bool = True
 
-    def steps(self, attr: dnnl.Attr, n_threads: int) -> tuple[ir.RecipeStep, ...] | None:
-        """Primitives that normalise ``src`` to ``dst``; ``None`` where there are none, or too many."""
-        rows = as_rows(self.found)
+    def steps(self, found: Sequence[Run], most_images: int) -> tuple[ir.RecipeStep, ...] | None:
+        """Primitives that normalise ``src`` to ``dst`` along marked runs; ``None`` where there are none, or too many.
+
+        ``most_images`` limits those of which each has its own image where channels are the innermost.
+        """
+        rows = as_rows(found)
         if rows is not None:
-            return self._rows(*rows, attr, n_threads)
-        flags = tuple(run.is_marked for run in self.found)
-        extents = [run.extent for run in self.found]
-        if flags == (True, False):
-            return self._images(1, extents[0], extents[1], attr, n_threads)
-        if flags == (False, True, False):
-            return self._images(extents[0], extents[1], extents[2], attr, n_threads)
-        return None
-
-    def _rows(self, n: int, length: int, attr: dnnl.Attr, n_threads: int) -> tuple[ir.RecipeStep, ...] | None:
-        if attr.post_ops and not self.has_vectors:
-            return None
-        rows = MemoryDesc((n, length), self.dtype)
-        spec = dnnl.layer_normalization(rows, rows, self.epsilon, n_threads=n_threads)
-        first = ir.RecipeStep(spec, (("dst", "dst"), ("src", "src")))
-        if not self.has_vectors:
-            return (first,)
-        step = affine_step(MemoryDesc((1, n, length), self.dtype), MemoryDesc((1, n, 1)), attr, n_threads)
-        return None if step is None else (first, step)
-
-    def _images(
-        self, lead: int, window: int, inner: int, attr: dnnl.Attr, n_threads: int
-    ) -> tuple[ir.RecipeStep, ...] | None:
+            return self._of_rows(*rows)
         # Another post-op than a ReLU has no kernel.
-        if any(post_op != dnnl.Eltwise("relu") for post_op in attr.post_ops):
+        is_plain = all(post_op == dnnl.Eltwise("relu") for post_op in self.attr.post_ops)
+        if [run.is_marked for run in found] not in ([True, False], [False, True, False]) or not is_plain:
             return None
-        if inner in _blocks():
+        lead, window, inner = (1, *(run.extent for run in found))[-3:]
+        blocks = (8, 16) if dnnl.isa().startswith("avx512") else (8,)  # that batch normalisation is fast on
+        if inner not in blocks and lead > most_images:
+            return None
+        if inner in blocks:
             images = [MemoryDesc((1, lead * inner, window), self.dtype, f"aBc{inner}b")]
-        elif lead <= (_MOST_IMAGES if self.has_images else 1):
-            images = list(_slices(lead, window, inner, self.dtype))
         else:
-            return None
+            offsets = range(0, lead * inner * window, inner * window)
+            images = [MemoryDesc((1, inner, window), self.dtype, "acb", offset=offset) for offset in offsets]
         names = ("scale", "shift") if self.has_vectors else ()
         flags = [f"use_{name}" for name in names]
         operands = tuple((name, name) for name in ("dst", "src", *names))
-        specs = (dnnl.batch_normalization(i, i, self.epsilon, flags, attr=attr, n_threads=n_threads) for i in images)
+        given: Any = {"attr": self.attr, "n_threads": self.n_threads}
+        specs = (dnnl.batch_normalization(image, image, self.epsilon, flags, **given) for image in images)
         return tuple(ir.RecipeStep(spec, operands) for spec in specs)
+
+    def _of_rows(self, n: int, length: int) -> tuple[ir.RecipeStep, ...] | None:
+        if self.attr.post_ops and not self.has_vectors:
+            return None
+        rows = MemoryDesc((n, length), self.dtype)
+        spec = dnnl.layer_normalization(rows, rows, self.epsilon, n_threads=self.n_threads)
+        first = ir.RecipeStep(spec, (("dst", "dst"), ("src", "src")))
+        if not self.has_vectors:
+            return (first,)
+        step = affine_step(MemoryDesc((1, n, length), self.dtype), MemoryDesc((1, n, 1)), self.attr, self.n_threads)
+        return None if step is None else (first, step)
 
 
 def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep | None:
@@ -129,16 +122,6 @@ def by_groups(
     return (ir.Recipe.single(spec, whole=whole.items()),)
 
 
-def _blocks() -> tuple[int, ...]:
-    """Blocks of channels that batch normalisation is fast on."""
-    return (8, 16) if dnnl.isa().startswith("avx512") else (8,)
-
-
-def _slices(lead: int, window: int, inner: int, dtype: str) -> Iterator[MemoryDesc]:
-    for index in range(lead):
-        yield MemoryDesc((1, inner, window), dtype, "acb", offset=index * window * inner)
-
-
 class InstanceNormalization(Follower, frozen=True):
     """Brings the pixels of each channel of each image to mean 0 and variance 1, and scales and shifts them."""
 
@@ -172,8 +155,8 @@ class InstanceNormalization(Follower, frozen=True):
         if parts is None or is_padded(src, pixels):  # statistics would count it
             return None
         channels_follow = any(part.dim in pixels for part in takewhile(lambda part: part.dim != 1, parts))
-        norm = Standardization(runs(parts, pixels), src.dtype, self.epsilon, has_images=channels_follow)
-        steps = norm.steps(attr, problem.n_threads)
+        normal = _Normal(src.dtype, self.epsilon, attr, problem.n_threads)
+        steps = normal.steps(runs(parts, pixels), _MOST_IMAGES if channels_follow else 1)
         if steps is None:
             return None
         rows = src.resized((*src.dims[:2], *(1,) * (src.ndims - 2)), "f32")
@@ -212,11 +195,7 @@ class GroupNormalization(Follower, frozen=True):
     """Brings each group of channels of each image to mean 0 and variance 1, and scales and shifts channels.
 
     Runs in layouts in which the elements of a group lie together: plain ones, and blocks that hold one group only.
-
-    Attributes:
-        n_groups: Groups of equally many channels.
-        epsilon: Added to the variance.
-        is_per_group: Whether the channels of a group share their scale and shift.
+    Where it ``is_per_group``, the channels of a group share their scale and shift.
     """
 
     op_types = ("GroupNormalization",)
@@ -230,7 +209,9 @@ class GroupNormalization(Follower, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "X")
         n_images, n_channels = src.shape[:2]
-        n_groups = _n_groups(node, n_channels)
+        n_groups = node.int_attr("num_groups", 0)
+        if n_groups < 1 or n_channels % n_groups:
+            raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
         vectors = {
             name: _by_group(node, index, n_groups, n_channels) for index, name in enumerate(("scale", "shift"), start=1)
         }
@@ -253,22 +234,24 @@ class GroupNormalization(Follower, frozen=True):
         parts = self._parts(src)
         if parts is None:
             return None
-        found = runs(parts, {_WITHIN, *range(2, src.ndims)})
-        norm = Standardization(found, src.dtype, self.epsilon, self.is_per_group, has_images=False)
-        first = norm.steps(attr if self.is_per_group else dnnl.Attr(), problem.n_threads)
-        if first is None:
+        own_attr = attr if self.is_per_group else dnnl.Attr()
+        normal = _Normal(src.dtype, self.epsilon, own_attr, problem.n_threads, self.is_per_group)
+        steps = normal.steps(runs(parts, {_WITHIN, *range(2, src.ndims)}), most_images=1)
+        if steps is None:
             return None
-        if self.is_per_group:
-            return ir.Recipe(first, (), tuple(self._whole(src, dst, self._groups_desc(src, parts)).items()))
-        vector = dst.resized(argument(problem, "scale").dims, "f32")
-        last = affine_step(dst, vector, attr, problem.n_threads)
-        return None if last is None else ir.Recipe((*first, last), (), tuple(self._whole(src, dst, vector).items()))
+        if self.is_per_group:  # one number for each group of each image, in the order in which they lie
+            order = "ba" if [part.dim for part in parts if part.dim in (0, 1)] == [1, 0] else "ab"
+            vector = MemoryDesc((src.dims[0], self.n_groups), "f32", order)
+        else:
+            vector = dst.resized(argument(problem, "scale").dims, "f32")
+            last = affine_step(dst, vector, attr, problem.n_threads)
+            if last is None:
+                return None
+            steps = (*steps, last)
+        return ir.Recipe(steps, (), (("src", src), ("dst", dst), ("scale", vector), ("shift", vector)))
 
     def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         return by_groups(self.n_groups, self.epsilon, problem, wish, attr)
-
-    def _whole(self, src: MemoryDesc, dst: MemoryDesc, vector: MemoryDesc) -> Mapping[str, MemoryDesc]:
-        return {"src": src, "dst": dst, "scale": vector, "shift": vector}
 
     def _parts(self, src: MemoryDesc) -> tuple[Digit, ...] | None:
         """The source's digits, those of the channels split in groups and channels of a group."""
@@ -287,18 +270,6 @@ class GroupNormalization(Follower, frozen=True):
                 n_inner = n_within // block
                 split += [Digit(1, self.n_groups, part.stride * n_inner), Digit(_WITHIN, n_inner, part.stride)]
         return tuple(digit for digit in split if digit.extent != 1)
-
-    def _groups_desc(self, src: MemoryDesc, parts: tuple[Digit, ...]) -> MemoryDesc:
-        """One number for each group of each image, in the order in which they lie."""
-        kept = [part.dim for part in parts if part.dim in (0, 1)]
-        return MemoryDesc((src.dims[0], self.n_groups), "f32", "ba" if kept == [1, 0] else "ab")
-
-
-def _n_groups(node: ir.NodeInfo, n_channels: int) -> int:
-    n_groups = node.int_attr("num_groups", 0)
-    if n_groups < 1 or n_channels % n_groups:
-        raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
-    return n_groups
 
 
 def _by_group(node: ir.NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:

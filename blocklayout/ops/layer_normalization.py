@@ -16,7 +16,7 @@ from blocklayout.ops._answers import (
     is_source,
     trailing,
 )
-from blocklayout.ops._layouts import are_eltwise, argument, as_rows, digits, followed, has_argument, runs, seen_as
+from blocklayout.ops._layouts import are_eltwise, argument, as_row_desc, followed, has_argument, seen_as
 
 _VECTORS = ("scale", "shift")
 
@@ -78,8 +78,10 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
     def _seen(self, problem: ir.Problem, wish: ir.Wish) -> tuple[MemoryDesc, dict[str, MemoryDesc]] | None:
         """The source as rows to normalise, and the layouts of all operands; ``None`` where those are no rows."""
         descs = followed(problem, wish, argument(problem, "src"))
-        rows = self._view(descs[0]) if descs else None
-        if descs is None or rows is None:
+        if descs is None or descs[0].n_padding:  # rows of padding would become shifts
+            return None
+        rows = as_row_desc(descs[0], range(self.axis, descs[0].ndims))
+        if rows is None:
             return None
         whole = {"src": descs[0], "dst": descs[1]}
         for name in _VECTORS:
@@ -92,15 +94,6 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
                 return None
             whole[name] = seen
         return rows, whole
-
-    def _view(self, src: MemoryDesc) -> MemoryDesc | None:
-        """The source as rows to normalise; ``None`` where they do not lie one after the other."""
-        parts = digits(src)
-        # Rows of padding would become shifts.
-        if parts is None or src.n_padding:
-            return None
-        rows = as_rows(runs(parts, range(self.axis, src.ndims)))
-        return None if rows is None else MemoryDesc(rows, src.dtype)
 
 
 def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:

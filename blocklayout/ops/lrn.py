@@ -22,13 +22,9 @@ _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
 
 class LRN(Follower, frozen=True):
-    """Divides every element by the energy of its neighbours in the channels.
+    """Divides every element by the energy of the ``size`` channels around it, (``bias`` + ``alpha`` * mean) ** beta.
 
-    Attributes:
-        size: Channels that are summed, the element's own in the middle.
-        alpha: Scale of their mean.
-        beta: Exponent.
-        bias: Added before exponentiation; oneDNN's ``k``.
+    The bias is oneDNN's ``k``.
     """
 
     op_types = ("LRN",)

@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import always, are_floats
+from blocklayout.ops._answers import always, are_floats, broadcast_dims
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -35,7 +35,11 @@ class MatMul(ir.BaseOperator, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, weights = (node.required(index, name) for index, name in enumerate("AB"))
         dst = node.result
-        refusal = node.of_other_rank(dst, 2, 12) or _of_other_ranks(node, (src, weights), len(dst.shape))
+        refusal, ndims = node.of_other_rank(dst, 2, 12), len(dst.shape)
+        for value in (src, weights):
+            if refusal is None and (len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims)):
+                what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
+                refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
         if refusal:
             return refusal
         _check(node, src, weights, dst)
@@ -168,16 +172,7 @@ def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) ->
 
 
 def _turned(desc: MemoryDesc) -> MemoryDesc:
-    """The last two dimensions exchanged, over the same bytes."""
     return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
-
-
-def _of_other_ranks(node: ir.NodeInfo, operands: Iterable[ir.Value], ndims: int) -> ir.Refusal | None:
-    for value in operands:
-        if len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims):
-            what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
-            return node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
-    return None
 
 
 def _check(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, dst: ir.Value) -> None:
@@ -202,7 +197,9 @@ class InnerProduct(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         gemm = _Gemm.read(node)
-        return gemm.as_inner_product() if gemm.is_inner_product else gemm.as_matmul()
+        # Of an inner product's weights the outputs are in front; a product's operands are read as they were computed.
+        arrays, turned = gemm.matrices(needs_b_transposed=gemm.is_inner_product)
+        return gemm.with_c(InnerProduct() if gemm.is_inner_product else MatMul(turned), arrays)
 
     @classmethod
     def contracted(cls, node: ir.NodeInfo) -> tuple[int, int] | None:
@@ -317,7 +314,7 @@ class _Gemm(Struct, frozen=True, eq=False):
         if k != k_of_b or dst != (m, n):
             what = f"A is {m}x{k} and B {k_of_b}x{n} after transposition"
             raise node.wrong(what, f"they must multiply to the output's {list(dst)}")
-        if self.c is not None and not _broadcasts(self.c.shape, dst):
+        if self.c is not None and broadcast_dims(self.c.shape, dst) is None:
             raise node.wrong(f"C has extents {list(self.c.shape)}", f"they must broadcast to {list(dst)}")
 
     @property
@@ -336,17 +333,7 @@ class _Gemm(Struct, frozen=True, eq=False):
         n_columns = self.node.result.shape[1]
         return c.shape in ((n_columns,), (1, n_columns)) and self.beta == 1
 
-    def as_inner_product(self) -> ir.Lowered:
-        """B's outputs in front: a view of a constant, or as it was computed."""
-        arrays, _ = self._matrices(needs_b_transposed=True)
-        return self._with_c(InnerProduct(), arrays, bias_ndims=1)
-
-    def as_matmul(self) -> ir.Lowered:
-        """The general case: operands computed at run time are read as they lie."""
-        arrays, transposed = self._matrices(needs_b_transposed=False)
-        return self._with_c(MatMul(transposed), arrays, bias_ndims=2)
-
-    def _matrices(self, *, needs_b_transposed: bool) -> tuple[dict[str, np.ndarray], frozenset[str]]:
+    def matrices(self, *, needs_b_transposed: bool) -> tuple[dict[str, np.ndarray], frozenset[str]]:
         """Those of A and B that are constant, with alpha in one of them, else beside them; those to be turned."""
         arrays: dict[str, np.ndarray] = {}
         turned: set[str] = set()
@@ -363,7 +350,7 @@ class _Gemm(Struct, frozen=True, eq=False):
         scale = {} if alpha == 1 else {"scale_src": np.array([alpha], np.float32)}
         return arrays | scale, frozenset(turned)
 
-    def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> ir.Lowered:
+    def with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray]) -> ir.Lowered:
         """The product plus C: as its bias where C is one row, else by a second primitive."""
         matrices = {"src": self.a, "weights": self.b}
         c, dst = self.c, self.node.result.shape
@@ -373,7 +360,7 @@ class _Gemm(Struct, frozen=True, eq=False):
             array = _scaled(c.data, self.beta).reshape((1,) * (2 - c.data.ndim) + c.data.shape)
             if array.shape[0] != 1:
                 return SummedProduct(product).bind(matrices | {"addend": c}, arrays | {"addend": array})
-            bias = np.broadcast_to(array[0], dst[1:]) if bias_ndims == 1 else array
+            bias = np.broadcast_to(array[0], dst[1:]) if isinstance(product, InnerProduct) else array
             return product.bind(matrices | {"bias": c}, arrays | {"bias": bias})
         if self._is_bias(c):
             return product.bind(matrices | {"bias": c}, arrays)
@@ -384,9 +371,3 @@ class _Gemm(Struct, frozen=True, eq=False):
 def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
     """A view, unless there is something to multiply."""
     return array if scale == 1 else (array * scale).astype(array.dtype)
-
-
-def _broadcasts(shape: tuple[int, ...], dst: tuple[int, ...]) -> bool:
-    if len(shape) > len(dst):
-        return False
-    return all(a in (1, b) for a, b in zip(shape[::-1], dst[::-1], strict=False))

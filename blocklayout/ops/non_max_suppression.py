@@ -59,12 +59,8 @@ def _corners(boxes: np.ndarray, *, is_centered: bool) -> tuple[np.ndarray, np.nd
 def _left(group: np.ndarray, corners: np.ndarray, areas: np.ndarray, overlap: np.ndarray, n_most: int) -> np.ndarray:
     """Indices of the boxes that stay, ascending: in each round the best box of every group, which drops others.
 
-    Args:
-        group: Of each box, ascending; boxes of a group by decreasing score.
-        corners: Of each box, shape (4, boxes).
-        areas: Of each box.
-        overlap: Share of the union from which on, exclusively, a box is dropped.
-        n_most: How many stay of each group.
+    Groups are ascending, and boxes of a group by decreasing score; corners have the shape (4, boxes). A box is dropped
+    where it shares more than ``overlap`` of the union.
     """
     left, boxes = np.arange(len(group)), np.concatenate([corners, areas[None]])
     stay = [left[:0]]

@@ -25,7 +25,6 @@ class Pad(Follower, frozen=True):
     """Copies of the source's elements, or one number, around the source.
 
     Attributes:
-        mode: ``constant``, ``edge``, ``reflect`` or ``wrap``.
         pads: For each dimension how many are added before and behind; negative to cut some off.
         value: The number, in the mode ``constant``; ``None`` if it is computed at run time.
     """
@@ -102,7 +101,10 @@ class Pad(Follower, frozen=True):
         found = self._lines(src, dst)
         if found is None or attr.post_ops:
             return None
-        steps = [self._step(*_interior(found, src.dtype), "src", problem.n_threads)]
+        kept = tuple(line.n_kept for line in found)
+        inner = MemoryDesc((line.src for line in found), src.dtype).submemory(kept, (line.skipped for line in found))
+        place = MemoryDesc((line.dst for line in found), src.dtype).submemory(kept, (line.begin for line in found))
+        steps = [self._step(inner, place, "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
         for copy, source, target in _borders(found, copies, src.dtype):
             operand = "fill" if copy.source is None else "dst"
@@ -126,16 +128,12 @@ class Pad(Follower, frozen=True):
             block = src.layout.blocks[dim]
             if block == 1:
                 continue
-            if before % block or not self._may_end_in_block(src.dims[dim] % block, behind):
+            # What follows the source must begin where its last block ends, or be zero.
+            fits = behind <= 0 or src.dims[dim] % block == 0 or self.value == 0
+            if before % block or self.mode != "constant" or not fits:
                 return None
             changed[dim] = before // block, (dst.padded_dims[dim] - src.padded_dims[dim] - before) // block
         return _lines(parts, results, changed)
-
-    def _may_end_in_block(self, n_in_last: int, behind: int) -> bool:
-        """Whether what follows the source along a blocked dimension begins where its last block ends, or is zero."""
-        if self.mode != "constant":
-            return False
-        return behind <= 0 or n_in_last == 0 or self.value == 0
 
     def _writes_padding(self, dst: MemoryDesc) -> bool:
         """Whether something else than the source's own zeros comes into padded lanes."""
@@ -147,12 +145,7 @@ class Pad(Follower, frozen=True):
 class _Line(Struct, frozen=True):
     """One digit of a tensor that is put inside a larger one, or cut.
 
-    Attributes:
-        src: Its extent in the source.
-        dst: And in the destination.
-        begin: Where the first one kept lies in the destination.
-        skipped: How many of the source come before that.
-        n_kept: How many are kept.
+    Of its extent in the source, ``n_kept`` behind those ``skipped`` lie in the destination from ``begin`` on.
     """
 
     src: int
@@ -176,9 +169,6 @@ class _Copy(Struct, frozen=True):
     """Along one line, elements to be filled and where they come from.
 
     Attributes:
-        line: Index of the line.
-        begin: Where they lie in the destination.
-        n: How many.
         source: Where the first of those copied lies in the destination; ``None``: they are a constant.
         repeats: Whether all come from there.
         is_backwards: Whether the last of those copied comes first.
@@ -204,25 +194,14 @@ def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[i
     for given, made in zip(src, dst, strict=True):
         before, behind = (0, 0) if given.dim in seen else padded.get(given.dim, (0, 0))
         seen.add(given.dim)
-        line = _change(given.extent, made.extent, before, behind)
+        skipped = max(-before, 0)
+        n_kept = given.extent - skipped - max(-behind, 0)
+        line = _Line(given.extent, made.extent, max(before, 0), skipped, n_kept)
         if found and line.is_whole and found[-1].is_whole:
             merged = found.pop().src * line.src
             line = _Line(merged, merged, n_kept=merged)
         found.append(line)
     return found
-
-
-def _change(src: int, dst: int, before: int, behind: int) -> _Line:
-    skipped = max(-before, 0)
-    return _Line(src, dst, max(before, 0), skipped, src - skipped - max(-behind, 0))
-
-
-def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
-    """The elements that are kept, in the source and in the destination."""
-    box = tuple(line.n_kept for line in of)
-    src = MemoryDesc((line.src for line in of), dtype).submemory(box, (line.skipped for line in of))
-    dst = MemoryDesc((line.dst for line in of), dtype).submemory(box, (line.begin for line in of))
-    return src, dst
 
 
 def _borders(
@@ -270,7 +249,6 @@ def _padded(
 
 
 def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
-    """Copies that fill a line before and behind the source."""
     behind = line.dst - line.end
     sources = {
         "constant": (None, None),
@@ -287,7 +265,6 @@ def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
 
 
 def _pads(node: ir.NodeInfo, ndims: int) -> Pads:
-    """For each dimension the elements before and behind."""
     numbers, axes = node.integers(1, "pads"), node.integers(3, "axes")
     if numbers is None:
         raise node.wrong("pads are missing", "they are required")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
@@ -35,8 +35,6 @@ class Pooling(Follower, frozen=True):
     Maxima are computed by code of our own, which keeps NaN; by the library's, which does not, where there is none.
 
     Attributes:
-        algorithm: oneDNN's name for it.
-        window: Its extents and how it slides.
         is_shared: Whether means are multiplied by the constant ``share``: that of the window that counts.
         numbering: Of the elements that ``indices`` names; empty where these are not read.
     """
@@ -120,27 +118,20 @@ class Pooling(Follower, frozen=True):
         return {**attrs, "count_include_pad": 1}
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
-        if self.is_shared and not are_eltwise(attr.post_ops):
-            return None
-        descs = src, dst
+        if self.is_shared:
+            return self._with_shares(src, dst, problem, attr) if are_eltwise(attr.post_ops) else None
+        slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
         if self.algorithm == "pooling_max":
-            largest = self._largest(descs, problem.n_threads)
+            places = dst.with_dtype("s64") if self.numbering else None
+            largest = dnnl.max_pooling(src, dst, places, numbering=self.numbering or "row_major", **slides)
             if dnnl.has_optimised(largest):
                 return None if attr.post_ops else ir.Recipe.single(largest)
         if self.numbering:
             return None
-        seen, window = (descs, self.window) if self.is_shared else self._seen(descs, attr)
-        spec = dnnl.pooling(
-            *seen,
-            self.algorithm,
-            kernel=window.kernel,
-            **sliding(window),
-            attr=dnnl.Attr() if self.is_shared else attr,
-            n_threads=problem.n_threads,
-        )
-        if self.is_shared:
-            return self._with_shares(spec, descs, problem, attr)
-        return ir.Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
+        seen, window = self._seen((src, dst), attr)
+        slides |= {"kernel": window.kernel, **sliding(window)}
+        spec = dnnl.pooling(*seen, self.algorithm, attr=attr, **slides)
+        return ir.Recipe.single(spec, whole=(("src", src), ("dst", dst)))
 
     def _seen(
         self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
@@ -170,22 +161,9 @@ class Pooling(Follower, frozen=True):
         parts = (window.kernel, window.strides, window.pads_begin, window.pads_end, window.dilations)
         return (src, dst), ir.Window(*(part[:n_sliding] for part in parts))
 
-    def _largest(self, descs: tuple[MemoryDesc, MemoryDesc], n_threads: int) -> dnnl.Spec:
-        src, dst = descs
-        return dnnl.max_pooling(
-            src,
-            dst,
-            dst.with_dtype("s64") if self.numbering else None,
-            kernel=self.window.kernel,
-            **sliding(self.window),
-            numbering=self.numbering or "row_major",
-            n_threads=n_threads,
-        )
-
-    def _with_shares(
-        self, mean: dnnl.Spec, descs: tuple[MemoryDesc, MemoryDesc], problem: ir.Problem, attr: dnnl.Attr
-    ) -> ir.Recipe | None:
-        src, dst = descs
+    def _with_shares(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
+        mean = dnnl.pooling(src, dst, self.algorithm, **slides)
         dims = {"share": argument(problem, "share").dims}
         shared = Combination("binary_mul", dst, attr, problem.n_threads)
         product = shared.steps(Operand("dst", dst.dims), Operand("share", dims["share"]))
@@ -203,7 +181,15 @@ def pooling_windows(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Win
     if 0 in src.shape[2:]:
         return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     window, covering = windows_of(node, src)
-    return _may_be_empty(node, covering, src.shape[2:]) or (window, covering)
+    reach, dilations, spatial = covering.reach, covering.dilations, src.shape[2:]
+    # oneDNN and ONNX fill windows of nothing but padding differently.
+    if any(pad >= extent for extent, pad in zip(reach * 2, covering.pads, strict=True)):
+        what = f"pads {list(covering.pads)} reach past windows of {list(reach)}"
+    elif any(dilation > extent for dilation, extent in zip(dilations, spatial, strict=True)):
+        what = f"dilations {list(dilations)} exceed the source's {list(spatial)}"
+    else:
+        return window, covering
+    return node.refused(what, "a window must see at least one element of the source")
 
 
 def windows_of(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Window]:
@@ -231,18 +217,6 @@ def _covering(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) ->
         # At most one incomplete window; a model that says more is told so by the comparison of extents.
         end.append(max(window.pads_end[d], min(needed, window.pads_end[d] + step - 1)))
     return ir.Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
-
-
-def _may_be_empty(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) -> ir.Refusal | None:
-    """Refuses windows that may see nothing but padding: oneDNN and ONNX fill them differently."""
-    reach = zip(window.reach, window.pads_begin, window.pads_end, strict=True)
-    if any(begin >= extent or end >= extent for extent, begin, end in reach):
-        what = f"pads {list(window.pads)} reach past windows of {list(window.reach)}"
-        return node.refused(what, "a window must see at least one element of the source")
-    if any(dilation > extent for dilation, extent in zip(window.dilations, spatial, strict=True)):
-        what = f"dilations {list(window.dilations)} exceed the source's {list(spatial)}"
-        return node.refused(what, "a window must see at least one element of the source")
-    return None
 
 
 def _algorithm(node: ir.NodeInfo, window: ir.Window, covering: ir.Window) -> str:
@@ -303,7 +277,8 @@ class LpPooling(Follower, frozen=True):
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         source, steps = "src", []
-        for function in self._powers():
+        powers, roots = self._functions()
+        for function in powers:
             power = dnnl.eltwise(
                 src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
             )
@@ -317,25 +292,19 @@ class LpPooling(Follower, frozen=True):
             "pooling_avg_include_padding",
             kernel=self.window.kernel,
             **sliding(self.window),
-            attr=dnnl.Attr((total, *self._roots(), *attr.post_ops)),
+            attr=dnnl.Attr((total, *roots, *attr.post_ops)),
             n_threads=problem.n_threads,
         )
         steps.append(ir.RecipeStep(mean, (("dst", "dst"), ("src", source))))
         return ir.Recipe(tuple(steps), (("powers", src),))
 
-    def _powers(self) -> Iterator[dnnl.Eltwise]:
+    def _functions(self) -> tuple[tuple[dnnl.Eltwise, ...], tuple[dnnl.Eltwise, ...]]:
+        """Functions of each element before the sum, and of each sum."""
         if self.p == 2:
-            yield dnnl.Eltwise("square")
-            return
-        yield dnnl.Eltwise("abs")
-        if self.p != 1:
-            yield dnnl.Eltwise("pow", 1.0, self.p)
-
-    def _roots(self) -> Iterator[dnnl.Eltwise]:
-        if self.p == 2:
-            yield dnnl.Eltwise("sqrt")
-        elif self.p != 1:
-            yield dnnl.Eltwise("pow", 1.0, 1 / self.p)
+            return (dnnl.Eltwise("square"),), (dnnl.Eltwise("sqrt"),)
+        if self.p == 1:
+            return (dnnl.Eltwise("abs"),), ()
+        return (dnnl.Eltwise("abs"), dnnl.Eltwise("pow", 1.0, self.p)), (dnnl.Eltwise("pow", 1.0, 1 / self.p),)
 
 
 class MaxUnpooling(Follower, frozen=True):

@@ -103,7 +103,6 @@ def _number(zero: ir.Value | None) -> int:
 
 
 def _with_zeros(attr: dnnl.Attr, problem: ir.Problem) -> dnnl.Attr:
-    """The attributes of a primitive that takes the zero points away."""
     return replace(attr, zero_points=tuple((name, 0) for name in _shifted(problem)))
 
 
@@ -125,7 +124,6 @@ def _with_operands(recipe: ir.Recipe, problem: ir.Problem) -> ir.Recipe:
 
 
 def _shifted(problem: ir.Problem) -> tuple[str, ...]:
-    """Operands that have a zero point."""
     given = {*problem.sources, *problem.constants}
     return tuple(name for name in _OPERANDS if given & {f"{name}_zero", f"zero_point_{name}"})
 

@@ -10,9 +10,7 @@ from blocklayout import ir
 class RandomNumbers(ir.Facts, frozen=True):
     """The same numbers in each run where the node has a seed, those of ``onnx.reference``; others in each run else."""
 
-    op_types = (
-        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-    )
+    op_types = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
     is_random = True
 
     @classmethod

@@ -223,8 +223,6 @@ class Recurrent(ir.BaseOperator, frozen=True):
     """A recurrent layer in one or both directions.
 
     Attributes:
-        cell: The primitive's algorithm.
-        direction: The primitive's.
         n_states: Channels of a direction's state.
         results: The primitive's that the node's outputs are, in order, without those that nobody reads.
         is_batch_first: Whether sequences precede steps and directions, in all operands.
@@ -251,7 +249,10 @@ class Recurrent(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         _check_extents(node)
-        functions = _activations(node)
+        try:
+            functions = activations(node.op_type, node.attrs, node.shape(1)[0])
+        except ValueError as error:
+            raise node.wrong(*str(error).split(": ", 1)) from None
         refusal = _not_in_the_library(node, functions)
         if refusal is not None:
             return refusal
@@ -289,10 +290,15 @@ class Recurrent(ir.BaseOperator, frozen=True):
         return run
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        src, dst = self._src(problem, wish), self._dst(problem, wish)
+        # Steps first, or sequences first as where it is row-major.
+        tags = {"any": "abc", "plain": "abc", "channels_last": "bac"}
+        src, dst = _with_channels_last(wish.src, tags, argument(problem, "src")), self._dst(problem, wish)
         if src is None or dst is None or attr.post_ops:
             return None
-        state = MemoryDesc(self._state_dims(problem), src.dtype)
+        _, batch = self._extents(problem)
+        outer = (batch, self._n_sides) if self.is_batch_first else (self._n_sides, batch)
+        state = MemoryDesc((*outer, self.n_states), src.dtype)
+        n_multiplied = batch * prod(argument(problem, "weights_iter").dims) // self._n_sides
         held = {arg: state for arg in ("src_iter", "src_iter_c") if has_argument(problem, arg)}
         written = ("dst_iter", "dst_iter_c") if "src_iter_c" in held else self.results
         descs = {"src": src, "dst": dst} | held | {arg: state for arg in written if arg != "dst"}
@@ -306,7 +312,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
             direction=self.direction,
             activation=self.activation,
             alpha=self.alpha,
-            n_threads=self._n_threads(problem),
+            n_threads=1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads,
             **{arg: self._seen(arg, desc) for arg, desc in descs.items()},
         )
         operands = {arg: self._operand(arg) for arg, _ in spec.descs}
@@ -324,11 +330,6 @@ class Recurrent(ir.BaseOperator, frozen=True):
         if arg == self.results[0]:
             return "dst"
         return "unread" if arg == "dst" else arg
-
-    def _src(self, problem: ir.Problem, wish: ir.Wish) -> MemoryDesc | None:
-        """The source, steps first or sequences first as where it is row-major."""
-        tags = {"any": "abc", "plain": "abc", "channels_last": "bac"}
-        return _with_channels_last(wish.src, tags, argument(problem, "src"))
 
     def _dst(self, problem: ir.Problem, wish: ir.Wish) -> MemoryDesc | None:
         """The states of all steps, those of both directions side by side."""
@@ -348,13 +349,8 @@ class Recurrent(ir.BaseOperator, frozen=True):
         return desc if desc is None or self._n_sides == 1 or desc.strides[sides] == self.n_states else None
 
     def _extents(self, problem: ir.Problem) -> tuple[int, int]:
-        """Steps and sequences."""
         first, second, _ = argument(problem, "src").dims
         return (second, first) if self.is_batch_first else (first, second)
-
-    def _state_dims(self, problem: ir.Problem) -> tuple[int, ...]:
-        _, batch = self._extents(problem)
-        return (batch, self._n_sides, self.n_states) if self.is_batch_first else (self._n_sides, batch, self.n_states)
 
     def _seen(self, arg: str, desc: MemoryDesc) -> MemoryDesc:
         """An operand as the primitive sees it: (steps, batch, channels), or (layers, sides, batch, channels)."""
@@ -368,11 +364,6 @@ class Recurrent(ir.BaseOperator, frozen=True):
         batch_stride = width if batch == 1 else desc.strides[of_batch]
         step_stride = batch * batch_stride if steps == 1 else desc.strides[of_steps]
         return MemoryDesc((steps, batch, width), desc.dtype, strides=(step_stride, batch_stride, 1))
-
-    def _n_threads(self, problem: ir.Problem) -> int:
-        _, batch = self._extents(problem)
-        n_multiplied = batch * prod(argument(problem, "weights_iter").dims) // self._n_sides
-        return 1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads
 
     def _weights(self, problem: ir.Problem, wish: ir.Wish, name: str) -> dnnl.Desc:
         """In blocks where the library has some, or row-major, which it multiplies by gemm."""
@@ -392,19 +383,11 @@ def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info:
     return None
 
 
-def _activations(node: ir.NodeInfo) -> list[tuple[Activation, ...]]:
-    try:
-        return activations(node.op_type, node.attrs, node.shape(1)[0])
-    except ValueError as error:
-        raise node.wrong(*str(error).split(": ", 1)) from None
-
-
 def _direction(node: ir.NodeInfo) -> str:
     return node.string_attr("direction", tuple(_DIRECTIONS))
 
 
 def _check_extents(node: ir.NodeInfo) -> None:
-    """Refuse operands whose extents do not fit one another."""
     n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
     batch = src[0 if node.flag_attr("layout") else 1]

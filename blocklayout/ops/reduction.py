@@ -27,11 +27,7 @@ _POOLINGS: Mapping[str, str] = {
 class Steps(Struct):
     """Primitives in a row, each reading the result of the one before; the last one writes ``dst``.
 
-    Attributes:
-        dtype: Data type of all of them.
-        n_threads: Threads they will run on.
-        source: The operand the next one reads.
-        done: Those there are; the results of all are temporaries until :meth:`finished`.
+    The next one reads ``source``; the results of those ``done`` are temporaries until :meth:`finished`.
     """
 
     dtype: str
@@ -94,7 +90,6 @@ class Formula(Struct, frozen=True):
     """The computation of a reduction.
 
     Attributes:
-        algorithm: The library's name of the reduction.
         before: A function of each element.
         after: Functions of each result, one after the other.
         alone: Of an element that is alone; ``None`` where that is the result.
@@ -164,8 +159,14 @@ class Reduce(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "data")
-        axes = _axes(node, len(src.shape))
-        _check_extents(node, src.shape, axes)
+        given, ndims, dims = node.integers(1, "axes") or (), len(src.shape), list(src.shape)
+        if any(not -ndims <= axis < ndims for axis in given):
+            raise node.wrong(f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
+        axes = _reduced_axes(node) or ()
+        kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
+        if not node.int_attr("keepdims", 1):
+            kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
+        node.check_result(kept, f"reducing {dims} along {list(axes)} gives {kept}")
         formula = _FORMULAS[node.op_type]
         wide = tuple(axis for axis in axes if src.shape[axis] != 1)
         if not wide and formula.alone is None:
@@ -229,23 +230,7 @@ def _is_wished(wish: ir.Wish, problem: ir.Problem, dst: MemoryDesc) -> bool:
     return isinstance(wished, MemoryDesc) and wished.physically_equal(dst)
 
 
-def _axes(node: ir.NodeInfo, ndims: int) -> tuple[int, ...]:
-    """The dimensions to reduce, which are known."""
-    given = node.integers(1, "axes") or ()
-    if any(not -ndims <= axis < ndims for axis in given):
-        raise node.wrong(f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
-    return _reduced_axes(node) or ()
-
-
-def _check_extents(node: ir.NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
-    kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
-    if not node.int_attr("keepdims", 1):
-        kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
-    node.check_result(kept, f"reducing {list(dims)} along {list(axes)} gives {kept}")
-
-
 def _along_axes(node: ir.NodeInfo, function: ir.NumpyFunction) -> ir.NumpyFunction:
-    """A reduction along axes that are an attribute, or an input."""
     given = node.integers(1, "axes") if not node.has_input(1) else None
     nothing = () if node.flag_attr("noop_with_empty_axes") else None
     keepdims = bool(node.int_attr("keepdims", 1))

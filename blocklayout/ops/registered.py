@@ -72,9 +72,6 @@ def register_operator(domain: str, name: str, cls: _Class | None = None) -> Any:
         name: Of the operator, such as ``Foo``; its op type here is ``my.domain.Foo``.
         cls: The class. Without it, the function is a decorator of one.
 
-    Returns:
-        The class.
-
     Raises:
         OperatorError: A name or a stated fact is impossible, ``compute`` is missing, or another class has the name.
 
@@ -154,7 +151,8 @@ def compute_of(spec: ir.HostSpec) -> ir.Compute:
         attrs = {key: tuple(each) if isinstance(each, list) else each for key, each in json.loads(spec.node).items()}
         definition, operator = _made(spec.label, attrs, spec.label)
         descs = dict(spec.descs)
-        places = _places(descs)
+        last = max(int(arg.removeprefix("src_")) for arg in descs if arg != "dst")
+        places = [f"src_{place}" for place in range(last + 1)]  # those of absent inputs, too
         dims = _dims(operator, [descs[arg].dims if arg in descs else None for arg in places], spec.label)
         is_accepted = _accepted(definition, descs["src_0"]) is not None
     except (ValueError, AttributeError, KeyError, OperatorError) as error:
@@ -162,7 +160,7 @@ def compute_of(spec: ir.HostSpec) -> ir.Compute:
     if not is_accepted or (dims or (1,)) != descs["dst"].dims:
         asked = f"{descs['src_0']} to {descs['dst']}"
         raise PlanError(f"the plan has {spec.label} compute {asked}; the class that is registered here does not")
-    return _Runner(spec.label, operator, places, definition).run
+    return _bound(spec.label, operator, places, keeps_zeros=definition.keeps_zeros)
 
 
 class Registered(ir.BaseOperator, frozen=True):
@@ -200,49 +198,44 @@ class Registered(ir.BaseOperator, frozen=True):
             return None
         definition = _definitions[self.op_type]
         first = _accepted(definition, wished) or next(_formats(definition, wished))
-        descs = {arg: self._desc(info, first) for arg, info in infos.items()}
+        descs = {
+            arg: like(first, info) if len(info.dims) == first.ndims else MemoryDesc(info.dims, info.dtype)
+            for arg, info in infos.items()
+        }
         named = tuple((arg, arg) for arg in descs)
         steps = [ir.RecipeStep(ir.HostSpec("registered", tuple(descs.items()), self.op_type, self.attrs), named)]
         if descs["dst"].n_padding and not self.keeps_zeros:
             steps.append(ir.zero_padding_step(descs["dst"]))
         return ir.Recipe(tuple(steps))
 
-    def _desc(self, info: ir.TensorInfo, first: MemoryDesc) -> MemoryDesc:
-        return like(first, info) if len(info.dims) == first.ndims else MemoryDesc(info.dims, info.dtype)
 
-
-class _Runner:
+def _bound(label: str, operator: Any, places: Sequence[str], *, keeps_zeros: bool) -> ir.Compute:
     """An operator's ``compute`` bound to a step; its result is looked at after the first run."""
+    compute, is_proven = operator.compute, False
 
-    def __init__(self, label: str, operator: Any, places: Sequence[str], definition: _Definition) -> None:
-        self._label = label
-        self._compute = operator.compute
-        self._places = places
-        self._definition = definition
-        self._is_proven = False
-
-    def run(self, tensors: Mapping[str, Tensor]) -> None:
+    def run(tensors: Mapping[str, Tensor]) -> None:
+        nonlocal is_proven
         result = tensors["dst"]
-        if not self._is_proven:
+        if not is_proven:
             result.buffer[...] = _UNTOUCHED
         try:
             with np.errstate(all="ignore"):  # padding is computed with, too
-                self._compute(result, *(tensors.get(arg) for arg in self._places))
+                compute(result, *(tensors.get(arg) for arg in places))
         except Exception as error:
-            given = ", ".join(str(tensors[arg].desc) for arg in self._places if arg in tensors)
+            given = ", ".join(str(tensors[arg].desc) for arg in places if arg in tensors)
             reason = f"{type(error).__name__}: {error}"
-            raise OperatorError(f"{self._label}: compute of {given} into {result.desc} failed: {reason}") from error
-        if not self._is_proven:
-            self._prove(result)
-
-    def _prove(self, result: Tensor) -> None:
+            raise OperatorError(f"{label}: compute of {given} into {result.desc} failed: {reason}") from error
+        if is_proven:
+            return
         if result.buffer.size and (result.buffer == _UNTOUCHED).all():
             raise OperatorError(
-                f"{self._label}: compute wrote nothing into its first argument, the result; what it returns is not used"
+                f"{label}: compute wrote nothing into its first argument, the result; what it returns is not used"
             )
-        if self._definition.keeps_zeros and not result.padding_is_zero():
-            raise OperatorError(f"{self._label} states keeps_zeros, and compute left others in {result.desc}'s padding")
-        self._is_proven = True
+        if keeps_zeros and not result.padding_is_zero():
+            raise OperatorError(f"{label} states keeps_zeros, and compute left others in {result.desc}'s padding")
+        is_proven = True
+
+    return run
 
 
 def _definition(op_type: str, cls: Any) -> _Definition:
@@ -287,7 +280,6 @@ def _is_layout(layout: Any) -> bool:
 
 
 def _made(op_type: str, attrs: Mapping[str, Any], where: str) -> tuple[_Definition, Any]:
-    """An operator's definition, and its object with the attributes of a node."""
     if op_type not in _definitions:
         raise ModelError(f"{where}: {registered_like(op_type)}")
     definition = _definitions[op_type]
@@ -299,7 +291,6 @@ def _made(op_type: str, attrs: Mapping[str, Any], where: str) -> tuple[_Definiti
 
 
 def _dims(operator: Any, shapes: Sequence[tuple[int, ...] | None], where: str) -> tuple[int, ...]:
-    """The result's extents, by the operator's rule."""
     rule = getattr(operator, "shape", None)
     try:
         answer: Any = rule(*shapes) if rule else shapes[0]
@@ -330,9 +321,3 @@ def _formats(definition: _Definition, desc: MemoryDesc) -> Iterator[MemoryDesc]:
         else:
             with suppress(LayoutError):  # of another rank
                 yield MemoryDesc(desc.dims, desc.dtype, layout)
-
-
-def _places(descs: Mapping[str, MemoryDesc]) -> list[str]:
-    """Names of a step's sources, those of absent inputs too."""
-    last = max(int(arg.removeprefix("src_")) for arg in descs if arg != "dst")
-    return [f"src_{place}" for place in range(last + 1)]

@@ -91,20 +91,17 @@ def is_nearest_like_dnnl(axis: Axis, transformation: str, rounding: str) -> bool
         >>> is_nearest_like_dnnl(Axis(4, 2, 0.5), "half_pixel", "round_prefer_floor")
         False
     """
-    wanted = np.clip(ROUNDINGS[rounding](_wanted(axis, transformation)), 0, axis.src - 1)
+    wanted = nearest_elements(axis, transformation, rounding)
     # Halves are rounded up; none is below zero. In 64 bits the sum is exact.
     given = np.floor(_dnnl_coordinates(axis).astype(np.float64) + 0.5)
     return np.array_equal(wanted, given)
 
 
 class Neighbours(Struct, frozen=True):
-    """How much neighbours count.
+    """How much neighbours count: two along straight lines, or four along Keys' cubic curves.
 
-    Attributes:
-        is_cubic: Whether four count, along cubic curves, instead of two along straight lines.
-        cubic_coeff: The parameter of these curves.
-        is_antialiased: Whether as many more count as the image is made smaller.
-        excludes_outside: Whether neighbours outside the image do not count, instead of being those at the edge.
+    Antialiased, as many more count as the image is made smaller. Those outside the image do not count, or are those at
+    the edge.
     """
 
     is_cubic: bool = False
@@ -202,10 +199,18 @@ class Interpolate(Follower, frozen=True):
         order = [given.dim for given, _ in pairs]
         extents, steps = [given.extent for given, _ in pairs], Steps(src.dtype, problem.n_threads)
         for axis in self.axes:
-            index = order.index(axis)
-            new = pairs[index][1].extent
-            _multiply(steps, extents, index, new, f"matrix_{axis}")
+            index, matrix = order.index(axis), f"matrix_{axis}"
+            old, new = (part.extent for part in pairs[index])
+            lead, inner = prod(extents[:index]), prod(extents[index + 1 :])
             extents[index] = new
+            columns = () if inner == 1 else (inner,)
+            given, made = (MemoryDesc((lead, n, *columns), src.dtype) for n in (old, new))
+            if inner == 1:
+                turned = MemoryDesc((old, new), src.dtype, strides=(1, old))
+                steps.add(dnnl.matmul(given, turned, made, n_threads=problem.n_threads), "src", (("weights", matrix),))
+            else:
+                rows = MemoryDesc((1, new, old), src.dtype)
+                steps.add(dnnl.matmul(rows, given, made, n_threads=problem.n_threads), "weights", (("src", matrix),))
         done, temporaries = steps.finished()
         matrices = {name: MemoryDesc(info.dims, src.dtype) for name, info in problem.constants.items()}
         return ir.Recipe(done, temporaries, (("src", src), ("dst", dst), *matrices.items()))
@@ -214,19 +219,6 @@ class Interpolate(Follower, frozen=True):
 def interpolated(src: ir.Value, matrices: Mapping[int, np.ndarray]) -> ir.Lowered:
     """The operator that multiplies ``src`` with a matrix along each of some dimensions."""
     return Interpolate(tuple(matrices)).bind({"src": src}, {f"matrix_{axis}": m for axis, m in matrices.items()})
-
-
-def _multiply(steps: Steps, extents: Sequence[int], index: int, new: int, matrix: str) -> None:
-    """Append the product along one of the extents."""
-    lead, old, inner = prod(extents[:index]), extents[index], prod(extents[index + 1 :])
-    if inner == 1:
-        turned = MemoryDesc((old, new), steps.dtype, strides=(1, old))
-        src, dst = MemoryDesc((lead, old), steps.dtype), MemoryDesc((lead, new), steps.dtype)
-        steps.add(dnnl.matmul(src, turned, dst, n_threads=steps.n_threads), "src", (("weights", matrix),))
-        return
-    rows = MemoryDesc((1, new, old), steps.dtype)
-    src, dst = MemoryDesc((lead, old, inner), steps.dtype), MemoryDesc((lead, new, inner), steps.dtype)
-    steps.add(dnnl.matmul(rows, src, dst, n_threads=steps.n_threads), "weights", (("src", matrix),))
 
 
 _FIRST_OPSET_OF_TRANSFORMATIONS = 11
@@ -255,7 +247,6 @@ def _sizes_are_known(node: ir.NodeInfo) -> ir.Refusal | None:
 
 
 def _index(node: ir.NodeInfo, name: str) -> int:
-    """The input that holds the scales or sizes."""
     has_regions = node.op_type == "Resize" and node.opset >= _FIRST_OPSET_OF_TRANSFORMATIONS
     return {"scales": 2 if has_regions else 1, "sizes": 3}[name]
 
@@ -273,7 +264,8 @@ class Resize(Follower, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
-        mode, resized = _mode(node), _resized(node, src)
+        mode, resized = node.string_attr("mode", _MODES), _resized(node, src)
+        mode = mode if mode in ("nearest", "cubic") else "linear"
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
         if not all(_is_like_dnnl(node, mode, axis) for axis in resized) or len(axes) > _MOST_RESIZED:
             return _otherwise(node, mode, src, resized)
@@ -327,7 +319,6 @@ class Resize(Follower, frozen=True):
         return None if found is None else (found[0], {"weights": found[1]})
 
     def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
-        """Both as images whose height, width and depth are the dimensions that change."""
         pairs = paired(src, dst, self.axes)
         if pairs is None:
             return None
@@ -349,13 +340,7 @@ def _image(parts: Sequence[Digit], first: int, behind: int, dtype: str) -> Memor
     return MemoryDesc((n_images, n_channels, *spatial), dtype, "channels_last")
 
 
-def _mode(node: ir.NodeInfo) -> str:
-    mode = node.string_attr("mode", _MODES)
-    return mode if mode in ("nearest", "cubic") else "linear"
-
-
 def _resized(node: ir.NodeInfo, src: ir.Value) -> list[Axis]:
-    """Source and result along each dimension."""
     dims, extents = src.shape, node.result.shape
     if len(dims) != len(extents):
         raise node.wrong(f"output {node.result.name} has rank {len(extents)}", f"{src.name} has rank {len(dims)}")
@@ -383,7 +368,6 @@ def _scales(node: ir.NodeInfo, dims: tuple[int, ...]) -> list[float]:
 
 
 def _numbers(node: ir.NodeInfo, name: str) -> list[float]:
-    """The scales or sizes; none if they are absent."""
     if node.op_type == "Upsample" and node.opset < _FIRST_OPSET_OF_SCALES_INPUT:
         return [float(scale) for scale in node.attrs.get(name, ())]
     value = node.input(_index(node, name))

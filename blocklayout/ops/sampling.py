@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from blocklayout import dnnl, ir
+from blocklayout.ops.resize import Neighbours
 
 Tap = tuple[np.ndarray, np.ndarray]
 """Indices along one dimension, and the weights of the elements there."""
 Points = tuple[np.ndarray, np.ndarray]
 """Of each region, (regions, bins, points): coordinates along one dimension, and whether they count."""
-_CUBIC = -0.75
+_CUBIC = Neighbours(is_cubic=True)
 
 
 class GridSample(ir.Facts, frozen=True):
@@ -60,21 +61,12 @@ def _taps(points: np.ndarray, extent: int, mode: str, padding: str, *, is_aligne
         at = _reflected(at, low, high)
     first = np.floor(at)
     t = at - first
-    weights = _cubic(t) if mode == "cubic" else [1 - t, t] if mode == "linear" else [np.ones_like(t)]
+    if mode == "cubic":
+        weights = [_CUBIC.weights(distance) for distance in (t + 1, t, 1 - t, 2 - t)]
+    else:
+        weights = [1 - t, t] if mode == "linear" else [np.ones_like(t)]
     begin = first.astype(np.int64) - (mode == "cubic")
     return [_tap(begin + step, weight, extent, padding, (low, high)) for step, weight in enumerate(weights)]
-
-
-def _cubic(t: np.ndarray) -> list[np.ndarray]:
-    """Keys' cubic convolution."""
-
-    def outside(d: np.ndarray) -> Any:
-        return ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
-
-    def inside(d: np.ndarray) -> Any:
-        return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
-
-    return [outside(t + 1), inside(t), inside(1 - t), outside(2 - t)]
 
 
 def _tap(index: np.ndarray, weight: np.ndarray, extent: int, padding: str, bounds: tuple[float, float]) -> Tap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,25 +21,21 @@ def _place(node: ir.NodeInfo, position: np.ndarray | None, n: int, n_places: int
     return place + n if place < 0 else place
 
 
-def _insert(node: ir.NodeInfo) -> ir.ArraysFunction:
-    def insert(sequence: Sequence[Any], tensor: Any, position: np.ndarray | None = None) -> tuple[list[Any]]:
-        place = _place(node, position, len(sequence), len(sequence) + 1)
-        return ([*sequence[:place], tensor, *sequence[place:]],)
-
-    return insert
-
-
-def _erase(node: ir.NodeInfo) -> ir.ArraysFunction:
-    def erase(sequence: Sequence[Any], position: np.ndarray | None = None) -> tuple[list[Any]]:
-        n = len(sequence)
-        place = n - 1 if position is None and n else _place(node, position, n, n)
-        return ([*sequence[:place], *sequence[place + 1 :]],)
-
-    return erase
+def _insert(
+    node: ir.NodeInfo, sequence: Sequence[Any], tensor: Any, position: np.ndarray | None = None
+) -> tuple[list[Any]]:
+    place = _place(node, position, len(sequence), len(sequence) + 1)
+    return ([*sequence[:place], tensor, *sequence[place:]],)
 
 
-def _at(node: ir.NodeInfo) -> ir.ArraysFunction:
-    return lambda sequence, position: sequence[_place(node, position, len(sequence), len(sequence))]
+def _erase(node: ir.NodeInfo, sequence: Sequence[Any], position: np.ndarray | None = None) -> tuple[list[Any]]:
+    n = len(sequence)
+    place = n - 1 if position is None and n else _place(node, position, n, n)
+    return ([*sequence[:place], *sequence[place + 1 :]],)
+
+
+def _at(node: ir.NodeInfo, sequence: Sequence[Any], position: np.ndarray) -> Any:
+    return sequence[_place(node, position, len(sequence), len(sequence))]
 
 
 def _split(node: ir.NodeInfo) -> ir.ArraysFunction:
@@ -76,25 +73,22 @@ def _concat(node: ir.NodeInfo) -> ir.ArraysFunction:
     return concat
 
 
-def _element(node: ir.NodeInfo) -> ir.ArraysFunction:
-    def element(held: Any) -> tuple[Any]:
-        if held is None:
-            raise node.wrong("its input is empty", "ask OptionalHasElement before")
-        return (held,)
-
-    return element
+def _element(node: ir.NodeInfo, held: Any) -> tuple[Any]:
+    if held is None:
+        raise node.wrong("its input is empty", "ask OptionalHasElement before")
+    return (held,)
 
 
 _FUNCTIONS: Mapping[str, _Made] = {
     "ConcatFromSequence": _concat,
     "Optional": lambda _: lambda held=None: (held,),
-    "OptionalGetElement": _element,
+    "OptionalGetElement": lambda node: partial(_element, node),
     "OptionalHasElement": lambda _: lambda held=None: np.array(held is not None),
-    "SequenceAt": _at,
+    "SequenceAt": lambda node: partial(_at, node),
     "SequenceConstruct": lambda _: lambda *tensors: ([*tensors],),
     "SequenceEmpty": lambda _: lambda: ([],),
-    "SequenceErase": _erase,
-    "SequenceInsert": _insert,
+    "SequenceErase": lambda node: partial(_erase, node),
+    "SequenceInsert": lambda node: partial(_insert, node),
     "SequenceLength": lambda _: lambda sequence: np.array(len(sequence)),
     "SplitToSequence": _split,
 }

@@ -34,7 +34,6 @@ def _sliced_axes(node: ir.NodeInfo) -> tuple[int, ...] | None:
 
 
 def _cut(node: ir.NodeInfo, x: np.ndarray, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> np.ndarray:
-    """The part of an array between bounds along some axes, or all."""
     box = [slice(None)] * x.ndim
     along = range(len(starts)) if axes is None else axes
     strides = (1,) * len(starts) if steps is None else steps
@@ -124,30 +123,19 @@ class SteppedSlice(Follower, frozen=True):
         return ir.Recipe(steps, (), (("src", src), ("dst", dst)))
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Part] | None:
-        """Parts to copy; ``None`` where blocks are cut."""
         is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
         pairs = paired(src, dst, is_cut)
         if pairs is None:
             return None
         lines = [
             _Line(digit.stride, self.offsets[digit.dim], self.steps[digit.dim], digit.extent, part.extent)
-            if digit.dim in is_cut
-            else _Line(digit.stride, 0, 1, digit.extent, part.extent)
             for digit, part in pairs
         ]
         return [_part(lines, chosen, src.dtype) for chosen in product(*(line.stretches for line in lines))]
 
 
 class _Line(Struct, frozen=True):
-    """The elements taken along one digit of a dense source.
-
-    Attributes:
-        stride: Elements between two of it.
-        offset: The first that is taken.
-        step: Distance to the next.
-        whole: How many there are.
-        n_kept: How many are taken.
-    """
+    """Of ``whole`` elements along a digit of a dense source, the ``n_kept`` that are taken, ``offset`` the first."""
 
     stride: int
     offset: int

@@ -11,15 +11,7 @@ from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._answers import along_axis, beside_axis, is_source
-from blocklayout.ops._layouts import (
-    Follower,
-    are_eltwise,
-    as_rows,
-    digits,
-    is_padded,
-    n_lanes,
-    runs,
-)
+from blocklayout.ops._layouts import Follower, are_eltwise, as_row_desc, is_padded, n_lanes, over_padding
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13
@@ -74,33 +66,16 @@ class Softmax(Follower, frozen=True):
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if not are_eltwise(attr.post_ops):
             return None
-        if self._is_block_of_lanes(src):
+        # The library normalises over a blocked dimension, and leaves its padding out, where the block is a register.
+        is_block = src.inner_idxs == self.axes and src.inner_blks == (n_lanes(),) and src.is_dense
+        if is_block and not is_padded(src, {*range(src.ndims)} - {*self.axes}):
             return ir.Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
-        steps: list[ir.RecipeStep] = []
-        view = self._rows(src)
+        view = as_row_desc(src, self.axes)
         if view is not None:
-            steps.append(_step(self._spec(view, 1, attr, problem.n_threads), "src", "dst"))
-            if dst.n_padding:
-                steps.append(ir.zero_padding_step(dst))
-            return ir.Recipe(tuple(steps), (), (("src", src), ("dst", dst)))
+            return over_padding(self._spec(view, 1, attr, problem.n_threads), {"src": src, "dst": dst})
         return self._turned(src, dst, attr, problem.n_threads)
 
-    def _is_block_of_lanes(self, src: MemoryDesc) -> bool:
-        """Whether the library normalises over a blocked dimension, and leaves its padding out."""
-        padded = {dim for dim in range(src.ndims) if is_padded(src, {dim})}
-        is_lanes = src.inner_idxs == self.axes and src.inner_blks == (n_lanes(),) and src.is_dense
-        return is_lanes and padded <= set(self.axes)
-
-    def _rows(self, src: MemoryDesc) -> MemoryDesc | None:
-        """The source as rows to normalise over, in any order; ``None`` where they are not in one piece."""
-        parts = digits(src)
-        if parts is None or is_padded(src, self.axes):
-            return None
-        rows = as_rows(runs(parts, self.axes))
-        return None if rows is None else MemoryDesc(rows, src.dtype)
-
     def _turned(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.Recipe:
-        """Reorders to rows and back around the primitive."""
         order = [*(dim for dim in range(src.ndims) if dim not in self.axes), *self.axes]
         turned = MemoryDesc([src.dims[dim] for dim in order], src.dtype)
         length = prod(src.dims[axis] for axis in self.axes)

@@ -28,16 +28,10 @@ class TopK(ir.Facts, frozen=True):
             x: np.ndarray, k: np.ndarray | None = None, *, out: tuple[np.ndarray | None, np.ndarray | None]
         ) -> None:
             del k  # is the results' extent
-            values, places = (None if each is None else np.moveaxis(each, axis, -1) for each in out)
-            shape = (values if values is not None else places).shape  # type: ignore[union-attr]
-            if 0 in shape:
-                return
-            source = np.moveaxis(x, axis, -1)
-            found = _first(source, shape[-1], is_largest=is_largest)
-            if places is not None:
-                places[...] = found
-            if values is not None:
-                values[...] = np.take_along_axis(source, found, -1)
+            [extent, *_] = (each.shape[axis] for each in out if each is not None)
+            for written, found in zip(out, _top(x, extent, axis, is_largest=is_largest), strict=True):
+                if written is not None:
+                    written[...] = found
 
         return top
 
@@ -49,16 +43,20 @@ class TopK(ir.Facts, frozen=True):
             axis, n = node.axis_attr("axis", x.ndim, -1), int(k.item())
             if not 0 <= n <= x.shape[axis]:
                 raise node.wrong(f"k is {n}", f"axis {axis} has {x.shape[axis]} elements")
-            source = np.moveaxis(x, axis, -1)
-            places = _first(source, n, is_largest=is_largest) if n else np.zeros((*source.shape[:-1], 0), np.int64)
-            values = np.take_along_axis(source, places, -1)
-            return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
+            return _top(x, n, axis, is_largest=is_largest)
 
         return top
 
 
+def _top(x: np.ndarray, n: int, axis: int, *, is_largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The first ``n`` elements along a dimension, and their places."""
+    source = np.moveaxis(x, axis, -1)
+    places = _first(source, n, is_largest=is_largest) if n else np.zeros((*source.shape[:-1], 0), np.int64)
+    values = np.take_along_axis(source, places, -1)
+    return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
+
+
 def _first(x: np.ndarray, n: int, *, is_largest: bool) -> np.ndarray:
-    """Places of the first ``n`` elements along the last dimension."""
     extent = x.shape[-1]
     if extent <= n * _WORTH_PARTING:
         return _sorted(x, is_largest=is_largest)[..., :n]

@@ -98,13 +98,9 @@ def full(
     dtype: DTypeLike = "f32",
     memory_format: MemoryFormat = contiguous_format,
 ) -> Tensor:
-    """A new tensor of one value. Other arguments and errors are those of :func:`empty`.
+    """A new tensor of a number, which converts to the data type as in :meth:`Tensor.astype`.
 
-    Args:
-        shape: Logical extents.
-        value: A number; it converts to the data type as in :meth:`Tensor.astype`.
-        dtype: oneDNN's name, or numpy's.
-        memory_format: How its elements lie.
+    Other arguments and errors are those of :func:`empty`.
 
     Raises:
         InputError: The value is no number.
@@ -166,11 +162,7 @@ def rand_like(
 ) -> Tensor:
     """A new tensor of random numbers from 0 to below 1, like a given one; from one seed the same in every format.
 
-    Args:
-        source: A Tensor, or what :func:`from_array` takes.
-        dtype: A floating-point type; by default the source's.
-        memory_format: By default the source's.
-        rng: numpy's generator of random numbers, or a seed for one.
+    ``rng`` is numpy's generator of random numbers, or a seed for one; other arguments are those of :func:`empty_like`.
 
     Raises:
         InputError: Not a tensor, of a data type without fractions, or no generator.
@@ -199,14 +191,9 @@ def randn_like(
 
 
 def generator(rng: np.random.Generator | int | None, name: str) -> np.random.Generator:
-    """Generator of random numbers: the one given, or one of a seed; an unpredictable one of ``None``.
+    """Generator of random numbers: the one given, or one of a seed, or an unpredictable one of ``None``.
 
-    Args:
-        rng: Which.
-        name: The function's that draws from it, for errors.
-
-    Raises:
-        InputError: It is none of these.
+    ``name`` is that of the function that draws from it, for the InputError of anything else.
     """
     try:
         return np.random.default_rng(rng)

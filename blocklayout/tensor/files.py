@@ -70,13 +70,12 @@ def is_tensor_text(text: str) -> bool:
         >>> is_tensor_text('{"kind": "tensor", "version": 1}'), is_tensor_text("[]")
         (True, False)
     """
-    record = _parsed(text)
-    return isinstance(record, dict) and record.get("kind") == _KIND
+    return _record_of(text) is not None
 
 
 def _desc_of(text: str) -> MemoryDesc:
-    record = _parsed(text)
-    if not isinstance(record, dict) or record.get("kind") != _KIND:
+    record = _record_of(text)
+    if record is None:
         raise ModelError("the file holds no Tensor; bl.load reads models and sessions")
     if record.get("version") != VERSION:
         raise ModelError(f"a Tensor of version {record.get('version')}; this package reads {VERSION}")
@@ -84,10 +83,9 @@ def _desc_of(text: str) -> MemoryDesc:
     if not isinstance(desc, dict):
         raise ModelError("the header has no descriptor")
     try:
-        found = MemoryDesc.from_dict(desc)
+        return MemoryDesc.from_dict(desc)
     except (TypeError, AttributeError, KeyError) as error:
         raise ModelError(f"the header's descriptor is damaged: {error}") from None
-    return found
 
 
 def _bytes_of(desc: MemoryDesc, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -97,11 +95,12 @@ def _bytes_of(desc: MemoryDesc, tensors: Mapping[str, np.ndarray]) -> np.ndarray
     return buffer[: desc.nbytes]
 
 
-def _parsed(text: str) -> Any:
+def _record_of(text: str) -> dict[str, Any] | None:
     try:
-        return json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    return record if isinstance(record, dict) and record.get("kind") == _KIND else None
 
 
 MAX_BLOCK = 4096

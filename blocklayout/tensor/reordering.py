@@ -72,17 +72,7 @@ def moved(
     reason: str = "",
     threads: int | None = None,
 ) -> Tensor:
-    """A new Tensor with the values of another memory, reported to watches.
-
-    Args:
-        src: The memory's descriptor.
-        buffer: Its bytes, or an array in logical order.
-        dst: Of the same extents.
-        operator: Name of the operator that moves them, for the report, like the next two.
-        inputs: The operator's; by default ``src``.
-        reason: Cause of the move.
-        threads: Threads to use.
-    """
+    """A new Tensor as :func:`bytes_in` makes it, reported to watches as a move of ``operator``, of these inputs."""
     if not is_watched() or not dst.n_elements:
         return Tensor(dst, bytes_in(src, buffer, dst, threads))
     start = perf_counter_ns()
@@ -96,14 +86,10 @@ def moved(
 def bytes_in(
     src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, threads: int | None = None, *, is_kept: bool = True
 ) -> np.ndarray:
-    """The values of a memory as bytes in another layout, padding zero; nothing is reported.
+    """The values of a memory, bytes or an array in logical order, as bytes in another layout, padding zero.
 
-    Args:
-        src: What the memory means.
-        buffer: Its bytes, or an array in logical order.
-        dst: Of the same extents.
-        threads: Threads to use; by default what this process may use, and one for what is small.
-        is_kept: Whether to keep the primitive for the next time.
+    By default on the threads that this process may use, on one where there are few bytes. The primitive is kept for the
+    next time if ``is_kept``. Nothing is reported.
 
     Raises:
         DnnlError: The extents differ.

@@ -446,7 +446,6 @@ class Tensor(Operators):
         return self.desc._repr_html_()
 
     def _dim(self, dim: int) -> int:
-        """A dimension counted from the start."""
         try:
             return range(len(self.desc.dims))[as_integer(dim)]
         except IndexError:

@@ -63,12 +63,8 @@ class TensorFile(Struct, frozen=True):
 def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> None:
     """Write bytes to a safetensors file, which is there as a whole, or as it was before.
 
-    Tensors are filled up with zeros to a multiple of 64 bytes, and begin at one.
-
-    Args:
-        path: Where.
-        text: A description of them.
-        tensors: Raw bytes by name. Shape (nbytes,), uint8.
+    Tensors are raw bytes by name, filled up with zeros to a multiple of 64 bytes, and begin at one. ``text`` describes
+    them.
 
     Raises:
         OSError: It cannot be written.
@@ -105,12 +101,10 @@ def open_tensors(
 ) -> TensorFile:
     """Open a file that :func:`write_tensors` wrote. Everything but the tensors' bytes is checked.
 
-    Args:
-        path: The file. Another one may take its place meanwhile.
-        is_mapped: Whether the tensors are mapped: what is altered in the file is then altered in them, and where it is
-            truncated, to look at them ends the process. Else they are read now.
-        wanted: Called with the writer's description, for the names of those that are wanted, by the names
-            that they are to have; ``None`` for all by their own. Bytes of others are not looked at.
+    Another file may take its place meanwhile. What is altered in a mapped file is altered in its tensors, and where it
+    is truncated, to look at them ends the process; where it is not mapped they are read now. ``wanted`` is called with
+    the writer's description, for the names of those that are wanted, by the names that they are to have; ``None`` for
+    all by their own. Bytes of others are not looked at.
 
     Raises:
         ModelError: It is no such file, or truncated, or lacks a tensor that is wanted; the message says where.

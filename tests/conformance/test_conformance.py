@@ -26,9 +26,9 @@ from bench.onnx_suite import (
     verdict_on,
     with_constant,
 )
-from blocklayout import onnx_backend
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.plan import POLICIES
+from tests.conformance import onnx_backend
 
 NATIVE_OPERATORS = """
     Abs Add AveragePool BatchNormalization Ceil Celu Clip Concat Conv ConvTranspose DepthToSpace Div Dropout Elu Exp

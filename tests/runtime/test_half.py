@@ -18,6 +18,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.eager import planning
+from blocklayout.eager.call import Op
 from blocklayout.ir.result_format import Followed
 from blocklayout.tensor.tensor_file import open_tensors, write_tensors
 from tests import nets
@@ -179,9 +180,8 @@ def test_eager_operators_compute_in_f16(memory_format: str) -> None:
 @pytest.mark.needs_f16
 def test_eager_plans_are_in_f16() -> None:
     desc = bl.MemoryDesc((2, 16, 9, 9), "f16", "nhwc")
-    problem = planning.OperatorCall(
-        "relu", "Relu", lambda x: x.relu(), {}, {}, {"x": desc}, lambda descs, *_: Followed(descs[0])
-    )
+    op = Op("relu", ("x",), lambda x: x.relu(), lambda descs, *_: Followed(descs[0]), op_type="Relu")
+    problem = planning.OperatorCall(op, {}, {"x": desc})
     plan = planning.plan_for(problem).ready.plan
     assert plan.dtype == "f16"
     assert steps_in_half(plan) == len(plan.steps)

@@ -32,7 +32,6 @@ LEVELS = (
         "loading",
         "api",
         "served",
-        "onnx_backend",
         "eager",
         "ray",
         "zoo",
@@ -51,7 +50,7 @@ ASKING = {"__repr__", "__str__", "_repr_html_", "explain", "table"}
 HOMES = {
     "cffi": {"dnnl"},
     "_cffi_backend": {"dnnl"},
-    "onnx": {"model", "zoo", "onnx_backend", "api"},  # api only to say what load takes
+    "onnx": {"model", "zoo", "api"},  # api only to say what load takes
     "google": {"model"},  # protobuf
     "rich": {"show"},
     "PIL": {"commands", "ops"},

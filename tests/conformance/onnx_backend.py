@@ -1,12 +1,4 @@
-"""ONNX's backend interface over :func:`blocklayout.load`: it is driven by the ``onnx`` package's own test suite.
-
-Example:
-    >>> import numpy as np
-    >>> from onnx import helper
-    >>> from blocklayout import onnx_backend
-    >>> onnx_backend.run_node(helper.make_node("Relu", ["x"], ["y"]), [np.float32([[-1, 2]])])[0]
-    array([[0., 2.]], dtype=float32)
-"""
+"""ONNX's backend interface over :func:`blocklayout.load`: it is driven by the ``onnx`` package's own test suite."""
 
 from __future__ import annotations
 
