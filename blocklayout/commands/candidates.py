@@ -224,11 +224,7 @@ def grouped(weights: tuple[int, ...], groups: int) -> tuple[int, ...]:
 
 
 def _window(args: argparse.Namespace) -> dict[str, Any]:
-    """Strides, pads and dilations in oneDNN's words, where a dilation of 0 is dense; one number serves all dimensions.
-
-    Raises:
-        InputError: A dilation of 0 in ONNX's words.
-    """
+    """Strides, pads and dilations in oneDNN's words, where a dilation of 0 is dense; one number does for all."""
     if min(args.dilations) < 1:
         raise InputError("--dilations: 1 is a dense kernel; give numbers of at least 1")
     skipped = tuple(dilation - 1 for dilation in args.dilations)
@@ -236,7 +232,6 @@ def _window(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _one_or_all(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
-    """A single number stands for all dimensions."""
     return numbers[0] if len(numbers) == 1 else numbers
 
 
@@ -252,7 +247,6 @@ class Alternative(Struct, frozen=True):
     Attributes:
         asked: The layouts that were asked for when it was offered first.
         is_picked: Whether oneDNN picks it where every layout is left to it.
-        resolved: Its implementation, descriptors and scratchpad.
         estimated_ns: By the cost model.
         measured_ns: The fastest of some runs alone, on random data; ``None`` if it was not run.
     """
@@ -265,7 +259,7 @@ class Alternative(Struct, frozen=True):
 
     @property
     def descs(self) -> dict[str, MemoryDesc]:
-        """Its descriptors, by argument."""
+        """By argument."""
         spec = self.resolved.spec
         return {name: spec.memory_desc(name) for name, _ in spec.descs}
 

@@ -220,26 +220,12 @@ def _integer(text: str, least: int) -> int:
 
 def seconds(text: str) -> float:
     """A positive number of seconds."""
-    return _number(text, "a positive number of seconds", lambda number: 0 < number < math.inf)
-
-
-def fraction(text: str) -> float:
-    """A number from 0 to 1."""
-    return _number(text, "a number from 0 to 1", lambda number: 0 <= number <= 1)
-
-
-def ratio(text: str) -> float:
-    """A finite number of at least 0."""
-    return _number(text, "a number of at least 0", lambda number: 0 <= number < math.inf)
-
-
-def _number(text: str, wanted: str, is_wanted: Callable[[float], bool]) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not is_wanted(number):
-        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a positive number of seconds")
     return number
 
 
@@ -249,22 +235,6 @@ def words(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: give names with commas between them")
     return found
-
-
-def networks(text: str) -> tuple[str, ...]:
-    """Networks of the zoo such as ``resnet50,squeezenet1_1``."""
-    from blocklayout import zoo
-
-    found = words(text)
-    unknown = {*found} - {*zoo.names()}
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no such network: {', '.join(sorted(unknown))}")
-    return found
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Numbers of at least 1, such as ``1,16``."""
-    return tuple(positive(word) for word in words(text))
 
 
 def named_extents(text: str) -> tuple[str, tuple[int | tuple[int, int], ...]]:

@@ -6,26 +6,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.commands import pictures
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
-from blocklayout.commands.options import (
-    add_model_options,
-    add_plan_file,
-    load_options,
-    positive,
-    words,
-)
+from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.show.comparison import Measurement, say_agreement, say_comparison, say_layouts
 from blocklayout.show.output import print_table, say, say_json, shown_progress
-from blocklayout.show.words import kib
+from blocklayout.show.words import kib, spread
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
@@ -33,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blocklayout.model import Graph, OnnxModel
-    from blocklayout.plan import Plan
 
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
 N_BEST = 5
@@ -142,13 +134,8 @@ def _measured(
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, plan = open_with_plan(args, more)
         race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
-        return race.run(_model_contenders(args, plan))
-
-
-def _model_contenders(args: argparse.Namespace, plan: Plan | None) -> list[Contender]:
-    if plan is not None:
-        return [Contender(policy, args.dtype, plan) for policy in args.layout or (None,)]
-    return [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
+        usual, dtype = ("auto", args.dtype or "f32") if plan is None else (None, args.dtype)
+        return race.run([Contender(policy, dtype, plan) for policy in args.layout or (usual,)])
 
 
 def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -166,36 +153,10 @@ def _output_row(output: dict[str, Any]) -> tuple[str, ...]:
     return (output["name"], output["dtype"], shape, *numbers)
 
 
-class Score(Struct, frozen=True):
-    """How a contender did on the images."""
-
-    measurement: Measurement
-    n_right: int
-    n_images: int
-
-    @property
-    def images_per_second(self) -> float:
-        """All images in one run."""
-        return self.n_images / self.measurement.time_ms.median * 1000
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        accuracy = {"n_right": self.n_right, "n_images": self.n_images, "accuracy": self.n_right / self.n_images}
-        return self.measurement.to_dict() | accuracy | {"images_per_second": self.images_per_second}
-
-    def row(self) -> tuple[str, ...]:
-        """For the table."""
-        plan = self.measurement.plan
-        return (
-            plan.policy,
-            plan.dtype,
-            f"{self.n_right / self.n_images:.2%}",
-            f"{self.images_per_second:,.0f}",
-            f"{self.measurement.ratio.median:.2f}",
-            f"{self.measurement.ratio.low:.2f}-{self.measurement.ratio.high:.2f}",
-            str(len(plan.reorders)),
-            kib(plan.reorder_nbytes),
-        )
+def _score(measurement: Measurement, labels: np.ndarray) -> dict[str, Any]:
+    n_right = int(np.count_nonzero(measurement.outputs["probabilities"].argmax(axis=1) == labels))
+    accuracy = {"n_right": n_right, "n_images": len(labels), "accuracy": n_right / len(labels)}
+    return accuracy | {"images_per_second": len(labels) / measurement.time_ms.median * 1000}
 
 
 def run_digits(args: argparse.Namespace) -> None:
@@ -209,42 +170,40 @@ def run_digits(args: argparse.Namespace) -> None:
         rule = "--input, --shape, --io-layout and --plan belong to a MODEL"
         raise InputError(f"{rule}: the embedded one is fed its own images")
     images, labels = digits.held_out()
-    contenders = _digits_contenders(args)
+    dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
     with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
         race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell, load_options(args))
-        measurements = chain.from_iterable(map(race.run, contenders))
-        scores = [_score(measurement, labels) for measurement in measurements]
-    environment = describe_environment(scores[0].measurement.plan.n_threads)
+        rounds = (race.run([Contender(policy, dtype) for policy in args.layout or POLICIES]) for dtype in dtypes)
+        measurements = [*chain.from_iterable(rounds)]
+    scores = [_score(measurement, labels) for measurement in measurements]
+    environment = describe_environment(measurements[0].plan.n_threads)
     missing_isa = None if args.dtype else dnnl.missing_isa("bf16")
     missing = [f"bf16 {missing_isa}"] if missing_isa else []
     if args.json:
-        rows = [score.to_dict() for score in scores]
+        rows = [measurement.to_dict() | score for measurement, score in zip(measurements, scores, strict=True)]
         say_json({"environment": environment, "policies": rows, "not_run": missing})
         return
-    _print_digits(scores, environment, missing)
-
-
-def _digits_contenders(args: argparse.Namespace) -> list[list[Contender]]:
-    """Those that are measured in turn: of each data type."""
-    dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
-    return [[Contender(policy, dtype) for policy in args.layout or POLICIES] for dtype in dtypes]
-
-
-def _score(measurement: Measurement, labels: np.ndarray) -> Score:
-    answers = measurement.outputs["probabilities"].argmax(axis=1)
-    return Score(measurement, int(np.count_nonzero(answers == labels)), len(labels))
-
-
-def _print_digits(scores: list[Score], environment: dict[str, Any], missing: list[str]) -> None:
-    measurements = [score.measurement for score in scores]
     say(
-        f"digit classifier, {scores[0].n_images} held-out images in one batch\n"
+        f"digit classifier, {len(labels)} held-out images in one batch\n"
         f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"
     )
-    print_table(DIGITS_HEADER, [score.row() for score in scores], text_columns=(0, 1))
+    print_table(DIGITS_HEADER, map(_digits_row, measurements, scores), text_columns=(0, 1))
     first = measurements[0].plan
     say(f"\nratio: time over {first.policy}'s in the same round, median, least and most; moved: by reorders")
     say_agreement(measurements)
     say_layouts(measurements)
     for line in missing:
         say(line)
+
+
+def _digits_row(measurement: Measurement, score: dict[str, Any]) -> tuple[str, ...]:
+    plan = measurement.plan
+    return (
+        plan.policy,
+        plan.dtype,
+        f"{score['accuracy']:.2%}",
+        f"{score['images_per_second']:,.0f}",
+        *spread(measurement.ratio),
+        str(len(plan.reorders)),
+        kib(plan.reorder_nbytes),
+    )

@@ -46,12 +46,6 @@ def say_page(path: Path) -> None:
     say(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser")
 
 
-def write_json(path: str | None, value: Any) -> None:
-    """Write a value as one line of JSON to a file, if one is named."""
-    if path:
-        Path(path).write_text(json_text(value) + "\n", encoding="utf-8")
-
-
 def json_text(value: Any) -> str:
     """A value as JSON that any reader takes: numbers that are not finite become null.
 

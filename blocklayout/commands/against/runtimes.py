@@ -30,9 +30,6 @@ class Runtime(NamedTuple):
     """A runtime; a tuple, so that a process which measures a peer imports nothing that takes time.
 
     Attributes:
-        name: How it is asked for.
-        module: What it is imported as.
-        distribution: What it is installed as.
         open: Given the module, loads an ONNX file for so many threads and a data type.
         dtypes: Data types of activations that it can be asked for.
         needs: Modules it takes beside its own, installed as what they are imported as.
