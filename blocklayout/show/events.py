@@ -92,7 +92,6 @@ def _report_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
 
 
 def _operators(plan: Plan) -> dict[str, str]:
-    """Each kernel's name together with its operator."""
     names = {choice.kernel: choice.operator for choice in plan.choices}
     names |= {
         step.kernel: step.spec.label for step in plan.steps if isinstance(step.spec, HostSpec) and step.spec.label
@@ -114,7 +113,6 @@ def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
 
 
 def _reads_layouts(plan: Plan, values: Sequence[str]) -> bool:
-    """Whether one of these values is not row-major."""
     descs = (plan.formats[value] for value in values)
     return any(not desc.readable_as(MemoryDesc(desc.dims, desc.dtype)) for desc in descs)
 
@@ -143,7 +141,6 @@ def events_table(events: Sequence[Event]) -> str:
 
 
 def _cells(event: Event) -> list[list[str]]:
-    """The lines of each cell."""
     return [
         [event.kind],
         wrap(event.operator, _OPERATOR_WIDTH),

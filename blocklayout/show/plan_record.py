@@ -26,7 +26,6 @@ _SCALARS = (
 
 
 def _facts(value: object, names: str) -> dict[str, Any]:
-    """Attributes as a record has them."""
     return {name: getattr(value, name) for name in names.split()}
 
 
@@ -118,7 +117,6 @@ class _Descs:
 
 
 def _desc_record(desc: ValueLayout, role: str) -> dict[str, Any]:
-    """A descriptor: its name, class, extents, padded extents, strides, blocks and bytes."""
     if isinstance(desc, Fused):
         return {"layout": layout_name(desc), "class": "any", "is_fused": True}
     return _facts(desc, "dtype dims padded_dims strides nbytes") | {
@@ -153,10 +151,7 @@ def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
 def _alternative_record(
     choice: KernelChoice, alternative: Alternative, descs: _Descs, declined_ns: float
 ) -> dict[str, Any]:
-    """An alternative, and the format that a pin to it names.
-
-    ``extra_ns`` is over the plan's cost, ``added_ns`` over that of the cheapest network.
-    """
+    """An alternative: ``extra_ns`` is over the plan's cost, ``added_ns`` over that of the cheapest network."""
     return _way_record(alternative.way, descs) | {
         "extra_ns": alternative.extra_ns,
         "added_ns": alternative.extra_ns + declined_ns,

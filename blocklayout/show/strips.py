@@ -56,16 +56,12 @@ _SEEN = {"ground": ("#ffffff", "#16171a"), "text": ("#1d1d1f", "#f0f0f2"), "quie
 
 
 class _Piece(Struct, frozen=True):
-    """A part of a run.
+    """A part of a run: ``work`` of a kernel, the ``reorder`` of a kernel or an input, or time ``outside`` of steps.
 
     Attributes:
-        kernel: Its kernel, or the input that is reordered.
         block: First part of the names of kernels in this part of the network; empty where they have none.
         family: The class of the layout that it writes.
-        layout: Its name.
         what: The primitive.
-        ns: Nanoseconds.
-        kind: ``work``, ``reorder`` or ``outside``.
     """
 
     kernel: str
