@@ -30,8 +30,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.arguments import networks, numbers
 from bench.records import add_files, keep, machine_text, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
-from blocklayout.commands.against.charts import contest_charts, contest_table
-from blocklayout.commands.against.contest import Contest, Outcome, check_agreement, print_outcome
+from blocklayout.commands.against.contest import (
+    Contest,
+    Outcome,
+    check_agreement,
+    contest_charts,
+    contest_table,
+    print_outcome,
+)
 from blocklayout.commands.against.runtimes import OUR_NAMES, RUNTIMES, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds

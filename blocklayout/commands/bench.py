@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from blocklayout import dnnl
-from blocklayout.commands.against.charts import contest_charts, contest_table
-from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
+from blocklayout.commands.against.contest import Contest, check_agreement, contest_charts, contest_table, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment

@@ -165,14 +165,9 @@ class Race(Struct, frozen=True):
     def what_if(self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str]) -> dict[str, Any]:
         """The record of the plan with these pins and no others, and the differences.
 
-        Beside what a report has, it has ``changes`` and ``in_turn``: nanoseconds of a run before and after, each the
-        median over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
-
-        Args:
-            contender: Policy and data type.
-            session: Of the plan that others are held against.
-            n_runs: As ``--runs``; 0 for predicted times alone.
-            pins: Formats by kernels, nodes or values.
+        Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before
+        and after, medians over rounds in which both had their turn, and the spread of their ratios; ``null``
+        without runs.
 
         Raises:
             BlockLayoutError: A name that there is not, a format that nothing offers.

@@ -46,7 +46,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """MODEL, what settles its inputs' extents and its threads, and ``--json``."""
+    """MODEL, what settles its inputs' extents, its threads and limits, and ``--json``."""
     parser.add_argument(
         "model",
         nargs="?",
@@ -95,7 +95,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "data type that the kernels of this name, pattern of names or operator are computed in, whatever --dtype says",
     )
     add_threads(parser)
-    add_limits(parser)
+    parser.add_argument(
+        "--limit-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default what there is",
+    )
+    parser.add_argument(
+        "--limit-seconds", type=seconds, metavar="S", help="how long the command may take, looked at between steps"
+    )
     add_json(parser)
 
 
@@ -159,19 +167,6 @@ def add_plan_file(parser: argparse.ArgumentParser) -> None:
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """``--threads``."""
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")
-
-
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """``--limit-memory`` and ``--limit-seconds``, as :func:`blocklayout.limits` takes them."""
-    parser.add_argument(
-        "--limit-memory",
-        type=nbytes,
-        metavar="SIZE",
-        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default what there is",
-    )
-    parser.add_argument(
-        "--limit-seconds", type=seconds, metavar="S", help="how long the command may take, looked at between steps"
-    )
 
 
 def nbytes(text: str) -> int:

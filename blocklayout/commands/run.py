@@ -67,64 +67,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.image is not None:
-        run_picture(args)
-        return
-    for option in PICTURE_OPTIONS:
+    for option in PICTURE_OPTIONS if args.image is None else ():
         if getattr(args, option) is not None:
             raise InputError(f"--{option} belongs to --image: it is about a picture")
-    if args.model is None:
+    if args.model is None and args.image is None:
         run_digits(args)
     else:
         run_model(args)
 
 
 def run_model(args: argparse.Namespace) -> None:
-    """Run a model with each of the policies, and print its outputs and their times.
+    """Run a model with each of the policies, and print its outputs and their times; a classifier's best classes.
 
     Raises:
-        BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
+        InputError: ``--image`` is no picture, or the model takes none or is no classifier.
+        BlockLayoutError: The model, its feeds, or a policy is wrong, or cannot run here.
     """
-    measurements = _measured(args)
-    outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
-    environment = describe_environment(measurements[0].plan.n_threads)
-    if args.json:
-        runs = [measurement.to_dict() for measurement in measurements]
-        say_json({"environment": environment, "outputs": outputs, "runs": runs})
-        return
-    print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
-    say("")
-    say_comparison(measurements)
-
-
-def run_picture(args: argparse.Namespace) -> None:
-    """Run a classifier on a picture, and print the best classes, what was done to the picture, and the time.
-
-    Raises:
-        InputError: No picture, or a model that takes none or is no classifier.
-        BlockLayoutError: As :func:`run_model`.
-    """
-    facts: dict[str, Any] = {}
+    picture: dict[str, Any] = {}
     names: list[str] = []
 
     def feeds_of(opened: OnnxModel | Graph) -> dict[str, np.ndarray]:
         names.extend(pictures.class_names(args, opened))
         array, done = pictures.fed_picture(args, opened)
-        facts.update(done)
+        picture.update(done)
         return {done["input"]: array}
 
-    measurements = _measured(args, feeds_of)
-    rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST)
+    measurements = _measured(args, None if args.image is None else feeds_of)
+    outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
+    rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST) if picture else ("", [])
     if args.json:
+        classified = {"picture": picture, "answer": {"rule": rule, "classes": best}} if picture else {}
         environment = describe_environment(measurements[0].plan.n_threads)
-        outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
         runs = [measurement.to_dict() for measurement in measurements]
-        answer = {"rule": rule, "classes": best}
-        say_json({"environment": environment, "picture": facts, "answer": answer, "outputs": outputs, "runs": runs})
+        say_json({"environment": environment, **classified, "outputs": outputs, "runs": runs})
         return
-    say(f"{pictures.told(facts)}\n")
-    print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
-    say(f"score: {rule}\n")
+    if picture:
+        say(f"{pictures.told(picture)}\n")
+        print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
+        say(f"score: {rule}\n")
+    else:
+        print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
+        say("")
     say_comparison(measurements)
 
 

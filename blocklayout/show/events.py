@@ -31,12 +31,9 @@ _PLURALS = {"copy": "copies", "loss": "losses"}
 
 
 def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]) -> None:
-    """Report the bytes that a run moved, with their times, and the layouts it lost.
+    """Report the bytes that a run of a plan moved, with their times, and the layouts it lost.
 
-    Args:
-        plan: The plan that ran.
-        given: Descriptors of the feed.
-        times: Nanoseconds of each entry's reorder, then of each step.
+    ``given`` describes the feed; times are nanoseconds of each entry's reorder, then of each step.
     """
     n_entries = len(plan.entries)
     for entry, ns in zip(plan.entries, times[:n_entries], strict=True):

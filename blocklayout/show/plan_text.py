@@ -96,15 +96,7 @@ def session_text(
     asked: Request | None,
     facts: Sequence[str],
 ) -> str:
-    """A session in a line.
-
-    Args:
-        inputs: The model's, in words.
-        outputs: The model's, in words.
-        plans: Those that there are.
-        asked: How plans are asked for, if any may be made.
-        facts: Threads, and the like.
-    """
+    """A session in a line: inputs and outputs in words, its plans, how further ones are asked for, and more facts."""
     name = f" of {plans[0].model}" if plans else ""
     borders = f"{', '.join(inputs)} -> {', '.join(outputs)}"
     return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"

@@ -111,9 +111,6 @@ def strips_svg(record: Mapping[str, Any]) -> str:
     The width of a step is its time, to one scale for all strips: measured where each plan has a profile, else
     predicted. Its colour is the class of the layout that it writes; reorders reach below their strip. The same record
     makes the same text.
-
-    Args:
-        record: As of a report: ``plan``, ``profile``, ``machine`` and ``others``.
     """
     runs = [(record["plan"], record["profile"]), *((each["plan"], each["profile"]) for each in record["others"])]
     is_measured = all(profile is not None for _, profile in runs)

@@ -160,9 +160,7 @@ def runtime_named(name: str) -> Runtime:
 def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:
     """Ours, from the model and from a saved session, and those that are asked for.
 
-    Args:
-        names: Of runtimes; ``all`` are the installed ones that compute in this data type.
-        dtype: Data type of activations.
+    ``all`` are the installed ones that compute in this data type of activations.
 
     Raises:
         InputError: There is none of that name, it is not installed, or cannot be asked for the data type.
