@@ -162,7 +162,10 @@ def _run_streams(args: argparse.Namespace) -> _OfAPage:
         print_table(_STREAMS_HEADER, cells, title=title)
         say("\nhow long a single run takes with all threads: without --streams")
     title = f"{opened.name}, {args.dtype}, {args.streams} runs at a time"
-    return title, environment, _stream_charts(rows), [], []
+    runs = [Row(row.policy, row.runs_per_s) for row in rows]
+    images = [Row(row.policy, row.images_per_s) for row in rows if row.images_per_s != row.runs_per_s]
+    charts = [Chart("Runs a second", "runs/s", runs, better="more")]
+    return title, environment, [*charts, Chart("Images a second", "images/s", images, better="more")], [], []
 
 
 def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
@@ -180,12 +183,3 @@ def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:
     took = time.perf_counter() - start
     futures[-1].result()  # where one is refused, all are
     return took
-
-
-def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:
-    runs = [Row(row.policy, row.runs_per_s) for row in rows]
-    images = [Row(row.policy, row.images_per_s) for row in rows if row.images_per_s != row.runs_per_s]
-    return [
-        Chart("Runs a second", "runs/s", runs, better="more"),
-        Chart("Images a second", "images/s", images, better="more"),
-    ]

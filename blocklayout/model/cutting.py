@@ -209,13 +209,11 @@ def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | Non
     """
     constants = piece.constants(model)
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
-    if not is_small or not all(_is_quick(node, model.opset) for node in piece.nodes):
+    if not is_small or any(node.domain or is_wrong_there(node, model.opset) for node in piece.nodes):
+        return None
+    if not all(node.facts.is_quick_on_arrays for node in piece.nodes):
         return None
     return NodeByNode(piece.nodes, piece.inputs, constants, model.opset)
-
-
-def _is_quick(node: Node, opset: int) -> bool:
-    return node.facts.is_quick_on_arrays and not node.domain and not is_wrong_there(node, opset)
 
 
 def body_model(branch: Branch, inputs: Sequence[DeclaredValue], model: OnnxModel, name: str) -> OnnxModel:

@@ -245,11 +245,7 @@ def contest_table(outcomes: Mapping[str, Outcome]) -> Table:
 def _able(
     competitors: Sequence[Competitor], act: Callable[[Competitor], object], failures: list[Failure]
 ) -> list[Competitor]:
-    """Those of the competitors that can do something; why the others cannot is added to the failures.
-
-    Raises:
-        UnsupportedError: It is the first that cannot.
-    """
+    """Those of the competitors that can act; others, but for the first, become failures with their reason."""
     able = []
     for competitor in competitors:
         try:
