@@ -36,12 +36,13 @@ import numpy as np
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.pytorch import converted, import_converter
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of
-from blocklayout.commands.options import networks, numbers, positive, words
+from blocklayout.commands.options import positive, words
 from blocklayout.errors import BlockLayoutError
 from blocklayout.model import open_model, write
 from blocklayout.show.bench_page import Chart, Row

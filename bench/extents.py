@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model, zoo
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.options import networks, numbers, positive
+from blocklayout.commands.options import positive
 from blocklayout.plan import Pricing, Request
 from blocklayout.plan.make import make_plan
 from blocklayout.show.bench_page import Chart, Row

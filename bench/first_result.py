@@ -29,13 +29,14 @@ from msgspec import to_builtins
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.arguments import networks
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import WORKER, save_feeds
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, positive
+from blocklayout.commands.options import positive
 from blocklayout.model import write
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table

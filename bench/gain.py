@@ -31,12 +31,13 @@ from msgspec import convert
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.arguments import networks
 from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, positive
+from blocklayout.commands.options import positive
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import json_text, print_table
 from blocklayout.timing import Spread

@@ -28,11 +28,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, numbers, positive, words
+from blocklayout.commands.options import positive, words
 from blocklayout.plan import Pricing
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.tuning import N_IN_TURN

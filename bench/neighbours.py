@@ -37,12 +37,13 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, numbers, positive, words
+from blocklayout.commands.options import positive, words
 from blocklayout.model import read, write
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table

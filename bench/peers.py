@@ -22,19 +22,26 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import convert
+from msgspec import convert, to_builtins
 
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, machine_text, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
-from blocklayout.commands.against.charts import contest_charts, contest_table
-from blocklayout.commands.against.contest import Contest, Outcome, check_agreement, print_outcome
+from blocklayout.commands.against.contest import (
+    Contest,
+    Outcome,
+    check_agreement,
+    contest_charts,
+    contest_table,
+    print_outcome,
+)
 from blocklayout.commands.against.runtimes import OUR_NAMES, RUNTIMES, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, numbers, positive, words
+from blocklayout.commands.options import positive, words
 from blocklayout.model import write
 from blocklayout.timing import Spread
 
@@ -118,8 +125,10 @@ def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict
     for disagreement in check_agreement(outcome.results, dtype):
         print(disagreement)
     sys.stdout.flush()
-    record = {"model": name, "dtype": dtype, "batch": batch, "best_peer": outcome.best_peer_ratio}
-    return record | outcome.to_dict()
+    peers = (result for result in outcome.results if result.name not in OUR_NAMES)
+    best_peer = min((peer.ratio.median for peer in peers), default=None)
+    record = {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer}
+    return record | to_builtins(outcome)
 
 
 def show(contests: Sequence[dict[str, Any]]) -> None:

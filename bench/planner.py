@@ -32,12 +32,13 @@ import numpy as np
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.arguments import numbers
 from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import numbers, positive, words
+from blocklayout.commands.options import positive, words
 from blocklayout.model import open_model
 from blocklayout.plan import SIMPLE_POLICIES, TUNE_MODES
 from blocklayout.plan.costs.model import CostModel

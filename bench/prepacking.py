@@ -28,12 +28,13 @@ from msgspec import to_builtins
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
+from bench.arguments import networks
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model, zoo
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, positive
+from blocklayout.commands.options import positive
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_session import NoMaker

@@ -38,10 +38,11 @@ import numpy as np
 from msgspec import to_builtins
 
 import blocklayout as bl
+from bench.arguments import networks
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import zoo
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.options import networks, positive
+from blocklayout.commands.options import positive
 from blocklayout.model import write
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table

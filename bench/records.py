@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.commands.environment import command_text
 from blocklayout.show.bench_page import BenchPage, add_html
-from blocklayout.show.output import write_json
+from blocklayout.show.output import json_text
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +48,12 @@ def read_measured(args: argparse.Namespace, key: str = "") -> Record | None:
         return None
     records: list[Record] = [json.loads(Path(path).read_text(encoding="utf-8")) for path in args.measured]
     return records[0] | ({key: [item for record in records for item in record[key]]} if key else {})
+
+
+def write_json(path: str | None, value: Any) -> None:
+    """Write a value as one line of JSON to a file, if one is named."""
+    if path:
+        Path(path).write_text(json_text(value) + "\n", encoding="utf-8")
 
 
 def keep(args: argparse.Namespace, record: Record) -> Record:

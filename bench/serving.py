@@ -50,10 +50,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 import blocklayout as bl
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.options import networks, numbers, positive, seconds
+from blocklayout.commands.options import positive, seconds
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table
 

@@ -42,11 +42,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
+from bench.records import write_json
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
 from blocklayout.runtime.memory import process_nbytes
-from blocklayout.show.output import print_table, write_json
+from blocklayout.show.output import print_table
 from blocklayout.zoo import digits
 
 MIB = 1 << 20

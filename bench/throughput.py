@@ -27,13 +27,14 @@ from msgspec import to_builtins
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
+from bench.arguments import networks, numbers
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import Contest, check_agreement
 from blocklayout.commands.against.runtimes import N_RUNS, openvino_by_hint, ours_in_streams
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
-from blocklayout.commands.options import networks, numbers, positive, seconds
+from blocklayout.commands.options import positive, seconds
 from blocklayout.model import write
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table

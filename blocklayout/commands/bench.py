@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from blocklayout import dnnl
-from blocklayout.commands.against.charts import contest_charts, contest_table
-from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
+from blocklayout.commands.against.contest import Contest, check_agreement, contest_charts, contest_table, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
@@ -94,7 +93,7 @@ def _run_against(args: argparse.Namespace) -> _OfAPage:
     environment, disagreements = describe_environment(n_threads), check_agreement(outcome.results, args.dtype)
     if args.json:
         record = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
-        say_json(record | outcome.to_dict())
+        say_json(record | to_builtins(outcome))
     else:
         print_outcome(
             f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}", outcome
@@ -130,14 +129,7 @@ def _run_policies(args: argparse.Namespace) -> _OfAPage:
 
 
 class Throughput(Struct, frozen=True):
-    """Result of a policy.
-
-    Attributes:
-        policy: Its name.
-        n_threads: Threads of each run.
-        runs_per_s: Over the turns.
-        images_per_s: The same, times the batch.
-    """
+    """Runs a second with a policy, over the turns, and the threads of each run."""
 
     policy: str
     n_threads: int
@@ -146,7 +138,6 @@ class Throughput(Struct, frozen=True):
 
 
 def _run_streams(args: argparse.Namespace) -> _OfAPage:
-    """Measure policies one after the other, and print the results of each."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
     rows = []
@@ -167,10 +158,14 @@ def _run_streams(args: argparse.Namespace) -> _OfAPage:
         say_json(record | {"policies": [to_builtins(row) for row in rows]})
     else:
         title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
-        print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
+        cells = [(r.policy, *spread(r.runs_per_s), spread(r.images_per_s)[0], str(r.n_threads)) for r in rows]
+        print_table(_STREAMS_HEADER, cells, title=title)
         say("\nhow long a single run takes with all threads: without --streams")
     title = f"{opened.name}, {args.dtype}, {args.streams} runs at a time"
-    return title, environment, _stream_charts(rows), [], []
+    runs = [Row(row.policy, row.runs_per_s) for row in rows]
+    images = [Row(row.policy, row.images_per_s) for row in rows if row.images_per_s != row.runs_per_s]
+    charts = [Chart("Runs a second", "runs/s", runs, better="more")]
+    return title, environment, [*charts, Chart("Images a second", "images/s", images, better="more")], [], []
 
 
 def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
@@ -188,16 +183,3 @@ def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:
     took = time.perf_counter() - start
     futures[-1].result()  # where one is refused, all are
     return took
-
-
-def _stream_cells(row: Throughput) -> tuple[str, ...]:
-    return row.policy, *spread(row.runs_per_s), spread(row.images_per_s)[0], str(row.n_threads)
-
-
-def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:
-    runs = [Row(row.policy, row.runs_per_s) for row in rows]
-    images = [Row(row.policy, row.images_per_s) for row in rows if row.images_per_s != row.runs_per_s]
-    return [
-        Chart("Runs a second", "runs/s", runs, better="more"),
-        Chart("Images a second", "images/s", images, better="more"),
-    ]

@@ -180,24 +180,18 @@ class Asker(Struct, frozen=True):
         """A recurrent layer: steps or sequences first in the source and the result, and weights in blocks or not."""
         cell, sides, channels = args.cell, 2 if args.bidirectional else 1, args.src[-1]
         gates = {"lstm": 4, "rnn": 1}.get(cell.rpartition("_")[2], 3)
-        of_src, of_states = ((1, sides, extent, gates, args.states) for extent in (channels, args.states))
+        of_weights = [(1, sides, extent, gates, args.states) for extent in (channels, args.states)]
         bias = MemoryDesc((1, sides, gates + cell.startswith("lbr"), args.states))
+        direction = "bidirectional_concat" if args.bidirectional else "unidirectional_left2right"
         for order in ("abc", "bac"):
-            for blocks, weights in ((ANY, self._any), ("plain", lambda dims: MemoryDesc(dims, self.dtype))):
-                asked = {("abc", ANY): ANY}.get((order, blocks), f"{order}, {blocks} weights")
-                yield (
-                    asked,
-                    dnnl.rnn(
-                        self._desc(order, args.src),
-                        weights(of_src),
-                        weights(of_states),
-                        bias,
-                        self._desc(order, (*args.src[:2], sides * args.states)),
-                        algorithm=cell,
-                        direction="bidirectional_concat" if args.bidirectional else "unidirectional_left2right",
-                        n_threads=self.n_threads,
-                    ),
+            src, dst = (self._desc(order, dims) for dims in (args.src, (*args.src[:2], sides * args.states)))
+            for blocks in (ANY, "plain"):
+                input_weights, recurrent = (
+                    self._any(dims) if blocks == ANY else MemoryDesc(dims, self.dtype) for dims in of_weights
                 )
+                descs = src, input_weights, recurrent, bias, dst
+                spec = dnnl.rnn(*descs, algorithm=cell, direction=direction, n_threads=self.n_threads)
+                yield ANY if (order, blocks) == ("abc", ANY) else f"{order}, {blocks} weights", spec
 
     def _any(self, dims: tuple[int, ...]) -> AnyDesc:
         return dnnl.AnyDesc(dims, self.dtype)
@@ -224,11 +218,7 @@ def grouped(weights: tuple[int, ...], groups: int) -> tuple[int, ...]:
 
 
 def _window(args: argparse.Namespace) -> dict[str, Any]:
-    """Strides, pads and dilations in oneDNN's words, where a dilation of 0 is dense; one number serves all dimensions.
-
-    Raises:
-        InputError: A dilation of 0 in ONNX's words.
-    """
+    """Strides, pads and dilations in oneDNN's words, where a dilation of 0 is dense; one number does for all."""
     if min(args.dilations) < 1:
         raise InputError("--dilations: 1 is a dense kernel; give numbers of at least 1")
     skipped = tuple(dilation - 1 for dilation in args.dilations)
@@ -236,7 +226,6 @@ def _window(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _one_or_all(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
-    """A single number stands for all dimensions."""
     return numbers[0] if len(numbers) == 1 else numbers
 
 
@@ -252,7 +241,6 @@ class Alternative(Struct, frozen=True):
     Attributes:
         asked: The layouts that were asked for when it was offered first.
         is_picked: Whether oneDNN picks it where every layout is left to it.
-        resolved: Its implementation, descriptors and scratchpad.
         estimated_ns: By the cost model.
         measured_ns: The fastest of some runs alone, on random data; ``None`` if it was not run.
     """
@@ -265,7 +253,7 @@ class Alternative(Struct, frozen=True):
 
     @property
     def descs(self) -> dict[str, MemoryDesc]:
-        """Its descriptors, by argument."""
+        """By argument."""
         spec = self.resolved.spec
         return {name: spec.memory_desc(name) for name, _ in spec.descs}
 

@@ -59,13 +59,7 @@ def plan_of(session: Session) -> Plan:
 
 
 class Contender(Struct, frozen=True):
-    """A policy with the data type to compute in, or a plan made before.
-
-    Attributes:
-        policy: A policy or a oneDNN tag; if ``None``, that of ``plan``.
-        dtype: Data type of the activations inside; if ``None``, that of ``plan``.
-        plan: A saved one.
-    """
+    """A policy, or a oneDNN tag, with the data type to compute in; of a saved plan both are its own if ``None``."""
 
     policy: str | None
     dtype: str | None = "f32"
@@ -78,16 +72,7 @@ class Contender(Struct, frozen=True):
 
 
 class Race(Struct, frozen=True):
-    """One model, its feed, and how it is timed.
-
-    Attributes:
-        opened: The model.
-        feeds: An array for each input.
-        n_threads: Threads of a run; ``None`` for all that this process may use.
-        n_rounds: How often each contender has its turn.
-        tell: Called with each stage.
-        options: Further arguments of :func:`~blocklayout.load`, the same for all.
-    """
+    """One model, its feeds, and how it is timed; ``options`` are further arguments of :func:`~blocklayout.load`."""
 
     opened: OnnxModel | Graph
     feeds: Feeds
@@ -180,14 +165,9 @@ class Race(Struct, frozen=True):
     def what_if(self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str]) -> dict[str, Any]:
         """The record of the plan with these pins and no others, and the differences.
 
-        Beside what a report has, it has ``changes`` and ``in_turn``: nanoseconds of a run before and after, each the
-        median over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
-
-        Args:
-            contender: Policy and data type.
-            session: Of the plan that others are held against.
-            n_runs: As ``--runs``; 0 for predicted times alone.
-            pins: Formats by kernels, nodes or values.
+        Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before
+        and after, medians over rounds in which both had their turn, and the spread of their ratios; ``null``
+        without runs.
 
         Raises:
             BlockLayoutError: A name that there is not, a format that nothing offers.

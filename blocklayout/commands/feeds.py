@@ -70,9 +70,7 @@ def open_with_plan(
 ) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
     """The model, its feeds, and the plan of ``--plan``, whose extents and formats hold where none are given.
 
-    Args:
-        args: The command's.
-        more: Called with the model for arrays beside those of ``--input``.
+    ``more`` is called with the model for arrays beside those of ``--input``.
 
     Raises:
         PlanError: No such file, or no plan.

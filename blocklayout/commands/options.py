@@ -46,7 +46,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """MODEL, what settles its inputs' extents and its threads, and ``--json``."""
+    """MODEL, what settles its inputs' extents, its threads and limits, and ``--json``."""
     parser.add_argument(
         "model",
         nargs="?",
@@ -95,7 +95,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "data type that the kernels of this name, pattern of names or operator are computed in, whatever --dtype says",
     )
     add_threads(parser)
-    add_limits(parser)
+    parser.add_argument(
+        "--limit-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default what there is",
+    )
+    parser.add_argument(
+        "--limit-seconds", type=seconds, metavar="S", help="how long the command may take, looked at between steps"
+    )
     add_json(parser)
 
 
@@ -161,19 +169,6 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")
 
 
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """``--limit-memory`` and ``--limit-seconds``, as :func:`blocklayout.limits` takes them."""
-    parser.add_argument(
-        "--limit-memory",
-        type=nbytes,
-        metavar="SIZE",
-        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default what there is",
-    )
-    parser.add_argument(
-        "--limit-seconds", type=seconds, metavar="S", help="how long the command may take, looked at between steps"
-    )
-
-
 def nbytes(text: str) -> int:
     """A number of bytes, in units of 1024 where a letter says so.
 
@@ -220,26 +215,12 @@ def _integer(text: str, least: int) -> int:
 
 def seconds(text: str) -> float:
     """A positive number of seconds."""
-    return _number(text, "a positive number of seconds", lambda number: 0 < number < math.inf)
-
-
-def fraction(text: str) -> float:
-    """A number from 0 to 1."""
-    return _number(text, "a number from 0 to 1", lambda number: 0 <= number <= 1)
-
-
-def ratio(text: str) -> float:
-    """A finite number of at least 0."""
-    return _number(text, "a number of at least 0", lambda number: 0 <= number < math.inf)
-
-
-def _number(text: str, wanted: str, is_wanted: Callable[[float], bool]) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not is_wanted(number):
-        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a positive number of seconds")
     return number
 
 
@@ -249,22 +230,6 @@ def words(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: give names with commas between them")
     return found
-
-
-def networks(text: str) -> tuple[str, ...]:
-    """Networks of the zoo such as ``resnet50,squeezenet1_1``."""
-    from blocklayout import zoo
-
-    found = words(text)
-    unknown = {*found} - {*zoo.names()}
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no such network: {', '.join(sorted(unknown))}")
-    return found
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Numbers of at least 1, such as ``1,16``."""
-    return tuple(positive(word) for word in words(text))
 
 
 def named_extents(text: str) -> tuple[str, tuple[int | tuple[int, int], ...]]:

@@ -82,7 +82,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _say_pieces(args: argparse.Namespace, pieces: Pieces) -> None:
-    """Print the plans of a model that is cut, and where it is."""
     if args.save is not None or args.export is not None:
         raise PlanError(f"--save, --export: the model is cut into {len(pieces)} pieces; there is no plan of the whole")
     if args.json:

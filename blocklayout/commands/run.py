@@ -6,26 +6,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.commands import pictures
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
-from blocklayout.commands.options import (
-    add_model_options,
-    add_plan_file,
-    load_options,
-    positive,
-    words,
-)
+from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.show.comparison import Measurement, say_agreement, say_comparison, say_layouts
 from blocklayout.show.output import print_table, say, say_json, shown_progress
-from blocklayout.show.words import kib
+from blocklayout.show.words import kib, spread
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
@@ -33,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blocklayout.model import Graph, OnnxModel
-    from blocklayout.plan import Plan
 
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
 N_BEST = 5
@@ -75,64 +67,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.image is not None:
-        run_picture(args)
-        return
-    for option in PICTURE_OPTIONS:
+    for option in PICTURE_OPTIONS if args.image is None else ():
         if getattr(args, option) is not None:
             raise InputError(f"--{option} belongs to --image: it is about a picture")
-    if args.model is None:
+    if args.model is None and args.image is None:
         run_digits(args)
     else:
         run_model(args)
 
 
 def run_model(args: argparse.Namespace) -> None:
-    """Run a model with each of the policies, and print its outputs and their times.
+    """Run a model with each of the policies, and print its outputs and their times; a classifier's best classes.
 
     Raises:
-        BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
+        InputError: ``--image`` is no picture, or the model takes none or is no classifier.
+        BlockLayoutError: The model, its feeds, or a policy is wrong, or cannot run here.
     """
-    measurements = _measured(args)
-    outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
-    environment = describe_environment(measurements[0].plan.n_threads)
-    if args.json:
-        runs = [measurement.to_dict() for measurement in measurements]
-        say_json({"environment": environment, "outputs": outputs, "runs": runs})
-        return
-    print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
-    say("")
-    say_comparison(measurements)
-
-
-def run_picture(args: argparse.Namespace) -> None:
-    """Run a classifier on a picture, and print the best classes, what was done to the picture, and the time.
-
-    Raises:
-        InputError: No picture, or a model that takes none or is no classifier.
-        BlockLayoutError: As :func:`run_model`.
-    """
-    facts: dict[str, Any] = {}
+    picture: dict[str, Any] = {}
     names: list[str] = []
 
     def feeds_of(opened: OnnxModel | Graph) -> dict[str, np.ndarray]:
         names.extend(pictures.class_names(args, opened))
         array, done = pictures.fed_picture(args, opened)
-        facts.update(done)
+        picture.update(done)
         return {done["input"]: array}
 
-    measurements = _measured(args, feeds_of)
-    rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST)
+    measurements = _measured(args, None if args.image is None else feeds_of)
+    outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
+    rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST) if picture else ("", [])
     if args.json:
+        classified = {"picture": picture, "answer": {"rule": rule, "classes": best}} if picture else {}
         environment = describe_environment(measurements[0].plan.n_threads)
-        outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
         runs = [measurement.to_dict() for measurement in measurements]
-        answer = {"rule": rule, "classes": best}
-        say_json({"environment": environment, "picture": facts, "answer": answer, "outputs": outputs, "runs": runs})
+        say_json({"environment": environment, **classified, "outputs": outputs, "runs": runs})
         return
-    say(f"{pictures.told(facts)}\n")
-    print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
-    say(f"score: {rule}\n")
+    if picture:
+        say(f"{pictures.told(picture)}\n")
+        print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
+        say(f"score: {rule}\n")
+    else:
+        print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
+        say("")
     say_comparison(measurements)
 
 
@@ -142,13 +117,8 @@ def _measured(
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, plan = open_with_plan(args, more)
         race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
-        return race.run(_model_contenders(args, plan))
-
-
-def _model_contenders(args: argparse.Namespace, plan: Plan | None) -> list[Contender]:
-    if plan is not None:
-        return [Contender(policy, args.dtype, plan) for policy in args.layout or (None,)]
-    return [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
+        usual, dtype = ("auto", args.dtype or "f32") if plan is None else (None, args.dtype)
+        return race.run([Contender(policy, dtype, plan) for policy in args.layout or (usual,)])
 
 
 def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -166,36 +136,10 @@ def _output_row(output: dict[str, Any]) -> tuple[str, ...]:
     return (output["name"], output["dtype"], shape, *numbers)
 
 
-class Score(Struct, frozen=True):
-    """How a contender did on the images."""
-
-    measurement: Measurement
-    n_right: int
-    n_images: int
-
-    @property
-    def images_per_second(self) -> float:
-        """All images in one run."""
-        return self.n_images / self.measurement.time_ms.median * 1000
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        accuracy = {"n_right": self.n_right, "n_images": self.n_images, "accuracy": self.n_right / self.n_images}
-        return self.measurement.to_dict() | accuracy | {"images_per_second": self.images_per_second}
-
-    def row(self) -> tuple[str, ...]:
-        """For the table."""
-        plan = self.measurement.plan
-        return (
-            plan.policy,
-            plan.dtype,
-            f"{self.n_right / self.n_images:.2%}",
-            f"{self.images_per_second:,.0f}",
-            f"{self.measurement.ratio.median:.2f}",
-            f"{self.measurement.ratio.low:.2f}-{self.measurement.ratio.high:.2f}",
-            str(len(plan.reorders)),
-            kib(plan.reorder_nbytes),
-        )
+def _score(measurement: Measurement, labels: np.ndarray) -> dict[str, Any]:
+    n_right = int(np.count_nonzero(measurement.outputs["probabilities"].argmax(axis=1) == labels))
+    accuracy = {"n_right": n_right, "n_images": len(labels), "accuracy": n_right / len(labels)}
+    return accuracy | {"images_per_second": len(labels) / measurement.time_ms.median * 1000}
 
 
 def run_digits(args: argparse.Namespace) -> None:
@@ -209,42 +153,40 @@ def run_digits(args: argparse.Namespace) -> None:
         rule = "--input, --shape, --io-layout and --plan belong to a MODEL"
         raise InputError(f"{rule}: the embedded one is fed its own images")
     images, labels = digits.held_out()
-    contenders = _digits_contenders(args)
+    dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
     with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
         race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell, load_options(args))
-        measurements = chain.from_iterable(map(race.run, contenders))
-        scores = [_score(measurement, labels) for measurement in measurements]
-    environment = describe_environment(scores[0].measurement.plan.n_threads)
+        rounds = (race.run([Contender(policy, dtype) for policy in args.layout or POLICIES]) for dtype in dtypes)
+        measurements = [*chain.from_iterable(rounds)]
+    scores = [_score(measurement, labels) for measurement in measurements]
+    environment = describe_environment(measurements[0].plan.n_threads)
     missing_isa = None if args.dtype else dnnl.missing_isa("bf16")
     missing = [f"bf16 {missing_isa}"] if missing_isa else []
     if args.json:
-        rows = [score.to_dict() for score in scores]
+        rows = [measurement.to_dict() | score for measurement, score in zip(measurements, scores, strict=True)]
         say_json({"environment": environment, "policies": rows, "not_run": missing})
         return
-    _print_digits(scores, environment, missing)
-
-
-def _digits_contenders(args: argparse.Namespace) -> list[list[Contender]]:
-    """Those that are measured in turn: of each data type."""
-    dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
-    return [[Contender(policy, dtype) for policy in args.layout or POLICIES] for dtype in dtypes]
-
-
-def _score(measurement: Measurement, labels: np.ndarray) -> Score:
-    answers = measurement.outputs["probabilities"].argmax(axis=1)
-    return Score(measurement, int(np.count_nonzero(answers == labels)), len(labels))
-
-
-def _print_digits(scores: list[Score], environment: dict[str, Any], missing: list[str]) -> None:
-    measurements = [score.measurement for score in scores]
     say(
-        f"digit classifier, {scores[0].n_images} held-out images in one batch\n"
+        f"digit classifier, {len(labels)} held-out images in one batch\n"
         f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"
     )
-    print_table(DIGITS_HEADER, [score.row() for score in scores], text_columns=(0, 1))
+    print_table(DIGITS_HEADER, map(_digits_row, measurements, scores), text_columns=(0, 1))
     first = measurements[0].plan
     say(f"\nratio: time over {first.policy}'s in the same round, median, least and most; moved: by reorders")
     say_agreement(measurements)
     say_layouts(measurements)
     for line in missing:
         say(line)
+
+
+def _digits_row(measurement: Measurement, score: dict[str, Any]) -> tuple[str, ...]:
+    plan = measurement.plan
+    return (
+        plan.policy,
+        plan.dtype,
+        f"{score['accuracy']:.2%}",
+        f"{score['images_per_second']:,.0f}",
+        *spread(measurement.ratio),
+        str(len(plan.reorders)),
+        kib(plan.reorder_nbytes),
+    )

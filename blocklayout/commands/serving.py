@@ -42,12 +42,7 @@ Pins = Mapping[str, str]
 
 
 class RefusalError(Exception):
-    """A request that is not served.
-
-    Attributes:
-        status: Of HTTP.
-        headers: Of the answer.
-    """
+    """A request that is not served, with the status and headers of its answer."""
 
     def __init__(self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -56,8 +51,6 @@ class RefusalError(Exception):
 
 
 class _Bearer(Struct):
-    """The token of a request, which only the page knows."""
-
     token: str
 
 
@@ -68,22 +61,14 @@ class _Asked(_Bearer, forbid_unknown_fields=True):
 
 
 class PlanServer(ThreadingHTTPServer):
-    """Serves a page at ``/`` and plans at ``/plan``, until it is shut down.
-
-    Attributes:
-        page: The page's bytes.
-        token: In the page's address; made anew for each server.
-    """
+    """Serves a page at ``/`` and plans at ``/plan``, until it is shut down; each server has a token of its own."""
 
     daemon_threads = True
 
     def __init__(self, port: int, page: str, make_plan: Callable[[Pins], Any]) -> None:
-        """Listen.
+        """Listen on a port, 0 for one that is free.
 
-        Args:
-            port: 0 for one that is free.
-            page: HTML.
-            make_plan: Returns the answer to pins, as values that JSON can hold. Called by one thread at a time.
+        ``make_plan`` returns the answer to pins, as values that JSON can hold; one thread at a time calls it.
 
         Raises:
             InputError: The port cannot be had.
@@ -146,8 +131,6 @@ class PlanServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     timeout = MAX_IDLE_S
     server: PlanServer
 

@@ -98,7 +98,6 @@ def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_pictur
 
 
 def _serve(args: argparse.Namespace) -> None:
-    """Serve until the user interrupts it."""
     from blocklayout.commands.serving import PlanServer  # http.server takes 30 ms
 
     for option, given in (("-o", args.output), ("--json", args.json), ("--plan", args.plan)):

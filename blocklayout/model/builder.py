@@ -220,7 +220,6 @@ class Builder:
         return BuildValue(self, value)
 
     def _keep_format(self, given: Any, name: str) -> None:
-        """Remember the format of a constant that is given as a Tensor."""
         if isinstance(given, Tensor) and given.memory_format != contiguous_format:
             self._formats[name] = given.desc.format_tag.text
 

@@ -139,7 +139,6 @@ class _Rewriting:
         return turned if all(can_follow) else None
 
     def _add(self, node: Node, turned: Transposed, ndims: int) -> bool:
-        """Add a node on permuted axes."""
         as_last = partial(self._as_last, ndims=ndims)
         moved = self._draft.turned(node, turned, "channels_last", as_last, self._as_first)
         is_last = turned.result == to_first(ndims)

@@ -22,9 +22,6 @@ from blocklayout.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from onnx import NodeProto, TensorProto
-    from onnx.reference import ReferenceEvaluator
-
     from blocklayout.ir import ArraysFunction
     from blocklayout.model.graph import Node
 
@@ -212,29 +209,11 @@ def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | Non
     """
     constants = piece.constants(model)
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
-    if not is_small or not all(_is_quick(node, model.opset) for node in piece.nodes):
+    if not is_small or any(node.domain or is_wrong_there(node, model.opset) for node in piece.nodes):
+        return None
+    if not all(node.facts.is_quick_on_arrays for node in piece.nodes):
         return None
     return NodeByNode(piece.nodes, piece.inputs, constants, model.opset)
-
-
-def _is_quick(node: Node, opset: int) -> bool:
-    return node.facts.is_quick_on_arrays and not node.domain and not is_wrong_there(node, opset)
-
-
-def _evaluator(
-    nodes: Sequence[NodeProto], inputs: Sequence[str], tensors: Sequence[TensorProto], opset: int
-) -> ReferenceEvaluator:
-    from onnx import GraphProto, ValueInfoProto
-    from onnx.reference import ReferenceEvaluator
-
-    graph = GraphProto(
-        name="piece",
-        node=nodes,
-        input=[ValueInfoProto(name=name) for name in inputs],
-        output=[ValueInfoProto(name=name) for node in nodes for name in node.output if name],
-        initializer=tensors,
-    )
-    return ReferenceEvaluator(graph, opsets={"": opset})
 
 
 def body_model(branch: Branch, inputs: Sequence[DeclaredValue], model: OnnxModel, name: str) -> OnnxModel:

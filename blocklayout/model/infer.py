@@ -318,7 +318,9 @@ def function_body(
     its inputs and outputs keep theirs.
     """
     model = _inlined(node, inputs, opset) if has_body(node, opset) else None
-    if model is None or any(each.op_type == node.op_type or _has_subgraph(each) for each in model.graph.node):
+    if model is None or any(each.op_type == node.op_type for each in model.graph.node):
+        return None
+    if any(attribute.HasField("g") for each in model.graph.node for attribute in each.attribute):
         return None
     nodes, arrays = convert_nodes(model.graph, None)
     outside = {"", *node.inputs, *node.outputs}
@@ -326,10 +328,6 @@ def function_body(
     names = {name: f"{node.name}.{name}" for name in inside if name not in outside}
     constants = tuple(constant_value(names.get(name, name), array) for name, array in arrays.items())
     return tuple(each.renamed(names).replace(name="") for each in nodes), constants
-
-
-def _has_subgraph(node: NodeProto) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)
 
 
 def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto | None:

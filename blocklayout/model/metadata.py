@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from msgspec import Struct, field
 
 from blocklayout.errors import ModelError, PlanError
 from blocklayout.ir import Demands
@@ -14,15 +13,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 DEMANDS_KEY = "blocklayout.demands"
-"""Key of the entry among ``metadata_props`` of a model."""
+"""Key of the entry among ``metadata_props`` of a model: JSON, by option."""
 
-
-class _Record(Struct, forbid_unknown_fields=True):
-    """The entry, as JSON."""
-
-    pin: dict[str, str] = field(default_factory=dict)
-    expect: dict[str, str] = field(default_factory=dict)
-    precision: dict[str, str] = field(default_factory=dict)
+_Option = Literal["pin", "expect", "precision"]
 
 
 def demands_text(demands: Demands) -> str:
@@ -41,8 +34,8 @@ def demands_in(proto: ModelProto, origin: str) -> Demands:
     if not texts:
         return Demands()
     try:
-        [record] = [msgspec.json.decode(text, type=_Record) for text in texts]
-        return Demands.of(record.pin, record.expect, record.precision)
+        [record] = [msgspec.json.decode(text, type=dict[_Option, dict[str, str]]) for text in texts]
+        return Demands.of(record.get("pin"), record.get("expect"), record.get("precision"))
     except (ValueError, RecursionError, PlanError) as error:
         message = f"the entry {DEMANDS_KEY!r} in the metadata of {origin} is damaged: {error}"
         raise ModelError(f"{message}; remove it, or save the model anew") from error

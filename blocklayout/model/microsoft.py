@@ -35,6 +35,16 @@ DOMAIN = "com.microsoft"
 _FIRST_OPSET_OF_LAYER_NORMALIZATION = 17
 _FAR_BELOW = np.finfo(np.float32).min
 
+_REFUSED_INPUTS = {
+    "Attention": {6: "past_sequence_length"},
+    "DynamicQuantizeLSTM": {4: "sequence_lens"},
+    "MultiHeadAttention": {8: "past_sequence_length", 9: "cache_indirection"},
+}
+"""Optional inputs that are not implemented here: by operator, their names by index. Functions do without them."""
+
+_REFUSED_ATTRIBUTES = {"Attention": ("do_rotary", "past_present_share_buffer", "rotary_embedding_dim")}
+"""Attributes that must be 0, likewise."""
+
 
 class NotDoneError(Exception):
     """An input or an attribute that is not implemented here; the message names it."""
@@ -83,22 +93,30 @@ def _handle(b: Builder, name: str, value: Value) -> BuildValue:
 
 
 def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
-    write = OPERATORS[node.op_type.removeprefix(f"{DOMAIN}.")]
+    op_type = node.op_type.removeprefix(f"{DOMAIN}.")
+    write, refused_inputs = OPERATORS[op_type], _REFUSED_INPUTS.get(op_type, {})
+    refused = {name: node.attr(name, 0) for name in _REFUSED_ATTRIBUTES.get(op_type, ())}
     parameters = inspect.signature(write).parameters.values()
     known = {each.name: each for each in parameters if each.kind is each.KEYWORD_ONLY}
     is_open = any(each.kind is each.VAR_KEYWORD for each in parameters)
     for name in node.attrs:
-        if name not in known and not is_open:
-            raise UnsupportedError(f"{where}: the attribute {name!r} is not known here; known are {', '.join(known)}")
+        if name not in known and name not in refused and not is_open:
+            names = ", ".join((*known, *refused))
+            raise UnsupportedError(f"{where}: the attribute {name!r} is not known here; known are {names}")
     missing = [name for name, each in known.items() if each.default is each.empty and name not in node.attrs]
     formal = [each for each in parameters if each.kind is each.POSITIONAL_ONLY]
-    given = [*inputs, *[None] * len(formal)]
+    taken = [value for index, value in enumerate(inputs) if index not in refused_inputs]
+    given = [*taken, *[None] * len(formal)]
     absent = (each for each, value in zip(formal, given, strict=False) if value is None)
     missing += [each.name for each in absent if each.annotation != "Given"]
     if missing:
         raise ModelError(f"{where}: {missing[0]!r} is missing; it is required")
+    refused |= {name: inputs[index] for index, name in refused_inputs.items() if index < len(inputs)}
+    for name, value in refused.items():
+        if value is not None and value != 0:
+            raise UnsupportedError(f"{where}: {name!r} is given; that is not done here")
     try:
-        result = write(*inputs, **node.attrs)
+        result = write(*taken, **{name: value for name, value in node.attrs.items() if name not in refused})
     except NotDoneError as error:
         raise UnsupportedError(f"{where}: {error}") from None
     except ModelError as error:
@@ -111,7 +129,6 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
 
 
 def _op(op_type: str, x: BuildValue, *others: Given, **attrs: Any) -> BuildValue:
-    """An operator of ONNX's."""
     result: BuildValue = x.builder.op(op_type, x, *others, **attrs)
     return result
 
@@ -318,7 +335,6 @@ def _attention(
     mask: Given = None,
     past: Given = None,
     attention_bias: Given = None,
-    past_length: Given = None,
     /,
     *,
     num_heads: int,
@@ -326,13 +342,8 @@ def _attention(
     qkv_hidden_sizes: Sequence[int] = (),
     mask_filter_value: float = -10000.0,
     scale: float = 0.0,
-    do_rotary: int = 0,
-    rotary_embedding_dim: int = 0,
-    past_present_share_buffer: int = 0,
 ) -> tuple[Given, ...]:
     """Query, key and value are products of one source and parts of the weights."""
-    _refuse(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
-    _refuse(rotary_embedding_dim=rotary_embedding_dim, past_sequence_length=past_length)
     sizes = tuple(qkv_hidden_sizes) or (weights.shape[-1] // 3,) * 3
     # a product for each part: as one, its slices would have to be copied
     starts = np.cumsum([0, *sizes]).tolist()
@@ -361,8 +372,6 @@ def _multi_head_attention(
     attention_bias: Given = None,
     past_key: Given = None,
     past_value: Given = None,
-    past_length: Given = None,
-    cache: Given = None,
     /,
     *,
     num_heads: int,
@@ -371,7 +380,6 @@ def _multi_head_attention(
     scale: float = 0.0,
 ) -> tuple[Given, ...]:
     """Query, key and value as three tensors, as one, or as a query and the two others."""
-    _refuse(past_sequence_length=past_length, cache_indirection=cache)
     b = query.builder
     if key is None:
         if value is not None or len(query.shape) != 5:
@@ -454,18 +462,11 @@ def _unpacked(x: BuildValue, index: int) -> BuildValue:
 
 
 def _part(x: BuildValue, start: int, size: int) -> BuildValue:
-    """Some of the last dimension's elements."""
     return x.slice([start], [start + size], [len(x.shape) - 1])
 
 
 def _plus(x: BuildValue, y: BuildValue | np.ndarray | None) -> BuildValue:
     return x if y is None else x + y
-
-
-def _refuse(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None and value != 0:
-            raise NotDoneError(f"{name!r} is given; that is not done here")
 
 
 # --- quantised
@@ -559,7 +560,6 @@ def _dynamic_lstm(
     weights: BuildValue,
     recurrent: BuildValue,
     bias: Given,
-    lengths: Given,
     hidden: Given,
     cell: Given,
     peepholes: Given,
@@ -568,13 +568,10 @@ def _dynamic_lstm(
     recurrent_scale: BuildValue,
     recurrent_zero: BuildValue,
     /,
-    *,
-    direction: str = "forward",
-    activations: Sequence[str] = (),
     **attrs: Any,
 ) -> tuple[BuildValue, BuildValue, BuildValue]:
     """Steps one by one: the source is quantised as a whole, what comes back in each step on its own."""
-    _refuse(sequence_lens=lengths)
+    direction, activations = attrs.pop("direction", "forward"), attrs.pop("activations", ())
     b, (length, batch, _) = x.builder, x.shape
     size = recurrent.shape[1]
     given = [

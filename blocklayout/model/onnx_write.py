@@ -134,11 +134,7 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
 
 
 def _by_present_names(graph: Graph) -> Demands:
-    """The demands on a graph, by the names that nodes and values have after passes.
-
-    Raises:
-        ModelError: One is on a node or value that a pass took out.
-    """
+    """The demands on a graph, by the names that nodes and values have after passes; none may be on one that is gone."""
     aliases, gone = former_names(graph, graph.nodes)
     present = {name: heir for heir, names in aliases.items() for name in names}
     present |= {name: node.name for node in graph.nodes for name in node.absorbed}
@@ -184,7 +180,6 @@ def _external(value: Value, nbytes: int, location: str, offset: int) -> TensorPr
 
 
 def _padding(nbytes: int) -> int:
-    """Bytes from the end of a tensor to the next one."""
     return -nbytes % _ALIGNMENT
 
 

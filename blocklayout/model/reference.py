@@ -46,34 +46,33 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     """
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
+    from onnx.reference import ReferenceEvaluator
+
     model = _one_node_model(node, inputs, outputs, opset)
     with _refusing(node):
-        _evaluator(model)
+        ReferenceEvaluator(model)
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     return HostSpec("plain", row_major_descs(inputs, outputs), node.op_type, text)
 
 
 @contextmanager
 def _refusing(node: Node) -> Iterator[None]:
-    """Say so where the evaluator lacks an operator: it raises anything."""
-    try:
-        with interrupted(f"node {node.name!r}"):
-            yield
-    except LimitError:
-        raise
-    except Exception as error:
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+    """Name the node where the evaluator lacks its operator."""
+    where = f"node {node.name!r}"
+    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
+        yield
 
 
 @contextmanager
-def _failing(where: str) -> Iterator[None]:
-    """Name the node where the evaluator fails: it raises anything."""
+def _naming(what: str, *, shows_class: bool = False) -> Iterator[None]:
+    """Begin the message of an error with ``what``: the evaluator raises anything."""
     try:
         yield
     except LimitError:
         raise
     except Exception as error:
-        raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
+        kind = f"{type(error).__name__}: " if shows_class else ""
+        raise UnsupportedError(f"{what}: {kind}{error}") from error
 
 
 def evaluator_of(
@@ -104,11 +103,12 @@ def compute_of(spec: HostSpec) -> Compute:
         ModelError: The step holds no model of one node.
     """
     from onnx import ModelProto
+    from onnx.reference import ReferenceEvaluator
 
     try:
         model = ModelProto.FromString(base64.b64decode(spec.node, validate=True))
         with interrupted(f"a step of {spec.label}"):
-            evaluator = _evaluator(model)
+            evaluator = ReferenceEvaluator(model)
     except LimitError:
         raise
     except Exception as error:  # protobuf and the evaluator raise anything
@@ -121,7 +121,7 @@ def compute_of(spec: HostSpec) -> Compute:
 
     def compute(arrays: Mapping[str, np.ndarray]) -> None:
         feed = {name: arrays[arg].reshape(shape) for (name, shape, _), arg in zip(inputs, sources, strict=True)}
-        with _failing(where), np.errstate(all="ignore"):
+        with _naming(f"{where} failed", shows_class=True), np.errstate(all="ignore"):
             computed = evaluator.run(None, feed)
         for arg, result, output in zip(results, computed, outputs, strict=True):
             shape, dtype = output
@@ -152,12 +152,6 @@ def _one_node_model(
 def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
     tensor = info.type.tensor_type
     return tuple(extent.dim_value for extent in tensor.shape.dim), to_numpy(from_elem_type(tensor.elem_type, info.name))
-
-
-def _evaluator(model: ModelProto) -> ReferenceEvaluator:
-    from onnx.reference import ReferenceEvaluator
-
-    return ReferenceEvaluator(model)
 
 
 class NodeByNode(Struct, frozen=True, eq=False, dict=True):
@@ -201,7 +195,8 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     def compute(*given: Any) -> tuple[Any, ...]:
         feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
         where = f"node {node.name!r}"
-        with _failing(f"{where}: onnx.reference's {node.op_type}"), interrupted(where):
+        failed = f"{where}: onnx.reference's {node.op_type} failed"
+        with _naming(failed, shows_class=True), interrupted(where):
             return tuple(evaluator.run(None, feed))
 
     return compute

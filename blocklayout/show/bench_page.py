@@ -17,13 +17,7 @@ Cell = str | int | float | None
 
 
 class Row(Struct, frozen=True):
-    """Measurements of one contender.
-
-    Attributes:
-        name: The contender's.
-        spread: Its measurements.
-        group: With whom it is compared, such as a network; rows of a group stand together.
-    """
+    """Measurements of one contender; rows of a ``group``, such as a network, stand together."""
 
     name: str
     spread: Spread
@@ -48,12 +42,10 @@ class Row(Struct, frozen=True):
 
 
 class Chart(Struct, frozen=True):
-    """Contenders on one axis.
+    """Contenders on one axis, those of a group one after the other.
 
     Attributes:
-        title: Of the axis.
         unit: Of the values, such as ``ms``; empty for ratios.
-        rows: The contenders, those of a group one after the other.
         baseline: Whom ratios are to, round by round; empty where values are no ratios. A line is drawn at 1 then.
         better: ``less`` or ``more``; empty where neither is.
     """
@@ -66,13 +58,7 @@ class Chart(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """A table beside the charts: versions, agreement of results, and the like.
-
-    Attributes:
-        title: Of the table.
-        header: Names of the columns.
-        rows: A cell for each column: text, a number, or ``None``.
-    """
+    """A table beside the charts: versions, agreement of results, and the like."""
 
     title: str
     header: Sequence[str]
@@ -83,11 +69,9 @@ class BenchPage(Page, frozen=True):
     """A benchmark as a page.
 
     Attributes:
-        title: Of the page, such as the model and the contenders.
         command: The command line that measured it.
         environment: Machine, versions, threads and date, as ``describe_environment`` has them, and more.
         charts: Of the measurements; charts without rows are left out.
-        tables: Beside them.
         notes: Sentences below, such as whether results agree.
     """
 

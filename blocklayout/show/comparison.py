@@ -33,11 +33,9 @@ class Measurement(Struct, frozen=True):
     """Result of a policy.
 
     Attributes:
-        plan: Its plan.
         time_ms: Milliseconds of one run, over the rounds.
         ratio: Its time over that of the first contender in the same round.
         difference: Largest difference from the first contender's outputs, over their largest value.
-        outputs: By name.
     """
 
     plan: Plan

@@ -31,12 +31,9 @@ _PLURALS = {"copy": "copies", "loss": "losses"}
 
 
 def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]) -> None:
-    """Report the bytes that a run moved, with their times, and the layouts it lost.
+    """Report the bytes that a run of a plan moved, with their times, and the layouts it lost.
 
-    Args:
-        plan: The plan that ran.
-        given: Descriptors of the feed.
-        times: Nanoseconds of each entry's reorder, then of each step.
+    ``given`` describes the feed; times are nanoseconds of each entry's reorder, then of each step.
     """
     n_entries = len(plan.entries)
     for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
@@ -92,7 +89,6 @@ def _report_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
 
 
 def _operators(plan: Plan) -> dict[str, str]:
-    """Each kernel's name together with its operator."""
     names = {choice.kernel: choice.operator for choice in plan.choices}
     names |= {
         step.kernel: step.spec.label for step in plan.steps if isinstance(step.spec, HostSpec) and step.spec.label
@@ -114,7 +110,6 @@ def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
 
 
 def _reads_layouts(plan: Plan, values: Sequence[str]) -> bool:
-    """Whether one of these values is not row-major."""
     descs = (plan.formats[value] for value in values)
     return any(not desc.readable_as(MemoryDesc(desc.dims, desc.dtype)) for desc in descs)
 
@@ -143,7 +138,6 @@ def events_table(events: Sequence[Event]) -> str:
 
 
 def _cells(event: Event) -> list[list[str]]:
-    """The lines of each cell."""
     return [
         [event.kind],
         wrap(event.operator, _OPERATOR_WIDTH),

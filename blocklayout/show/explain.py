@@ -73,10 +73,7 @@ def _totals(plan: Plan) -> Iterator[str]:
 
 
 def _choice_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """For every kernel that moves bytes: its way, the runner-up, the best in other layouts, and the costs of those.
-
-    The last are what the *whole network* would cost more, everything else chosen anew.
-    """
+    """A row for every kernel that moves bytes; costs of alternatives are of the network, all else chosen anew."""
     return [
         (
             choice.kernel,
@@ -96,7 +93,6 @@ def _alternative_cells(plan: Plan, alternative: Alternative | None) -> tuple[str
 
 
 def _reorder_text(plan: Plan, reorder: Entry | Step) -> str:
-    """Readers of a reorder, its bytes and cost, and the cost of the network without it."""
     value, src, dst = moved(plan, reorder)
     without = "nothing on offer does without" if plan.is_exact else "what the network would cost without is not known"
     if reorder.without_ns is not None:

@@ -274,7 +274,6 @@ def _extra_text(desc: MemoryDesc) -> str | None:
 
 
 def _reorder_words(report: LayoutReport) -> list[str]:
-    """The reorder in sentences."""
     to, reorder = report.to, report.reorder
     if to is None or reorder is None:
         return []

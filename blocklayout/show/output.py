@@ -46,12 +46,6 @@ def say_page(path: Path) -> None:
     say(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser")
 
 
-def write_json(path: str | None, value: Any) -> None:
-    """Write a value as one line of JSON to a file, if one is named."""
-    if path:
-        Path(path).write_text(json_text(value) + "\n", encoding="utf-8")
-
-
 def json_text(value: Any) -> str:
     """A value as JSON that any reader takes: numbers that are not finite become null.
 
@@ -65,14 +59,7 @@ def json_text(value: Any) -> str:
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text_columns: Iterable[int] = (0,)
 ) -> None:
-    """Print a table on standard output.
-
-    Args:
-        header: Names of the columns.
-        rows: A cell for each column.
-        title: Above the table.
-        text_columns: Numbers of the columns that hold text, which stands on the left; numbers stand on the right.
-    """
+    """Print a table; text, in the columns of these numbers, stands on the left, numbers stand on the right."""
     lines = [*table(header, [*rows], numbers={*range(len(header))} - {*text_columns})]
     rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if (sys.stdout.encoding or "utf-8").lower().startswith("utf") else "-"
     lines.insert(1, rule * (1 + max(map(width_of, lines))))
@@ -81,12 +68,7 @@ def print_table(
 
 @contextlib.contextmanager
 def shown_progress(first: str, *, is_quiet: bool = False) -> Iterator[Tell]:
-    """A line with the present stage; nothing where standard error is no terminal.
-
-    Args:
-        first: The first stage.
-        is_quiet: Whether to show nothing.
-    """
+    """A line with the present stage, at first ``first``; nothing where standard error is no terminal."""
     if is_quiet or not sys.stderr.isatty():
         yield lambda _: None
         return

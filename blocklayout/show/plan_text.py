@@ -37,7 +37,6 @@ def plan_html(plan: Plan) -> str:
 
 
 def _table(plan: Plan) -> Sequence[str]:
-    """Number, kernel, primitive, implementation, layouts, cost and reason of every step, entries first."""
     rows: list[tuple[str, ...]] = []
     for entry in plan.entries:
         kind = "reorder" if entry.is_reorder else "bind"
@@ -50,7 +49,6 @@ def _table(plan: Plan) -> Sequence[str]:
 
 
 def _summary(plan: Plan) -> list[str]:
-    """Reorders, references, memory and the policies' costs, a line each."""
     arena = f"arena {kib(plan.arena_nbytes)} KiB (at least {kib(plan.arena_lower_bound)})"
     rest = f"scratchpad {kib(plan.scratchpad_nbytes)} KiB, zero padding {kib(plan.padding_nbytes)} KiB"
     sources = [f"{n} {source}" for source, n in Counter(step.priced for step in plan.steps).most_common()]
@@ -75,7 +73,6 @@ def exceptions(plan: Plan) -> list[str]:
 
 
 def _shown_steps(plan: Plan) -> str:
-    """Numbers of its steps, by kind."""
     plain = f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""
     reorders = f"{counted(len(plan.reorders), 'reorder')} ({kib(plan.reorder_nbytes)} KiB)"
     references = counted(len(plan.reference_steps), "reference step")
@@ -83,7 +80,6 @@ def _shown_steps(plan: Plan) -> str:
 
 
 def _heading(plan: Plan) -> str:
-    """Model, layouts, data type and machine."""
     chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
     precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
     parts = f" for each of {plan.parts} parts of the rows" if plan.parts > 1 else ""
@@ -100,15 +96,7 @@ def session_text(
     asked: Request | None,
     facts: Sequence[str],
 ) -> str:
-    """A session in a line.
-
-    Args:
-        inputs: The model's, in words.
-        outputs: The model's, in words.
-        plans: Those that there are.
-        asked: How plans are asked for, if any may be made.
-        facts: Threads, and the like.
-    """
+    """A session in a line: inputs and outputs in words, its plans, how further ones are asked for, and more facts."""
     name = f" of {plans[0].model}" if plans else ""
     borders = f"{', '.join(inputs)} -> {', '.join(outputs)}"
     return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"

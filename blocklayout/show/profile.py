@@ -91,11 +91,7 @@ class Profile(Struct, frozen=True, dict=True):
         return {kind: sum(step.ns for step in self.steps if step.kind == kind) for kind in KINDS}
 
     def share_above(self, ceiling_share: float) -> float:
-        """Share of the time that is spent in steps that reach more than a share of their ceiling.
-
-        Args:
-            ceiling_share: Such as 0.8.
-        """
+        """Share of the time that is spent in steps that reach more than a share of their ceiling, such as 0.8."""
         return self._share_of_time(step for step in self.steps if (step.ceiling_share or 0.0) > ceiling_share)
 
     @property
@@ -152,11 +148,7 @@ def check_n_runs(n_runs: int) -> None:
 def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], machine: Machine) -> Profile:
     """The profile of some runs of a plan, held against the ceilings of a machine.
 
-    Args:
-        plan: The plan.
-        runs: For each run the nanoseconds of each entry, then of each step.
-        wall: For each run all of its nanoseconds.
-        machine: The machine.
+    ``runs`` has for each run the nanoseconds of each entry, then of each step, ``wall`` all of its nanoseconds.
     """
     outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
     medians = [statistics.median(times) for times in zip(*runs, strict=True)]

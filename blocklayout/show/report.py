@@ -51,14 +51,7 @@ class Report(Page, frozen=True):
         profile: Profile | None = None,
         nodes: Sequence[dict[str, Any]] | None = None,
     ) -> Report:
-        """The report of a plan.
-
-        Args:
-            plan: The plan.
-            machine: Has the ceilings that steps are held against.
-            profile: Times of its steps, if it was run.
-            nodes: Those of the model, if it is at hand.
-        """
+        """The report of a plan, held against a machine's ceilings, with its times and the model's nodes, if any."""
         dtypes = dict.fromkeys(("f32", plan.dtype))
         peaks = {dtype: machine.peak_flops("", dtype) for dtype in dtypes}
         of_plan = {
@@ -75,10 +68,7 @@ class Report(Page, frozen=True):
     ) -> Report:
         """The same with its user's options, so that the page can name a command line.
 
-        Args:
-            source: The model as a command line names it: a path, or ``zoo:resnet50`` and its like.
-            shapes: Extents of inputs, where they were given.
-            threads: Of a run, where they were given.
+        ``source`` is the model's path, or ``zoo:resnet50`` and its like.
         """
         given = [{"name": name, "dims": list(shape)} for name, shape in (shapes or {}).items()]
         return Report(self.record | {"source": source, "shapes": given, "threads": threads})

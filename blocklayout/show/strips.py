@@ -56,16 +56,12 @@ _SEEN = {"ground": ("#ffffff", "#16171a"), "text": ("#1d1d1f", "#f0f0f2"), "quie
 
 
 class _Piece(Struct, frozen=True):
-    """A part of a run.
+    """A part of a run: ``work`` of a kernel, the ``reorder`` of a kernel or an input, or time ``outside`` of steps.
 
     Attributes:
-        kernel: Its kernel, or the input that is reordered.
         block: First part of the names of kernels in this part of the network; empty where they have none.
         family: The class of the layout that it writes.
-        layout: Its name.
         what: The primitive.
-        ns: Nanoseconds.
-        kind: ``work``, ``reorder`` or ``outside``.
     """
 
     kernel: str
@@ -115,9 +111,6 @@ def strips_svg(record: Mapping[str, Any]) -> str:
     The width of a step is its time, to one scale for all strips: measured where each plan has a profile, else
     predicted. Its colour is the class of the layout that it writes; reorders reach below their strip. The same record
     makes the same text.
-
-    Args:
-        record: As of a report: ``plan``, ``profile``, ``machine`` and ``others``.
     """
     runs = [(record["plan"], record["profile"]), *((each["plan"], each["profile"]) for each in record["others"])]
     is_measured = all(profile is not None for _, profile in runs)

@@ -38,12 +38,10 @@ class CatalogueEntry(Struct, frozen=True):
     """A network of the catalogue: a member of a family.
 
     Attributes:
-        write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
-            members differ in; returns the output, or several by name.
+        write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, differences
+            between members; returns the output, or several by name.
         shape: Extents of one sample, channels first, as the network is usually used.
         variant: Keywords for ``write`` that make this member.
-        dtype: Of its input.
-        kept: Which of its boxes are, where it is a detector.
     """
 
     write: Callable[..., BuildValue | Mapping[str, BuildValue]]
@@ -108,12 +106,7 @@ def detector(
 ) -> ModelProto:
     """A detector with NonMaxSuppression: its results are the ``boxes`` that are kept, their ``scores`` and ``classes``.
 
-    Args:
-        name: One of :func:`names`: a network of boxes and scores.
-        batch: As of :func:`build`.
-        size: As of :func:`build`.
-        seed: As of :func:`build`.
-        variant: As of :func:`build`.
+    Arguments are those of :func:`build`; ``name`` is of a network of boxes and scores.
 
     Raises:
         ModelError: As of :func:`build`; or the network is no such detector.

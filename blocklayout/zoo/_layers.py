@@ -315,15 +315,14 @@ def adaptive_average_pool(x: BuildValue, extents: Sequence[int]) -> BuildValue:
         for source, wanted in zip(x.shape[2:], extents, strict=True)
     ]
     if all(extent == 1 for extent in x.shape[2:]):
-        result: BuildValue = x.builder.op("Expand", x, (*x.shape[:2], *extents))
-        return result
+        return x.expand((*x.shape[:2], *extents))
     steps = [_step(each) for each in windows]
     if all(steps):
         kernel = [end - begin for (begin, end), *_ in windows]
         return x.average_pool(kernel, [step or 1 for step in steps])
     for axis, each in enumerate(windows, start=2):
-        parts = [x.builder.op("Slice", x, [begin], [end], [axis]) for begin, end in each]
-        x = x.builder.concat([x.builder.op("ReduceMean", part, [axis], keepdims=1) for part in parts], axis)
+        parts = [x.slice([begin], [end], [axis]) for begin, end in each]
+        x = x.builder.concat([part.reduce_mean((axis,)) for part in parts], axis)
     return x
 
 

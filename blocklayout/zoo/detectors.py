@@ -329,17 +329,9 @@ def faster_rcnn(
     """Boxes and scores of regions for each class, (batch, regions, classes, 4) and (batch, regions, classes).
 
     How many regions are proposed, and of which level, depends on data. Here there is one for each point of a grid, on
-    every level, and the input ``proposals`` has their offsets from where they are on average.
-
-    Args:
-        net: Whose layers they become.
-        x: Images.
-        blocks: Of the layers of a ResNet, each of which is a level.
-        width: Of the bottlenecks of the first layer.
-        channels: Of all levels of the pyramid.
-        features: Of a region.
-        grid: Rows and columns of regions on each level.
-        classes: The background among them.
+    every level, and the input ``proposals`` has their offsets from where they are on average. Levels are the layers of
+    a ResNet of ``blocks``, and have so many ``channels``; ``grid`` is the rows and columns of regions on each. The
+    background is one of the classes.
     """
     batch, _, height, width_of_image = x.shape
     image = np.array([width_of_image, height], np.float32)

@@ -31,16 +31,14 @@ def cropped(x: BuildValue, like: BuildValue) -> BuildValue:
     """The middle of ``x``, as large as ``like``."""
     begins = [(extent - wanted) // 2 for extent, wanted in zip(x.shape[2:], like.shape[2:], strict=True)]
     ends = [begin + wanted for begin, wanted in zip(begins, like.shape[2:], strict=True)]
-    result: BuildValue = x.builder.op("Slice", x, begins, ends, [*range(2, len(x.shape))])
-    return result
+    return x.slice(begins, ends, [*range(2, len(x.shape))])
 
 
 def padded(x: BuildValue, like: BuildValue) -> BuildValue:
     """``x`` with zeros below and to the right, as large as ``like``."""
     after = [wanted - extent for extent, wanted in zip(x.shape, like.shape, strict=True)]
     after[1] = 0
-    result: BuildValue = x.builder.op("Pad", x, [0, 0, 0, 0, *after]) if any(after) else x
-    return result
+    return x.pad((0, 0, 0, 0, *after)) if any(after) else x
 
 
 def unet(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.zoo import CatalogueEntry
-from blocklayout.zoo._layers import BRANCH_GAIN
+from blocklayout.zoo.residual import basic
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue
@@ -25,13 +25,6 @@ FOUR_SECONDS = (1, 32_000)
 """One channel at 8 kHz."""
 
 N_POOLS = 4
-
-
-def residual_block(net: Layers, x: BuildValue, channels: int) -> BuildValue:
-    """Two convolutions, added to their source."""
-    y = net.conv_bn(net.conv_bn(x, channels), channels, act=None, gain=BRANCH_GAIN)
-    shortcut = x if x.shape[1] == channels else net.conv_bn(x, channels, 1, act=None)
-    return net.act(net.add(y, shortcut))
 
 
 def raw_waveform(
@@ -51,7 +44,7 @@ def raw_waveform(
     x = net.conv_bn(x, stem, 80, strides=4, pads=(38, 38)).max_pool(4, ceil_mode=True)
     for stage, (channels, n_layers) in enumerate(stages, start=1):
         for _ in net.parts(f"stage{stage}", n_layers):
-            x = residual_block(net, x, channels) if is_residual else net.conv_bn(x, channels)
+            x = basic(net, x, channels, 1) if is_residual else net.conv_bn(x, channels)
         x = x.max_pool(4, ceil_mode=True) if stage < N_POOLS else x
     return net.classifier(x, classes)
 

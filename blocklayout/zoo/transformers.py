@@ -25,14 +25,7 @@ CHANNELS_LAST, CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def attention(net: Layers, x: BuildValue, heads: int, bias: BuildValue | None = None) -> BuildValue:
-    """Sums of values by how well their keys match each query, for each head on its own.
-
-    Args:
-        net: Whose layers it becomes.
-        x: (batch, length, features).
-        heads: How many parts of the features are looked at.
-        bias: Added to how well they match.
-    """
+    """Sums of values by how well their keys match each query, plus ``bias``; for each head on its own."""
     batch, length, features = x.shape
     apart = (batch, length, heads, features // heads)
     query, key, value = (net.linear_last(x, features).reshape(apart) for _ in range(3))

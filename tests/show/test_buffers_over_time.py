@@ -10,8 +10,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.plan.place import ALIGNMENT
-from blocklayout.show.memory import held_values, lifetimes
-from blocklayout.show.plan_record import plan_record
+from blocklayout.show.plan_record import held_values, lifetimes, plan_record
 from tests import nets
 
 

@@ -7,15 +7,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.feeds import n_images
 from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.show.bench_page import Chart, Row, Table
 from blocklayout.show.output import print_table, say
 from blocklayout.show.words import small, spread
 from blocklayout.timing import Spread, TurnProcess
@@ -35,13 +36,7 @@ _MB = 1e6
 
 
 class Failure(Struct, frozen=True):
-    """A runtime that cannot run the model.
-
-    Attributes:
-        name: The runtime's.
-        version: Of what is installed.
-        reason: What it says.
-    """
+    """A runtime that cannot run the model, and its reason."""
 
     name: str
     version: str
@@ -52,8 +47,6 @@ class Result(Struct, frozen=True):
     """Result of a runtime.
 
     Attributes:
-        name: The runtime's.
-        version: Of what is installed.
         time_ms: Milliseconds of a run: the fastest of each turn, over the rounds.
         image_ms: The same of one image: over the batch.
         ratio: Its time over ours in the same round.
@@ -91,39 +84,14 @@ class Result(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """Outcome of a contest.
-
-    Attributes:
-        results: Ours first.
-        failures: Of those that cannot run the model.
-    """
+    """Outcome of a contest: our result first, and the failures of those that cannot run the model."""
 
     results: list[Result]
     failures: list[Failure]
 
-    @property
-    def best_peer_ratio(self) -> float | None:
-        """The time of the fastest other runtime over ours: above 1 we are faster. ``None`` where there is no other."""
-        peers = (result for result in self.results if not result.name.startswith(OURS))
-        return min((peer.ratio.median for peer in peers), default=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        record: dict[str, Any] = to_builtins(self)
-        return record
-
 
 class Contest(Struct, frozen=True):
-    """One model, what it is fed, and how it is timed.
-
-    Attributes:
-        model: An ONNX file.
-        feeds: An array for each input.
-        n_threads: Threads of a run.
-        dtype: Data type of activations.
-        n_rounds: How often each runtime has its turn.
-        tell: Called with each stage.
-    """
+    """One ONNX file, its feeds and the data type of its activations; ``tell`` is called with each stage."""
 
     model: Path
     feeds: Mapping[str, np.ndarray]
@@ -161,12 +129,7 @@ class Contest(Struct, frozen=True):
 
 
 class Competitor(TurnProcess):
-    """A runtime in a process of its own, with a folder for its files; beside that lie the feeds.
-
-    Attributes:
-        runtime: What it runs.
-        times: Nanoseconds of its turns.
-    """
+    """A runtime in a process of its own, with a folder for its files, beside the feeds; times are nanoseconds."""
 
     def __init__(self, contest: Contest, runtime: Runtime, folder: Path) -> None:
         self.runtime = runtime
@@ -229,7 +192,6 @@ def print_outcome(title: str, outcome: Outcome) -> None:
 
 
 def _cells(result: Result, *, is_batch: bool) -> Sequence[tuple[str, str]]:
-    """Cells with their column."""
     time_ms, times_ms = spread(result.time_ms)
     ratio, ratios = spread(result.ratio)
     image = [("ms/image", spread(result.image_ms)[0])] if is_batch else []
@@ -248,14 +210,42 @@ def _cells(result: Result, *, is_batch: bool) -> Sequence[tuple[str, str]]:
     )
 
 
+def contest_charts(outcomes: Mapping[str, Outcome]) -> list[Chart]:
+    """Ratios, times, first results and memory of every runtime; outcomes are by the network's name."""
+
+    def rows(value: Callable[[Result], Spread]) -> list[Row]:
+        return [Row(each.name, value(each), group) for group, outcome in outcomes.items() for each in outcome.results]
+
+    is_batch = any(each.image_ms.median != each.time_ms.median for one in outcomes.values() for each in one.results)
+    return [
+        Chart(f"Time over that of {OURS} in the same round", "", rows(lambda each: each.ratio), baseline=OURS),
+        Chart("Time of a run", "ms", rows(lambda each: each.time_ms)),
+        *([Chart("Time of an image", "ms", rows(lambda each: each.image_ms))] if is_batch else []),
+        Chart("First result in a fresh process", "s", rows(lambda each: Spread.of([each.first_s]))),
+        Chart("Memory after the first run", "MB", rows(lambda each: Spread.of([each.resident_nbytes / _MB]))),
+        Chart("Most memory until then", "MB", rows(lambda each: Spread.of([each.peak_nbytes / _MB]))),
+    ]
+
+
+def contest_table(outcomes: Mapping[str, Outcome]) -> Table:
+    """Versions, and how far results lie apart."""
+    rows: list[tuple[str, str, str, float | None]] = [
+        (group, each.name, each.version, each.difference)
+        for group, outcome in outcomes.items()
+        for each in outcome.results
+    ]
+    rows += [(group, each.name, each.version, None) for group, one in outcomes.items() for each in one.failures]
+    return Table(
+        f"Versions, and the largest difference from {OURS}'s outputs over their largest value",
+        ("network", "runtime", "version", "differs by"),
+        rows,
+    )
+
+
 def _able(
     competitors: Sequence[Competitor], act: Callable[[Competitor], object], failures: list[Failure]
 ) -> list[Competitor]:
-    """Those of the competitors that can do something; why the others cannot is added to the failures.
-
-    Raises:
-        UnsupportedError: It is the first that cannot.
-    """
+    """Those of the competitors that can act; others, but for the first, become failures with their reason."""
     able = []
     for competitor in competitors:
         try:

@@ -30,9 +30,6 @@ class Runtime(NamedTuple):
     """A runtime; a tuple, so that a process which measures a peer imports nothing that takes time.
 
     Attributes:
-        name: How it is asked for.
-        module: What it is imported as.
-        distribution: What it is installed as.
         open: Given the module, loads an ONNX file for so many threads and a data type.
         dtypes: Data types of activations that it can be asked for.
         needs: Modules it takes beside its own, installed as what they are imported as.
@@ -163,9 +160,7 @@ def runtime_named(name: str) -> Runtime:
 def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:
     """Ours, from the model and from a saved session, and those that are asked for.
 
-    Args:
-        names: Of runtimes; ``all`` are the installed ones that compute in this data type.
-        dtype: Data type of activations.
+    ``all`` are the installed ones that compute in this data type of activations.
 
     Raises:
         InputError: There is none of that name, it is not installed, or cannot be asked for the data type.

@@ -65,7 +65,6 @@ def _load_feeds(path: str) -> dict[str, Any]:
 def _first_result(
     name: str, model: str, feeds_path: str, outputs_path: str, threads: str, dtype: str
 ) -> tuple[Callable[[], object], dict[str, Any]]:
-    """A run, and what there is to tell of the first."""
     runtime = runtime_named(name)
     module = runtime.start()
     np = importlib.import_module("numpy")

@@ -344,9 +344,6 @@ def _einsum(steps: Steps, node: Node) -> None:
     """Sums along dimensions that only one operand has, and products of two at a time, from left to right.
 
     None where an operand has a letter twice, or an extent of 1 meets another one in a sum: ``onnx.reference`` does it.
-
-    Raises:
-        ModelError: Extents contradict the equation, or its result has letters that no operand has.
     """
     if not _is_float(steps.graph, node):
         return
@@ -431,7 +428,6 @@ def _in_order(steps: Steps, term: Term, letters: str) -> str:
 
 
 def _matrices(steps: Steps, term: Term, batch: str, rows: str, columns: str) -> str:
-    """An operand as a batch of matrices."""
     extents = _extents(steps, term)
     sizes = (prod(extents[letter] for letter in side) for side in (rows, columns))
     return steps.reshape(_in_order(steps, term, batch + rows + columns), (*(extents[each] for each in batch), *sizes))

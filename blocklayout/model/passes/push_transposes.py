@@ -107,13 +107,8 @@ class _Walk:
     """The new graph under construction, from the first node to the last, with Transposes held back.
 
     Nodes named in ``kept`` are left in the order in which they are written; ``arrays``, contents of constants that
-    walks through this graph made, grow.
-
-    Attributes:
-        draft: Values of the new graph.
-        nodes: Nodes of the new graph.
-        views: By name in the old graph, the values that are held back.
-        turning: By name, the nodes that work in another order now, and the bytes that had to be moved for it.
+    walks through this graph made, grow. ``views`` are the values that are held back, by their names in the old graph;
+    ``turning`` are, by name, the nodes that work in another order now, and the bytes that had to be moved for it.
     """
 
     def __init__(self, graph: Graph, kept: Collection[str], arrays: dict[Hashable, np.ndarray]) -> None:
@@ -171,7 +166,6 @@ class _Walk:
         return _permuted_nbytes(self.draft.values[view.base], view.perm)
 
     def _give(self, name: str) -> None:
-        """Compute an output of the graph under its own name."""
         view = self.views.get(name)
         if view is not None and name not in self._written:
             self._compute(view, name)
@@ -270,7 +264,6 @@ class _Walk:
         return self._transposed(name, inverse(perm))
 
     def _of_rank(self, name: str, ndims: int) -> str:
-        """A value with extents of 1 in front, up to a rank."""
         key = (name, ndims)
         if key not in self._computed:
             self._computed[key], reshape = self.draft.of_rank(name, ndims)
