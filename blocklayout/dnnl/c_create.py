@@ -75,7 +75,6 @@ class _Call:
         self._keep: list[object] = []
 
     def c_args(self, c_order: str) -> list[Any]:
-        """The C arguments, by their names in order."""
         c_args: list[Any] = []
         for name in c_order.split():
             if name in self._descs:
@@ -108,12 +107,10 @@ class _Call:
         return self.kept(c_desc.to_c(self._descs[name])).c
 
     def c_sources(self) -> Any:
-        """An array of the descriptors of counted sources."""
         c_descs = [self._c_desc(name) for name in self.spec.counted_sources]
         return self.kept(ffi.new("const_dnnl_memory_desc_t[]", c_descs))
 
     def kept(self, value: Any) -> Any:
-        """The value, alive as long as this."""
         self._keep.append(value)
         return value
 

@@ -103,7 +103,6 @@ def _packed_to_c(placed: Placement, dtype: str, extra: Extra) -> Handle:
 
 
 def _tagged_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
-    """By way of a format tag."""
     try:
         return _blocked_to_c(placed, dtype, is_strict=is_strict)
     except UnsupportedError:
@@ -370,7 +369,6 @@ def _query(c_desc: Any, what: str, c_type: str) -> Any:
 
 
 def _query_dims(c_desc: Any, what: str, n: int) -> tuple[int, ...]:
-    """The first ``n`` of the numbers the library keeps under ``what``."""
     return _first(_query(c_desc, what, "dnnl_dims_t **")[0], n) if n else ()
 
 

@@ -76,18 +76,13 @@ def _usual_tags() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def closest_tags(text: str, ndims: int | None = None) -> tuple[str, ...]:
-    """Up to three usual tags that resemble ``text``, those of rank ``ndims`` only where it is given.
+def closest_tags(text: str) -> tuple[str, ...]:
+    """Up to three usual tags that resemble ``text``.
 
     Example:
         >>> closest_tags("nchw16c")
         ('nChw16c', 'nCdhw16c', 'nCw16c')
     """
-    usual = {tag: tag for tag in _usual_tags() if ndims is None or _rank(tag) == ndims}
-    folded = {tag.lower(): tag for tag in reversed(usual)}
+    folded = {tag.lower(): tag for tag in reversed(dict.fromkeys(_usual_tags()))}
     matches = close_names(text.lower(), folded, cutoff=0.5)
     return tuple(folded[match] for match in matches)
-
-
-def _rank(tag: str) -> int:
-    return next((place for place, character in enumerate(tag) if character.isdigit()), len(tag))

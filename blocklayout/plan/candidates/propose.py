@@ -114,7 +114,6 @@ class Proposer(Struct, frozen=True):
     def _asked(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
     ) -> Iterator[Candidate]:
-        """Candidates for all wishes."""
         for dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in dict.fromkeys(map(group.main.operator.meant, self._wishes(group, incoming, dtype))):
@@ -248,7 +247,6 @@ class _Kinds(Struct):
 
 
 def _nothing_to_do(group: Group, dtype: str) -> Candidate:
-    """A result without elements."""
     descs = {arg: _row_major(value_info(value, dtype)) for arg, value in group.dsts.items()}
     sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in group.sources.items())
     others = tuple((arg, descs[arg]) for arg, _ in group.main.others)

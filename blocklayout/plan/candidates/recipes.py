@@ -246,7 +246,6 @@ def _implementations(recipe: Recipe, fused: Sequence[GroupMember], impls: Sequen
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
-    """The implementations of these names."""
     for impl in dict.fromkeys(impls):
         with suppress(*NOT_OFFERED):
             yield dnnl.resolve(spec.replace(impl=impl))

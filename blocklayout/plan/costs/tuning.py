@@ -74,8 +74,6 @@ def tune(worth: Mapping[Spec, float], store: CostStore, seconds: float, tell: Te
 
 
 class _Tuning(Struct):
-    """One call of :func:`tune`."""
-
     store: CostStore
     seconds: float
     tell: Tell
