@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.names import MAX_NDIMS
@@ -34,7 +35,7 @@ class Extra(Struct, frozen=True):
     compensation_mask: int
     scale_adjust: float
     asymm_compensation_mask: int
-    nbytes: int
+    nbytes: Annotated[int, Meta(ge=0)]
 
     def __str__(self) -> str:
         scale = f" x{self.scale_adjust:g}" if "scale_adjust" in self.flags else ""
