@@ -22,8 +22,7 @@ from blocklayout.layout.geometry import (
     place_dense,
     place_strided,
 )
-from blocklayout.layout.names import LETTERS
-from blocklayout.layout.tag import FormatTag
+from blocklayout.layout.tag import LETTERS, FormatTag
 
 if TYPE_CHECKING:
     import numpy as np
@@ -621,13 +620,9 @@ class MemoryDesc:
 def build(
     placement: Placement, dtype: str, tag: FormatTag | None = None, family: FormatTag | None = None
 ) -> MemoryDesc:
-    """The one place that makes a descriptor: fills its fields and refuses what 64 bits cannot count.
+    """The one place that makes a descriptor, of a checked placement; refuses sizes that 64 bits cannot count.
 
-    Args:
-        placement: Extents and layout, checked already.
-        dtype: Name of the data type.
-        tag: The tag that the placement was made from.
-        family: The tag of the whole that this is a part of, where the part itself has none.
+    ``tag`` is the one that the placement was made from, ``family`` that of the whole of a part that itself has none.
     """
     itemsize = dtypes.itemsize(dtype)
     extra = placement.layout.extra

@@ -37,7 +37,6 @@ class OwnPrimitive:
     __slots__ = ("_arguments", "c", "execute")
 
     def __init__(self, function: str, problem: Any, arguments: Sequence[str]) -> None:
-        """Bind nothing yet: ``arguments`` are those that the C function takes, in order."""
         self.c = problem
         self.execute = getattr(native(), function)
         self._arguments = arguments

@@ -56,8 +56,7 @@ def _pieces(spec: Spec) -> tuple[int, list[_Loop]]:
     return nbytes, found[::-1] or [_Loop(1, 0, 0)]
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The copy that a settled Spec is."""
+def _create(spec: Spec) -> OwnPrimitive:
     nbytes, loops = _pieces(spec)
     extents, src, dst = zip(*loops, strict=True)
     fields = {
@@ -72,4 +71,4 @@ def create(spec: Spec) -> OwnPrimitive:
     return OwnPrimitive("bl_copying", problem("bl_copying_t", fields), ("src", "dst"))
 
 
-OURS = Implementation(kinds=("reversal",), isas=(), offer=offer, create=create, compute_ns=compute_ns)
+OURS = Implementation(kinds=("reversal",), isas=(), offer=offer, create=_create, compute_ns=compute_ns)

@@ -168,10 +168,9 @@ def _problem(spec: Spec) -> Any:
     )
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The primitive of a settled Spec."""
+def _create(spec: Spec) -> OwnPrimitive:
     arguments = ["src", "dst", "scratchpad", *(vector.name for vector in _vectors(spec) if vector is not None)]
     return OwnPrimitive("bl_group_normalization", _problem(spec), arguments)
 
 
-OURS = Implementation(kinds=("group_normalization",), offer=offer, create=create, compute_ns=compute_ns)
+OURS = Implementation(kinds=("group_normalization",), offer=offer, create=_create, compute_ns=compute_ns)

@@ -193,8 +193,7 @@ def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
 _PROBLEMS = {"max_pooling": _pooling, "max_unpooling": _unpooling}
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The primitive of a settled Spec."""
+def _create(spec: Spec) -> OwnPrimitive:
     src = spec.memory_desc("src")
     image = src if spec.kind == "max_pooling" else spec.memory_desc("dst")
     lines = _Lines.common(image, [spec.memory_desc(name) for name, _ in spec.descs])
@@ -217,7 +216,7 @@ def create(spec: Spec) -> OwnPrimitive:
 OURS = Implementation(
     kinds=tuple(_PROBLEMS),
     offer=offer,
-    create=create,
+    create=_create,
     compute_ns=compute_ns,
     rule="indices holds a number that no element of the result has",
 )

@@ -96,8 +96,7 @@ def _n_tiles(spec: Spec) -> int:
     return n_images * -(-height // TILE) * -(-width // TILE)
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The primitive of a settled Spec."""
+def _create(spec: Spec) -> OwnPrimitive:
     first = next(iter(spec.attr.post_ops), None)
     addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
     return OwnPrimitive("bl_winograd", _problem(spec), ("src", "weights", "bias", addend, "dst", "scratchpad"))
@@ -264,7 +263,7 @@ OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
     offer=offer,
-    create=create,
+    create=_create,
     compute_ns=compute_ns,
     multiply_adds=multiply_adds,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_float,
     check_ndims,
     check_weights_dtype,
+    invalid,
     require,
 )
 from blocklayout.dnnl.spec import Spec
@@ -31,7 +32,20 @@ ACTIVATIONS = ("eltwise_tanh", "eltwise_relu", "eltwise_logistic")
 
 _, *_DIRECTIONS = values("rnn_direction")  # the first is none
 _NEEDED = ("src", "weights", "weights_iter", "bias", "dst")
-_OPTIONAL = ("src_iter", "src_iter_c", "augru_attention", "weights_peephole", "dst_iter", "dst_iter_c")
+
+
+class States(TypedDict, total=False):
+    """Descriptors that :func:`rnn` can do without."""
+
+    src_iter: Desc | None
+    src_iter_c: Desc | None
+    augru_attention: Desc | None
+    weights_peephole: Desc | None
+    dst_iter: Desc | None
+    dst_iter_c: Desc | None
+
+
+_OPTIONAL = (*States.__annotations__,)
 _WEIGHTS_AND_DST = "weights weights_iter bias dst dst_iter no_flags"
 
 
@@ -76,15 +90,10 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
     *,
     algorithm: str,
     direction: str = "unidirectional_left2right",
-    src_iter: Desc | None = None,
-    src_iter_c: Desc | None = None,
-    augru_attention: Desc | None = None,
-    weights_peephole: Desc | None = None,
-    dst_iter: Desc | None = None,
-    dst_iter_c: Desc | None = None,
     activation: str = "eltwise_tanh",
     alpha: float = 0.0,
     n_threads: int | None = None,
+    **states: Unpack[States],
 ) -> Spec:
     """Recurrent layers for inference: T steps, N sequences, L layers of one cell, D directions (1 or 2).
 
@@ -102,15 +111,13 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
             ``lbr_augru``.
         direction: ``unidirectional_left2right``, ``unidirectional_right2left``, ``bidirectional_concat`` or
             ``bidirectional_sum``.
-        src_iter: The first state, extents (L, D, N, OC); zeros where it is absent.
-        src_iter_c: An LSTM's first cell state, likewise; to be given with ``src_iter``.
-        augru_attention: Of the cells that have one, extents (T, N, 1).
-        weights_peephole: An LSTM's, extents (L, D, 3, OC), f32: of its input, forget and output gates.
-        dst_iter: The last state, extents (L, D, N, OC), where it is wanted.
-        dst_iter_c: An LSTM's last cell state, likewise; to be given with ``dst_iter``.
         activation: Of ``vanilla_rnn``: ``eltwise_tanh``, ``eltwise_relu`` or ``eltwise_logistic``.
         alpha: Slope of that ReLU where it is negative.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **states: ``src_iter``, the first state, extents (L, D, N, OC), zeros where it is absent; ``dst_iter``, the last
+            one, where it is wanted; ``src_iter_c`` and ``dst_iter_c``, an LSTM's cell states, to be given with these;
+            ``augru_attention`` of the cells that have one, extents (T, N, 1); ``weights_peephole`` of an LSTM's input,
+            forget and output gates, extents (L, D, 3, OC), f32.
 
     Example:
         >>> from blocklayout.dnnl import AnyDesc
@@ -119,18 +126,11 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
         >>> rnn(src, weights, weights_iter, bias, algorithm="vanilla_lstm", n_threads=1).desc("dst").dims
         (10, 1, 64)
     """
-    descs = {
-        "src": src,
-        "src_iter": src_iter,
-        "src_iter_c": src_iter_c,
-        "augru_attention": augru_attention,
-        "weights": weights,
-        "weights_iter": weights_iter,
-        "weights_peephole": weights_peephole,
-        "bias": bias,
-        "dst_iter": dst_iter,
-        "dst_iter_c": dst_iter_c,
-    }
+    others: dict[str, Any] = {**states}
+    if unknown := others.keys() - {*_OPTIONAL}:
+        raise invalid("rnn", min(unknown), f"is no argument of it; there are {', '.join((*_NEEDED, *_OPTIONAL))}")
+    descs = {"src": src, "weights": weights, "weights_iter": weights_iter, "bias": bias}
+    descs |= {name: others.get(name) for name in _OPTIONAL}
     params: dict[str, object] = {"direction": direction}
     if algorithm == "vanilla_rnn":
         params |= {"activation": activation, "alpha": alpha, "beta": 0.0}

@@ -121,12 +121,12 @@ class Proposer(Struct, frozen=True):
 
     def _distinct(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         """Candidates that differ in implementation or in where an element lies, each as the library likes it best."""
-        kinds = _Kinds()
+        known: dict[MemoryDesc, MemoryDesc] = {}
         found: dict[object, Candidate] = {}
         for candidate in candidates:
             check_time("planning")
             layouts = (*candidate.source_descs.values(), candidate.dst)
-            descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
+            descs = tuple(_first_alike(desc, known) for desc in layouts if isinstance(desc, MemoryDesc))
             impls = tuple(step.spec.impl for step in candidate.steps)
             key = (descs, candidate.alias, candidate.slices, impls)
             if key not in found or candidate.rank < found[key].rank:
@@ -208,24 +208,20 @@ def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], 
     names = [arg for arg, value in group.main.sources if len(value.shape) == ndims]
     if len(names) < 2:
         return
-    kinds = _Kinds()
-    dense = [[kinds.of(desc) for desc in incoming[arg] if desc.is_dense and desc.dtype == dtype] for arg in names]
+    known: dict[MemoryDesc, MemoryDesc] = {}
+    usable = ([desc for desc in incoming[arg] if desc.is_dense and desc.dtype == dtype] for arg in names)
+    dense = [[_first_alike(desc, known) for desc in descs] for descs in usable]
     for first, *others in product(*(tuple(dict.fromkeys(descs))[:_MAX_ARRIVING] for descs in dense)):
         orders: list[str | MemoryDesc] = [desc for desc in (first, *others) if not desc.is_contiguous()]
         for dst in dict.fromkeys(["plain", *orders]):
             yield Wish(first, dst, others=tuple(zip(names[1:], others, strict=True)))
 
 
-class _Kinds(Struct):
-    """Stands for each layout the first that was met with the same bytes."""
-
-    first: dict[MemoryDesc, MemoryDesc] = field(default_factory=dict)
-
-    def of(self, desc: MemoryDesc) -> MemoryDesc:
-        if desc not in self.first:
-            alike = (known for known in self.first.values() if known.physically_equal(desc))
-            self.first[desc] = next(alike, desc)
-        return self.first[desc]
+def _first_alike(desc: MemoryDesc, known: dict[MemoryDesc, MemoryDesc]) -> MemoryDesc:
+    """The first of the known layouts with the same bytes; this one, known from now on, where there is none."""
+    if desc not in known:
+        known[desc] = next((each for each in known.values() if each.physically_equal(desc)), desc)
+    return known[desc]
 
 
 def _nothing_to_do(group: Group, dtype: str) -> Candidate:

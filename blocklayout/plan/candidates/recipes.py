@@ -134,15 +134,11 @@ class GroupRecipes(Struct, frozen=True, dict=True):
                 yield replace(use.post_op, src1=self._src1(wish, dst, follower.operand(use.operand)))
 
     def _src1(self, wish: Wish, dst: TensorInfo, operand: str) -> dnnl.Desc:
-        info = self._operand_info(operand)
-        if info.dims == dst.dims:
-            return wished_desc(wish.dst, info)
-        return MemoryDesc(info.dims, info.dtype)
-
-    def _operand_info(self, operand: str) -> TensorInfo:
         if operand in self.group.sources:
-            return value_info(self.group.sources[operand], self.dtype)
-        return constant_info(operand, self.group.constants[operand], self.dtype)
+            info = value_info(self.group.sources[operand], self.dtype)
+        else:
+            info = constant_info(operand, self.group.constants[operand], self.dtype)
+        return wished_desc(wish.dst, info) if info.dims == dst.dims else MemoryDesc(info.dims, info.dtype)
 
     def _finished(self, main: Recipe, rest: Sequence[GroupMember], alias: str | None) -> Recipe | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
