@@ -129,8 +129,8 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
     others: dict[str, Any] = {**states}
     if unknown := others.keys() - {*_OPTIONAL}:
         raise invalid("rnn", min(unknown), f"is no argument of it; there are {', '.join((*_NEEDED, *_OPTIONAL))}")
-    descs = {"src": src, "weights": weights, "weights_iter": weights_iter, "bias": bias}
-    descs |= {name: others.get(name) for name in _OPTIONAL}
+    needed = {"src": src, "weights": weights, "weights_iter": weights_iter, "bias": bias}
+    descs = needed | {name: others.get(name) for name in _OPTIONAL}
     params: dict[str, object] = {"direction": direction}
     if algorithm == "vanilla_rnn":
         params |= {"activation": activation, "alpha": alpha, "beta": 0.0}
