@@ -8,7 +8,8 @@ from math import prod
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from msgspec import Struct, ValidationError, convert, json
+from msgspec import ValidationError, convert
+from msgspec.structs import asdict
 
 from blocklayout import dtypes
 from blocklayout.errors import LayoutError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
 _MAX_CACHED = 2048
+_KEYS = {"dims", "dtype", "tag", "strides", "inner_blks", "inner_idxs", "padded_dims", "offset", "format", "extra"}
 
 
 @final
@@ -523,17 +525,23 @@ class MemoryDesc:
             >>> MemoryDesc((2, 3), "f32", "io").to_dict()
             {'dims': [2, 3], 'dtype': 'f32', 'tag': 'io'}
         """
+        data: dict[str, Any] = {"dims": list(self.dims), "dtype": self.dtype}
         tag = self.canonical_tag
-        record = _Record(self.dims, self.dtype, offset=self.offset0, extra=self.extra)
         if tag is not None and MemoryDesc(self.dims, self.dtype, tag, offset=self.offset0) == self:
-            record.tag = self.tag
+            data["tag"] = self.tag
         else:
-            record.strides, record.inner_blks, record.inner_idxs = self.strides, self.inner_blks, self.inner_idxs
-            record.padded_dims = self.padded_dims if self.ends_inside_a_block else None
-            if _of_record(record).format_tag != self.format_tag:
-                record.format = self.format_tag.text  # the name, which its strides do not tell
-        found: dict[str, Any] = json.decode(json.encode(record))
-        return found
+            data["strides"] = list(self.strides)
+            if self.inner_blks:
+                data |= {"inner_blks": list(self.inner_blks), "inner_idxs": list(self.inner_idxs)}
+            if self.ends_inside_a_block:
+                data["padded_dims"] = list(self.padded_dims)
+        if self.offset0:
+            data["offset"] = self.offset0
+        if self.extra is not None:
+            data["extra"] = asdict(self.extra) | {"flags": list(self.extra.flags)}
+        if "strides" in data and self.from_dict(data).format_tag != self.format_tag:
+            data["format"] = self.format_tag.text  # the name, which its strides do not tell
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MemoryDesc:
@@ -542,10 +550,25 @@ class MemoryDesc:
         Raises:
             LayoutError: A key is missing or unknown, or no such descriptor can exist.
         """
-        try:
-            return _of_record(convert(data, _Record))
-        except ValidationError as error:
-            raise LayoutError(f"a descriptor has dims, dtype, and either tag or strides: {error}") from None
+        if not isinstance(data, Mapping):
+            raise LayoutError(f"a descriptor is an object with dims, dtype and a layout; got {data!r:.80}")
+        unknown = sorted(set(data) - _KEYS)
+        if unknown or not {"dims", "dtype"} <= set(data) or ("tag" in data) == ("strides" in data):
+            raise LayoutError(f"a descriptor has dims, dtype, and either tag or strides; got {sorted(data)}")
+        if "tag" in data:
+            return MemoryDesc(data["dims"], data["dtype"], data["tag"], offset=data.get("offset", 0))
+        blks = integers("inner_blks", data.get("inner_blks", ()))
+        idxs = integers("inner_idxs", data.get("inner_idxs", ()))
+        layout = Layout(integers("strides", data["strides"]), blks, idxs, _extra_of(data.get("extra")))
+        desc = MemoryDesc(data["dims"], data["dtype"], layout, offset=data.get("offset", 0))
+        placement = desc.placement
+        if "padded_dims" in data:
+            padded_dims = integers("padded_dims", data["padded_dims"])
+            _check_padding(desc, padded_dims)
+            placement = Placement(desc.dims, padded_dims, layout, desc.offset0)
+        if "format" not in data:
+            return desc if placement is desc.placement else build(placement, desc.dtype)
+        return as_part(placement, desc.dtype, _format_of(desc, data["format"]))
 
     def _check_no_extra(self, verb: str) -> None:
         if self.extra is not None:
@@ -727,38 +750,11 @@ def _resized(old_dims: tuple[int, ...], tag: FormatTag, spelling: str, dims: tup
     return build(placement, dtype, new_tag)
 
 
-class _Record(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A descriptor as plain values."""
-
-    dims: tuple[int, ...]
-    dtype: str
-    tag: str | None = None
-    strides: tuple[int, ...] | None = None
-    inner_blks: tuple[int, ...] = ()
-    inner_idxs: tuple[int, ...] = ()
-    padded_dims: tuple[int, ...] | None = None
-    offset: int = 0
-    extra: Extra | None = None
-    format: str | None = None
-
-
-def _of_record(data: _Record) -> MemoryDesc:
-    if (data.tag is None) == (data.strides is None):
-        raise LayoutError(f"a descriptor of {data.dims} has either tag or strides; got {data.tag} and {data.strides}")
-    if data.strides is None:
-        return MemoryDesc(data.dims, data.dtype, data.tag, offset=data.offset)
-    layout = Layout(data.strides, data.inner_blks, data.inner_idxs, data.extra)
-    desc = MemoryDesc(data.dims, data.dtype, layout, offset=data.offset)
-    placement = desc.placement
-    if data.padded_dims is not None:
-        _check_padding(desc, data.padded_dims)
-        placement = Placement(desc.dims, data.padded_dims, layout, desc.offset0)
-    if data.format is None:
-        return desc if placement is desc.placement else build(placement, desc.dtype)
-    tag = FormatTag.parse(data.format)
-    if (tag.ndims, tag.inner_blks, tag.inner_idxs) != (desc.ndims, desc.inner_blks, desc.inner_idxs):
-        raise LayoutError(f"format {data.format!r} must name the dimensions and blocks of {desc}")
-    return as_part(placement, desc.dtype, tag)
+def _format_of(desc: MemoryDesc, name: object) -> FormatTag:
+    tag = FormatTag.parse(name) if isinstance(name, str) else None
+    if tag is None or (tag.ndims, tag.inner_blks, tag.inner_idxs) != (desc.ndims, desc.inner_blks, desc.inner_idxs):
+        raise LayoutError(f"format {name!r} must name the dimensions and blocks of {desc}")
+    return tag
 
 
 def _check_padding(desc: MemoryDesc, padded_dims: tuple[int, ...]) -> None:
@@ -776,6 +772,16 @@ def integers(name: str, values: object) -> tuple[int, ...]:
         return tuple(map(as_integer, values))  # type: ignore[call-overload]
     except TypeError as error:
         raise LayoutError(f"{name} must be integers, got {values!r}") from error
+
+
+def _extra_of(data: object) -> Extra | None:
+    try:
+        extra = None if data is None else convert(data, Extra)
+    except ValidationError as error:
+        raise LayoutError(f"extra: {error}") from None
+    if extra is not None and extra.nbytes < 0:
+        raise LayoutError(f"extra: nbytes is {extra.nbytes}; it is 0 or more")
+    return extra
 
 
 def checked_layout(layout: FormatTag | Layout) -> FormatTag | Layout:

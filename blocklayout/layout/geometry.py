@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.tag import MAX_NDIMS, FormatTag, check_blocks
@@ -34,7 +33,7 @@ class Extra(Struct, frozen=True):
     compensation_mask: int
     scale_adjust: float
     asymm_compensation_mask: int
-    nbytes: Annotated[int, Meta(ge=0)]
+    nbytes: int
 
     def __str__(self) -> str:
         scale = f" x{self.scale_adjust:g}" if "scale_adjust" in self.flags else ""
