@@ -171,7 +171,7 @@ def process():
     return os.getpid()
 
 with bl.ray.connected("local"):
-    busy = Busy.options(num_cpus=bl.ray.n_cpus()).remote()
+    busy = Busy.options(num_cpus=ray.cluster_resources()["CPU"]).remote()
     ray.get(busy.__ray_ready__.remote())
     found = ray.get(process.remote())
     time.sleep(3)
@@ -274,5 +274,3 @@ def test_wrong_arguments_are_told_at_once(model: Path, options: Any, said: str) 
 def test_inside_of_a_connection_errors_of_actors_are_ours(model: Path) -> None:
     with pytest.raises(bl.BlockLayoutError, match=r"^[^\n]*zigzag"), bl.ray.connected("local"):
         bl.ray.map_batches(rows().limit(4), model, batch_size=4, layout="zigzag").take_all()
-    assert bl.ray.n_nodes() >= 1
-    assert bl.ray.n_cpus() >= 1

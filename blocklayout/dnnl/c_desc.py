@@ -24,7 +24,7 @@ from blocklayout.dtypes import itemsize
 from blocklayout.errors import InvalidArgumentsError, UnsupportedError
 from blocklayout.layout import Extra, FormatTag, Layout, MemoryDesc
 from blocklayout.layout.geometry import Placement
-from blocklayout.layout.names import LETTERS
+from blocklayout.layout.tag import LETTERS
 from blocklayout.layout.views import permuted
 
 _MAX_CACHED = 2048
@@ -103,7 +103,6 @@ def _packed_to_c(placed: Placement, dtype: str, extra: Extra) -> Handle:
 
 
 def _tagged_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
-    """By way of a format tag."""
     try:
         return _blocked_to_c(placed, dtype, is_strict=is_strict)
     except UnsupportedError:
@@ -114,7 +113,7 @@ def _tagged_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
 
 
 def _blocked_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
-    dims, tag = find_corner(placed, is_strict=is_strict)
+    dims, tag = _find_corner(placed, is_strict=is_strict)
     parent = _from_tag(dims, dtype, tag)
     return parent if dims == placed.dims else _from_parent(parent, placed.dims, dtype)
 
@@ -155,23 +154,11 @@ def _from_parent(parent: Handle, dims: tuple[int, ...], dtype: str) -> Handle:
     return _made("create_submemory", subject, parent.c, c_dims(dims), c_dims((0,) * len(dims)))
 
 
-def find_corner(placed: Placement, *, is_strict: bool) -> tuple[tuple[int, ...], int]:
+def _find_corner(placed: Placement, *, is_strict: bool) -> tuple[tuple[int, ...], int]:
     """The extents and tag number of the dense tensor that has, from its first element on, these strides and blocks.
 
-    A part that ends inside a block has no padding there: what follows belongs to its neighbour.
-
-    Args:
-        placed: With at least one inner block.
-        is_strict: Whether the strides of dimensions of one outer block, which take no step, have a say.
-
-    Raises:
-        UnsupportedError: There is no such tensor.
-
-    Example:
-        >>> part = MemoryDesc((2, 32, 4, 4), "f32", "nChw8c").submemory((2, 16, 2, 4), (0, 0, 0, 0))
-        >>> dims, tag = find_corner(part.placement, is_strict=True)
-        >>> dims, library.fmt_tag_names()[tag]
-        ((2, 32, 4, 4), 'aBcd8b')
+    A part that ends inside a block has no padding there: the elements behind it are its neighbour's. Where it
+    ``is_strict``, strides of dimensions of one outer block, which take no step, have a say.
     """
     dims, layout = placed.dims, placed.layout
     tags = _tags_with(len(dims), layout.inner_blks, layout.inner_idxs)
@@ -370,7 +357,6 @@ def _query(c_desc: Any, what: str, c_type: str) -> Any:
 
 
 def _query_dims(c_desc: Any, what: str, n: int) -> tuple[int, ...]:
-    """The first ``n`` of the numbers the library keeps under ``what``."""
     return _first(_query(c_desc, what, "dnnl_dims_t **")[0], n) if n else ()
 
 

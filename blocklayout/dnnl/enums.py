@@ -72,18 +72,8 @@ def argument(name: str) -> int:
         raise InvalidArgumentsError(f"oneDNN has no execution argument {name!r}") from None
 
 
-_FAMILIES = (
-    "convolution",
-    "deconvolution",
-    "eltwise",
-    "binary",
-    "pooling",
-    "lrn",
-    "reduction",
-    "resampling",
-    "softmax",
-)
-_PREFIXES = {family: (f"{family}_",) for family in _FAMILIES} | {"rnn": ("vanilla_", "lbr_")}
+_KINDS = ("convolution", "deconvolution", "eltwise", "binary", "pooling", "lrn", "reduction", "resampling", "softmax")
+_PREFIXES = {family: (f"{family}_",) for family in _KINDS} | {"rnn": ("vanilla_", "lbr_")}
 
 ALGORITHMS = {
     family: tuple(name for name in values("alg_kind") if name.startswith(prefixes))

@@ -46,11 +46,6 @@ class Handle:
         if not is_ending():
             self.destroy()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the C object still exists."""
-        return bool(self._owned)
-
 
 def create(kind: str, function: str, *c_args: Any, subject: object = None, keep: object = None) -> Handle:
     """Calls a C function whose first argument receives a new handle, of one of ``KINDS``.

@@ -29,8 +29,6 @@ _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
 class _Here(threading.local):
-    """The calling thread's state."""
-
     def __init__(self) -> None:
         self.opens_regions = threading.current_thread() is threading.main_thread()
 

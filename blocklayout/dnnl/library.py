@@ -62,11 +62,6 @@ def lock() -> threading.Lock:
     return _lock
 
 
-def is_loaded() -> bool:
-    """Whether the library has been loaded."""
-    return _loaded is not None
-
-
 def _forget_lock() -> None:
     """In a child: the lock may have been held by a thread that does not exist here."""
     global _lock  # noqa: PLW0603 - there is no other way to renew it

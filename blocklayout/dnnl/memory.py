@@ -18,11 +18,11 @@ ALIGNMENT = 64
 """A cache line, and the widest vector register."""
 
 
-def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
-    """``nbytes`` uninitialised bytes whose address is a multiple of ``alignment``.
+def aligned_empty(nbytes: int) -> np.ndarray:
+    """``nbytes`` uninitialised bytes whose address is a multiple of 64.
 
     Raises:
-        InvalidArgumentsError: ``nbytes`` is negative, or ``alignment`` is no power of two.
+        InvalidArgumentsError: ``nbytes`` is negative.
         LimitError: It is more than is allowed, or left.
 
     Example:
@@ -32,11 +32,9 @@ def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
     """
     if nbytes < 0:
         raise InvalidArgumentsError(f"nbytes is {nbytes}; a buffer has 0 bytes or more")
-    if alignment < 1 or alignment & (alignment - 1):
-        raise InvalidArgumentsError(f"alignment is {alignment}; it must be a power of two")
     check_nbytes(nbytes, "a buffer")
-    raw = np.empty(nbytes + alignment, np.uint8)
-    start = -int(ffi.cast("uintptr_t", ffi.from_buffer(raw))) % alignment
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -int(ffi.cast("uintptr_t", ffi.from_buffer(raw))) % ALIGNMENT
     return raw[start : start + nbytes]
 
 

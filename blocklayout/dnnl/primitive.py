@@ -28,7 +28,7 @@ from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_apart, run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
-from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
+from blocklayout.errors import DnnlError, InvalidArgumentsError, LayoutError, RefusedError
 from blocklayout.layout import MemoryDesc
 
 _MAX_IDLE = 4
@@ -302,15 +302,11 @@ def _of_array(said: str, value: Any, desc: MemoryDesc) -> Memory:
         if not array.size == math.prod(desc.dims) == 1:
             raise InvalidArgumentsError(f"{said} has shape {array.shape}; it takes {desc.dims}")
         array = array.reshape(desc.dims)
-    if not array.dtype.isnative or min(array.strides, default=0) < 0 or not _is_whole(array):
+    try:
+        return Memory(MemoryDesc.from_array(array), array)
+    except LayoutError:  # strides, or an order of bytes, that no descriptor has
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
-    return Memory(MemoryDesc.from_array(array), array)
-
-
-def _is_whole(array: np.ndarray) -> bool:
-    """Whether no element is there twice, and strides are whole elements."""
-    repeats = any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True))
-    return not repeats and all(stride % array.itemsize == 0 for stride in array.strides)
+        return Memory(MemoryDesc.from_array(array), array)
 
 
 def _check_dtype(said: str, array: np.ndarray, desc: MemoryDesc) -> None:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl import arguments, c_desc, enums, library, status
+from blocklayout.dnnl import arguments, c_desc, enums, handles, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Attr, Binary
-from blocklayout.dnnl.c_create import create_pd
+from blocklayout.dnnl.attr import Attr, Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
+from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.known_bugs import fault_of
+from blocklayout.dnnl.primitives import Direction, direction_of, kind_of
 from blocklayout.dnnl.spec import Spec
-from blocklayout.errors import UnsupportedError
+from blocklayout.errors import InvalidArgumentsError, UnimplementedError, UnsupportedError
 from blocklayout.layout import MemoryDesc
+
+UNIMPLEMENTED = 3
+"""The library's status."""
 
 
 class Resolved(Struct, frozen=True):
@@ -57,6 +61,171 @@ def is_reference(impl: str, *, has_post_ops: bool = False) -> bool:
     if impl == "ref":  # a recurrent layer's, without an instruction set: products by gemm, and generated code for gates
         return False
     return any(name.startswith("ref") for name in impl.split("+")) or (has_post_ops and impl.startswith("conv:any"))
+
+
+def create_pd(spec: Spec) -> Handle:
+    """The first primitive descriptor for a Spec, in any implementation.
+
+    Raises:
+        InvalidArgumentsError: An argument other than a reorder's source repeats elements.
+        DnnlError: oneDNN offers none, or refused the call.
+    """
+    _check_repeats_nothing(spec)
+    kind = kind_of(spec.kind)
+    name = kind.direction(spec.prop_kind)
+    direction = direction_of(spec)
+    if not direction.c_order:
+        message = f"{spec}: the library has no {spec.kind}; our own takes a compiler at installation"
+        raise UnimplementedError(message, UNIMPLEMENTED)
+    hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None
+    call = _Call(kind.for_c(spec) if kind.for_c else spec, hint)
+    c_args = call.c_args(direction.c_order)
+    family = direction.family or spec.kind
+    function = f"dnnl_{family}_{name}_primitive_desc_create".replace("__", "_")  # some have but one direction
+    # The hint is asked again when the next implementation is.
+    return handles.create("primitive_desc", function, *c_args, subject=spec, keep=hint)
+
+
+def _check_repeats_nothing(spec: Spec) -> None:
+    """Refuse strides of 0, which the library divides by, or reads beyond, in some implementations of some kinds."""
+    for name, desc in spec.descs:
+        if isinstance(desc, MemoryDesc) and desc.repeats and (spec.kind, name) != ("reorder", "src"):
+            raise InvalidArgumentsError(
+                f"{spec.kind}: {name} is {desc}, which repeats elements (a stride of 0); only a reorder reads such a "
+                "source: reorder it first"
+            )
+
+
+def _forward(spec: Spec, direction: Direction, forward: Direction) -> Spec:
+    """The forward primitive that a gradient is derived from."""
+    names = direction.hint or {name: f"{name}|diff_{name}" for name in forward.c_order.split()}
+    descs = ((name, _first(spec, alternatives)) for name, alternatives in names.items())
+    given = tuple((name, spec.desc(found)) for name, found in descs if found)
+    return spec.replace(descs=given, prop_kind="forward_training", impl="")
+
+
+def _first(spec: Spec, alternatives: str) -> str:
+    """The first argument that there is; empty where there is none."""
+    return next(filter(spec.has, alternatives.split("|")), "")
+
+
+class _Call:
+    """Converts the fields of one Spec, and keeps the results as long as itself."""
+
+    def __init__(self, spec: Spec, hint: Handle | None) -> None:
+        self.spec = spec
+        self.hint = hint
+        self._descs = dict(spec.descs)
+        self._params = dict(spec.params)
+        self._keep: list[object] = []
+
+    def c_args(self, c_order: str) -> list[Any]:
+        c_args: list[Any] = []
+        for name in c_order.split():
+            if name in self._descs:
+                c_args.append(self._c_desc(name))
+            elif name in self._params:
+                c_args += self._c_param(name, self._params[name])
+            elif name in _FIELDS:
+                c_args.append(_FIELDS[name](self))
+            else:
+                found = _first(self.spec, name)
+                c_args.append(self._c_desc(found) if found else ffi.NULL)
+        return c_args
+
+    def _c_param(self, name: str, value: Any) -> Sequence[Any]:
+        if name == "pads":
+            half = len(value) // 2
+            return self._c_dims(value[:half]), self._c_dims(value[half:])
+        if name in _DIMS:
+            return (self._c_dims(value),)
+        if name in _FLOATS:
+            return (self.kept(ffi.new("float[]", value)) if value else ffi.NULL,)
+        if name == "flags":
+            return (sum(enums.value("normalization_flags", flag) for flag in value),)
+        return (enums.value(_ENUMS[name], value) if name in _ENUMS else value,)
+
+    def _c_dims(self, values: Sequence[int]) -> Any:
+        return self.kept(c_desc.c_dims(tuple(values)))
+
+    def _c_desc(self, name: str) -> Any:
+        return self.kept(c_desc.to_c(self._descs[name])).c
+
+    def c_sources(self) -> Any:
+        c_descs = [self._c_desc(name) for name in self.spec.counted_sources]
+        return self.kept(ffi.new("const_dnnl_memory_desc_t[]", c_descs))
+
+    def kept(self, value: Any) -> Any:
+        self._keep.append(value)
+        return value
+
+
+_FIELDS: Mapping[str, Callable[[_Call], Any]] = {
+    "engine": lambda _: cpu_engine().c,
+    "prop_kind": lambda call: enums.value("prop_kind", call.spec.prop_kind),
+    "algorithm": lambda call: enums.value("alg_kind", call.spec.algorithm),
+    "n_srcs": lambda call: len(call.spec.counted_sources),
+    "no_flags": lambda _: 0,
+    "srcs": _Call.c_sources,
+    "hint": lambda call: call.hint.c if call.hint else ffi.NULL,
+    "attr": lambda call: call.kept(_attr_to_c(call.spec)).c,
+}
+_DIMS = ("strides", "kernel", "dilations")
+_FLOATS = ("factors", "scales")
+_ENUMS = {"activation": "alg_kind", "direction": "rnn_direction"}
+
+
+def _attr_to_c(spec: Spec) -> Handle:
+    """The attributes, whose scratchpad is the caller's."""
+    attr = spec.attr
+    handle = handles.create("primitive_attr", "dnnl_primitive_attr_create", subject=spec)
+    _set(handle, "scratchpad_mode", enums.value("scratchpad_mode", "user"), subject=spec)
+    if attr.fpmath != "strict":
+        _set(handle, "fpmath_mode", enums.value("fpmath_mode", attr.fpmath), subject=spec)
+    for name, mask in attr.scales:
+        _set(handle, "scales_mask", arguments.number(spec, name), mask, subject=spec)
+    for name, mask in attr.zero_points:
+        _set(handle, "zero_points_mask", arguments.number(spec, name), mask, subject=spec)
+    if attr.post_ops:
+        post_ops = handles.create("post_ops", "dnnl_post_ops_create", subject=spec)
+        for post_op in attr.post_ops:
+            _append(post_ops, post_op, spec)
+        _set(handle, "post_ops", post_ops.c, subject=spec)
+        post_ops.destroy()  # the attributes hold a copy
+    return handle
+
+
+def _set(handle: Handle, what: str, *c_args: Any, subject: Spec) -> None:
+    status.call(f"dnnl_primitive_attr_set_{what}", handle.c, *c_args, subject=subject)
+
+
+def _append(post_ops: Handle, post_op: PostOp, spec: Spec) -> None:
+    if isinstance(post_op, Binary) and post_op.src1 is None:
+        rule = "a binary post-op has no src1; give it the descriptor of its second operand"
+        raise InvalidArgumentsError(f"{spec.kind}: attr: {rule}")
+    name, c_args_of = _POST_OPS[type(post_op)]
+    c_args = c_args_of(post_op)
+    c_values = (c_arg.c if isinstance(c_arg, handles.Handle) else c_arg for c_arg in c_args)
+    status.call(f"dnnl_post_ops_append_{name}", post_ops.c, *c_values, subject=spec)
+
+
+def _c_dtype(dtype: str) -> int:
+    return enums.value("data_type", dtype or "data_type_undef")
+
+
+_POST_OPS: Mapping[type[PostOp], tuple[str, Callable[[Any], Sequence[Any]]]] = {
+    Sum: ("sum", lambda its: (its.scale, its.zero_point, _c_dtype(its.dtype))),
+    Eltwise: ("eltwise", lambda its: (enums.value("alg_kind", its.algorithm), its.alpha, its.beta)),
+    Binary: ("binary", lambda its: (enums.value("alg_kind", its.algorithm), c_desc.to_c(its.src1))),
+    Prelu: ("prelu", lambda its: (its.mask,)),
+    DepthwiseConv: (
+        "dw",
+        lambda its: (
+            *map(_c_dtype, (its.weights_dtype, its.bias_dtype, its.dst_dtype)),
+            *(its.kernel, its.stride, its.padding),
+        ),
+    ),
+}
 
 
 _known_arguments: dict[object, tuple[tuple[str, ...], Any]] = {}

@@ -23,14 +23,10 @@ class Cache(Struct, frozen=True, order=True):
 @cache
 def cpu_name() -> str:
     """The CPU's name as the system gives it."""
-    # Asked for its processor, the platform module starts another program.
-    return _described("model name") or platform.processor() or platform.machine()
-
-
-def _described(key: str) -> str:
-    """A field of the system's description of the first CPU; empty where there is none."""
     lines = _text(_CPU_INFO).splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    # Asked for its processor, the platform module starts another program.
+    return name or platform.processor() or platform.machine()
 
 
 @cache

@@ -8,9 +8,16 @@ from operator import eq
 
 from blocklayout.dnnl import known_bugs, own
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.c_create import create_pd
 from blocklayout.dnnl.handles import Handle
-from blocklayout.dnnl.primitive_desc import Resolved, impl_name, impl_names, is_reference, walk
+from blocklayout.dnnl.primitive_desc import (
+    UNIMPLEMENTED,
+    Resolved,
+    create_pd,
+    impl_name,
+    impl_names,
+    is_reference,
+    walk,
+)
 from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_parallel
@@ -18,7 +25,6 @@ from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, Unimpl
 from blocklayout.layout import MemoryDesc
 
 _MAX_CACHED = 2048
-_UNIMPLEMENTED = 3
 
 
 def resolve(spec: Spec) -> Resolved:
@@ -43,7 +49,7 @@ def resolve(spec: Spec) -> Resolved:
     asked, outcome = _ask(spec)
     if isinstance(outcome, Resolved):
         return outcome if _are_the_same(asked, spec) else _as_asked(outcome, spec)
-    raise UnimplementedError(outcome, _UNIMPLEMENTED)
+    raise UnimplementedError(outcome, UNIMPLEMENTED)
 
 
 def implementations(spec: Spec) -> Iterator[Resolved]:
@@ -86,7 +92,7 @@ def optimised(spec: Spec) -> tuple[Resolved, ...]:
     asked, outcome = _ask_optimised(spec)
     if isinstance(outcome, tuple):
         return outcome if _are_the_same(asked, spec) else tuple(_as_asked(resolved, spec) for resolved in outcome)
-    raise UnimplementedError(outcome, _UNIMPLEMENTED)
+    raise UnimplementedError(outcome, UNIMPLEMENTED)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -143,13 +149,13 @@ def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
 
 def _refusal(spec: Spec) -> DnnlError:
     if spec.is_resolved and (fault := known_bugs.fault_of(spec)):
-        return UnimplementedError(f"{spec}: {fault}", _UNIMPLEMENTED)
+        return UnimplementedError(f"{spec}: {fault}", UNIMPLEMENTED)
     names = impl_names(spec)
     if spec.impl in names:
         return DnnlError(f"{spec}: this library's {spec.impl} has other descriptors, or changes those given")
     wanted = f"named {spec.impl}" if spec.impl else "whose layouts are as given, and such as a descriptor can express,"
     message = f"{spec}: no implementation {wanted} among those oneDNN offers: {', '.join(names)}"
-    return UnimplementedError(message, _UNIMPLEMENTED)
+    return UnimplementedError(message, UNIMPLEMENTED)
 
 
 @lru_cache(maxsize=_MAX_CACHED)

@@ -17,7 +17,6 @@ class Stop:
     """
 
     def __init__(self, deadline_ns: int = 0) -> None:
-        """Nobody has asked yet."""
         self.c = ffi.new("bl_stop_t *", (0, deadline_ns))
         self.deadline_ns = deadline_ns
 

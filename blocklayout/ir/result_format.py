@@ -45,16 +45,12 @@ def row_major(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str)
 def pointwise(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The format of the first operand that is not broadcast: scalars and vectors have no say."""
     whole = [desc for desc in operands if desc.dims == dims]
-    first = whole[0] if whole else max(operands, key=lambda desc: desc.ndims)
-    other = next((desc for desc in whole if not agree(first, desc)), None)
-    return _led_by(first, other, dims, dtype)
+    return _led_by(whole or [max(operands, key=lambda desc: desc.ndims)], dims, dtype)
 
 
 def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The first operand's format."""
-    first = operands[0]
-    other = next((desc for desc in operands[1:] if not agree(first, desc)), None)
-    return _led_by(first, other, dims, dtype)
+    return _led_by(operands, dims, dtype)
 
 
 def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
@@ -78,8 +74,10 @@ def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str
     return _like(source, dims, dtype)
 
 
-def _led_by(first: MemoryDesc, other: MemoryDesc | None, dims: tuple[int, ...], dtype: str) -> Followed:
+def _led_by(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The first one's format, and the reason if another differs."""
+    first, *rest = operands
+    other = next((desc for desc in rest if not agree(first, desc)), None)
     reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
     return Followed(_like(first, dims, dtype).desc, reason)
 

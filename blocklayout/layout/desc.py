@@ -23,8 +23,7 @@ from blocklayout.layout.geometry import (
     place_dense,
     place_strided,
 )
-from blocklayout.layout.names import LETTERS, role_word
-from blocklayout.layout.tag import FormatTag
+from blocklayout.layout.tag import LETTERS, FormatTag
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +76,6 @@ class MemoryDesc:
         "_family",
         "_hash",
         "_tag",
-        "_word",
         "dims",
         "dtype",
         "itemsize",
@@ -96,12 +94,10 @@ class MemoryDesc:
     nbytes: int
     itemsize: int
     placement: Placement
-    # The tag it was made from; its spelling may be empty.
+    # The tag it was made from, or is called by; its spelling may be empty.
     _tag: FormatTag | None
     # The tag of the whole that a part with holes was cut out of, which no strides may tell.
     _family: FormatTag | None
-    # The logical order, such as "oihw", to name a layout in that came without a spelling.
-    _word: str
     _hash: int
 
     def __new__(
@@ -197,11 +193,9 @@ class MemoryDesc:
             'strided(7,1)'
         """
         found = self._tag or ordering.dense_tag(self.placement)
-        if self.extra is not None and found is not None:
-            return f"{found.spelled(self._word) if self._word else found.canonical} with {self.extra}"
         if found is None:
             return _strided_text(self.layout)
-        return found.given or (found.spelled(self._word) if self._word else found.canonical)
+        return found.text if self.extra is None else f"{found.text} with {self.extra}"
 
     @property
     def format_tag(self) -> FormatTag:
@@ -369,14 +363,17 @@ class MemoryDesc:
         return _canonical(self)
 
     def in_role(self, role: str) -> MemoryDesc:
-        """The same descriptor, which now prints by its role: a query's result has no spelling of its own.
+        """The same descriptor, which prints by its role: a query's result has no spelling of its own.
 
         Example:
             >>> print(MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a").in_role("weights"))
             f32 64x64x3x3 OIhw16i16o
         """
-        tag = self._tag and FormatTag(self._tag.order, self._tag.inner_blks, self._tag.inner_idxs)
-        return build(self.placement, self.dtype, tag, role_word(role, self.ndims))
+        found = self._tag or ordering.dense_tag(self.placement)
+        if found is None:
+            return self
+        spelled = FormatTag(found.order, found.inner_blks, found.inner_idxs, found.named(role))
+        return build(self.placement, self.dtype, spelled)
 
     def is_contiguous(self, memory_format: str | FormatTag = "contiguous_format") -> bool:
         """Whether elements follow each other in this order without holes; extents of 1 have no say.
@@ -477,7 +474,7 @@ class MemoryDesc:
         """
         tag = self.format_tag
         other = self.dtype if dtype is None else dtypes.named(dtype)
-        return _resized(self.dims, tag, tag.given, integers("dims", dims), other, self._word)
+        return _resized(self.dims, tag, tag.given, integers("dims", dims), other)
 
     def with_dtype(self, dtype: DTypeLike) -> MemoryDesc:
         """The same layout for another data type.
@@ -490,7 +487,7 @@ class MemoryDesc:
             return self
         self._check_no_extra("retype")
         named = self._tag or self._family
-        return _retyped(self.placement, self._tag, named.given if named else "", self._word, self._family, other)
+        return _retyped(self.placement, self._tag, named.given if named else "", self._family, other)
 
     def physically_equal(self, other: MemoryDesc) -> bool:
         """Whether every element has the same address and both hold the same number of bytes.
@@ -616,7 +613,7 @@ class MemoryDesc:
         return f"{self.dtype} {'x'.join(map(str, self.dims))} {self.tag}{shift}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return build, (self.placement, self.dtype, self._tag, self._word, self._family)
+        return build, (self.placement, self.dtype, self._tag, self._family)
 
     def __repr__(self) -> str:
         shift = f", offset={self.offset0}" if self.offset0 else ""
@@ -644,16 +641,11 @@ class MemoryDesc:
 
 
 def build(
-    placement: Placement, dtype: str, tag: FormatTag | None = None, word: str = "", family: FormatTag | None = None
+    placement: Placement, dtype: str, tag: FormatTag | None = None, family: FormatTag | None = None
 ) -> MemoryDesc:
-    """The one place that makes a descriptor: fills its fields and refuses what 64 bits cannot count.
+    """The one place that makes a descriptor, of a checked placement; refuses sizes that 64 bits cannot count.
 
-    Args:
-        placement: Extents and layout, checked already.
-        dtype: Name of the data type.
-        tag: The tag that the placement was made from.
-        word: Logical order to name the layout in where the tag has no spelling.
-        family: The tag of the whole that this is a part of, where the part itself has none.
+    ``tag`` is the one that the placement was made from, ``family`` that of the whole of a part that itself has none.
     """
     itemsize = dtypes.itemsize(dtype)
     extra = placement.layout.extra
@@ -672,7 +664,6 @@ def build(
     fill(desc, "placement", placement)
     fill(desc, "_tag", tag)
     fill(desc, "_family", family)
-    fill(desc, "_word", word)
     fill(desc, "_hash", hash((placement, dtype)))
     return desc
 
@@ -719,7 +710,7 @@ def _permuted(
 ) -> MemoryDesc:
     # Tags are compared here on their own: descriptors are equal under every name.
     placed = views.permuted(placement, perm)
-    return build(placed, dtype, tag and tag.permuted(perm), "", family and family.permuted(perm))
+    return build(placed, dtype, tag and tag.permuted(perm), family and family.permuted(perm))
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -745,20 +736,18 @@ def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _retyped(
-    placement: Placement, tag: FormatTag | None, spelling: str, word: str, family: FormatTag | None, dtype: str
+    placement: Placement, tag: FormatTag | None, spelling: str, family: FormatTag | None, dtype: str
 ) -> MemoryDesc:
     del spelling
-    return build(placement, dtype, tag, word, family)
+    return build(placement, dtype, tag, family)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _resized(
-    old_dims: tuple[int, ...], tag: FormatTag, spelling: str, dims: tuple[int, ...], dtype: str, word: str
-) -> MemoryDesc:
+def _resized(old_dims: tuple[int, ...], tag: FormatTag, spelling: str, dims: tuple[int, ...], dtype: str) -> MemoryDesc:
     placement, new_tag = views.resized(tag, old_dims, dims)
     if not spelling:
         new_tag = FormatTag(new_tag.order, new_tag.inner_blks, new_tag.inner_idxs)
-    return build(placement, dtype, new_tag, word)
+    return build(placement, dtype, new_tag)
 
 
 def _format_of(desc: MemoryDesc, name: object) -> FormatTag:

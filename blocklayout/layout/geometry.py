@@ -11,8 +11,7 @@ from math import prod
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.layout.names import MAX_NDIMS
-from blocklayout.layout.tag import FormatTag, check_blocks
+from blocklayout.layout.tag import MAX_NDIMS, FormatTag, check_blocks
 
 MAX_COUNT = 2**63 - 1
 """Sizes and offsets are signed 64-bit numbers in oneDNN."""
@@ -64,12 +63,7 @@ class Layout(Struct, frozen=True, repr_omit_defaults=True):
 
 @lru_cache(maxsize=4096)
 def _block_sizes(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> tuple[int, ...]:
-    """Elements that one step of each outer dimension spans: the product of its blocks, else 1.
-
-    Example:
-        >>> _block_sizes((4, 16, 4), (1, 0, 1), 4)
-        (16, 16, 1, 1)
-    """
+    """Elements that one step of each outer dimension spans: the product of its blocks, else 1."""
     sizes = [1] * ndims
     for blk, idx in zip(inner_blks, inner_idxs, strict=True):
         sizes[idx] *= blk
@@ -109,12 +103,9 @@ class Placement(Struct, frozen=True):
             return 0
         if self.offset:
             return self.last_address() + 1
-        span = 1
-        for n, stride in zip(self.outer_dims, self.layout.strides, strict=True):
-            span = max(span, n * (1 if n == 1 else stride))
-        if span == 1:
-            return prod(self.layout.inner_blks)
-        return span
+        steps = zip(self.outer_dims, self.layout.strides, strict=True)
+        span = max(1 if n == 1 else n * stride for n, stride in steps)
+        return span if span > 1 else prod(self.layout.inner_blks)
 
 
 def check_dims(dims: tuple[int, ...]) -> None:

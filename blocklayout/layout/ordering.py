@@ -7,8 +7,7 @@ from functools import lru_cache
 from blocklayout.errors import LayoutError
 from blocklayout.layout.addresses import addressing
 from blocklayout.layout.geometry import Placement, padded, place_dense
-from blocklayout.layout.names import LETTERS
-from blocklayout.layout.tag import FormatTag
+from blocklayout.layout.tag import LETTERS, FormatTag
 
 
 @lru_cache(maxsize=2048)

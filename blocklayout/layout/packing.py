@@ -85,12 +85,9 @@ def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
 
 
 def write(array: NDArray[Any], elements: NDArray[Any], desc: MemoryDesc) -> None:
-    """Write values to where a layout has its elements, and to nothing else.
+    """Write values, broadcast and cast as by numpy, to the elements of a flat array in this layout, and nothing else.
 
-    Args:
-        array: Values that numpy broadcasts and casts to the descriptor's shape and data type.
-        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
-        desc: Its layout; a LayoutError where it repeats elements.
+    A layout that repeats elements is a LayoutError.
     """
     if desc.repeats:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")

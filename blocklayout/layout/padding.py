@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +39,10 @@ def fill_padding(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
     """Write a value to every element of padding; see :func:`clear_padding`."""
     if not desc.n_padding or 0 in desc.dims:
         return
-    if desc.ends_inside_a_block:
-        _fill_one_by_one(elements, desc, value)
+    if desc.ends_inside_a_block:  # it has no view of whole blocks
+        kept = elements[desc.offsets()]
+        elements[all_offsets(desc.placement, desc.padded_dims)] = value
+        elements[desc.offsets()] = kept
         return
     view = blocked_view(elements, desc)
     for dim in range(desc.ndims):
@@ -87,24 +89,12 @@ def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...
         return
     n_used = desc.dims[dim] - (desc.padded_dims[dim] - desc.layout.blocks[dim])
     axes = [axis for axis, idx in enumerate(desc.inner_idxs) if idx == dim]
-    if len(axes) == 1:
+    lanes: Iterable[tuple[int | slice, ...]] = [(slice(n_used, None),)]
+    if len(axes) > 1:
+        lanes = islice(product(*(range(desc.inner_blks[axis]) for axis in axes)), n_used, None)
+    for lane in lanes:
         index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
-        index[dim], index[desc.ndims + axes[0]] = -1, slice(n_used, None)
-        yield tuple(index)
-        return
-    lanes = product(*(range(desc.inner_blks[axis]) for axis in axes))
-    for number, lane in enumerate(lanes):
-        if number < n_used:
-            continue
-        index = [slice(None)] * (desc.ndims + len(desc.inner_blks))
         index[dim] = -1
         for axis, position in zip(axes, lane, strict=True):
             index[desc.ndims + axis] = position
         yield tuple(index)
-
-
-def _fill_one_by_one(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
-    """For a sub-memory that ends inside a block, which has no view of whole blocks."""
-    kept = elements[desc.offsets()]
-    elements[all_offsets(desc.placement, desc.padded_dims)] = value
-    elements[desc.offsets()] = kept

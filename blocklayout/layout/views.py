@@ -11,8 +11,7 @@ from math import prod
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.geometry import Layout, Placement, check_dims, place_dense
-from blocklayout.layout.names import LETTERS
-from blocklayout.layout.tag import FormatTag
+from blocklayout.layout.tag import LETTERS, FormatTag
 
 
 def permuted(placement: Placement, perm: tuple[int, ...]) -> Placement:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from blocklayout.errors import LayoutError, PlanError, did_you_mean
 from blocklayout.ir import LAYOUT_NAMES, Fused, Role, TensorInfo, readable_as, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.layout.names import LETTERS
+from blocklayout.layout.tag import LETTERS
 from blocklayout.plan.candidates.fuse import value_info
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.reasons import FOLLOWS, asked_for, no_kernel

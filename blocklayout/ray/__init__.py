@@ -5,7 +5,7 @@ Takes the extra ``ray``. See docs/many-machines.md.
 
 from __future__ import annotations
 
-from blocklayout.ray.datasets import connected, map_batches, n_cpus, n_nodes, ray_data
+from blocklayout.ray.datasets import connected, map_batches
 from blocklayout.ray.training import all_reduce
 
-__all__ = ["all_reduce", "connected", "map_batches", "n_cpus", "n_nodes", "ray_data"]
+__all__ = ["all_reduce", "connected", "map_batches"]

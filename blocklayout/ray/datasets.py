@@ -84,22 +84,23 @@ def map_batches(
         >>> rows = ray.data.read_images("photographs", size=(224, 224))  # doctest: +SKIP
         >>> answers = map_batches(rows, "classifier.onnx", columns={"x": "image"})  # doctest: +SKIP
     """
-    data = ray_data()
+    try:
+        import ray.data
+    except ImportError as error:
+        raise UnsupportedError("Ray is not installed: pip install 'blocklayout[ray]'") from error
     options.positive("batch_size", batch_size)
     options.positive("threads", threads)
     options.by_name("columns", columns, "{'x': 'image'}")
     if load_options.pop("shapes", None):
         raise InputError("shapes follow from the rows; batch_size= says how many are run at a time")
     content = _content(model)
-    import ray
-
     result = dataset.map_batches(
         _Mapper,
         batch_size=batch_size,
         batch_format="numpy",
         zero_copy_batch=True,
         num_cpus=threads,
-        compute=data.ActorPoolStrategy(min_size=1),
+        compute=ray.data.ActorPoolStrategy(min_size=1),
         fn_constructor_kwargs={
             "content": [ray.put(np.frombuffer(content, np.uint8))],  # within a list it stays a reference
             "digest": hashlib.sha256(content).hexdigest(),
@@ -113,19 +114,6 @@ def map_batches(
     )
     result.context.execution_options.preserve_order = True
     return result
-
-
-def ray_data() -> Any:
-    """Ray's module of datasets.
-
-    Raises:
-        UnsupportedError: Ray is not installed.
-    """
-    try:
-        import ray.data
-    except ImportError as error:
-        raise UnsupportedError("Ray is not installed: pip install 'blocklayout[ray]'") from error
-    return ray.data
 
 
 @contextmanager
@@ -159,26 +147,8 @@ def connected(address: str) -> Iterator[None]:
             ray.shutdown()
 
 
-def n_nodes() -> int:
-    """Machines of the cluster."""
-    import ray
-
-    return sum(node["Alive"] for node in ray.nodes())
-
-
-def n_cpus() -> int:
-    """CPUs of the cluster, at least 1."""
-    import ray
-
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
-
-
 def _content(model: str | os.PathLike[str] | bytes) -> bytes:
-    """All that a model or a session is, which other nodes have no file of.
-
-    Raises:
-        InputError: There is no such file.
-    """
+    """All that a model or a session is, which other nodes have no file of."""
     if isinstance(model, bytes):
         return model
     path = Path(model)
@@ -202,7 +172,6 @@ class _Mapper:
     session: Session | None = None  # once the extents of a row are known
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The batch with the model's outputs."""
         if self.session is None:
             self.session = self._opened(batch)
         n_rows = len(next(iter(batch.values())))
@@ -216,7 +185,6 @@ class _Mapper:
         return {**kept, **{name: array[:n_rows] for name, array in outputs.items()}}
 
     def _column(self, batch: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-        """The column of an input."""
         column = self.columns.get(name, name)
         array = _column(batch, column, f"input {name}: columns=")
         if array.dtype == object:
@@ -305,12 +273,10 @@ class _Keeper:
         self._path = path
 
     def known(self, environment: str) -> dict[bytes, float]:
-        """All that is known of a kind of node."""
         with CostStore(self._path, environment=environment) as store:
             return store.measured()
 
     def add(self, environment: str, measured: dict[bytes, float]) -> None:
-        """Keep the measurements of a node of this kind."""
         with CostStore(self._path, environment=environment) as store:
             store.add(measured)
 
@@ -326,10 +292,6 @@ def _held_session(path: Path, write: Callable[[Path], None], threads: int) -> Se
 
     One process at a time opens it. A lock on a file beside it, given back when a process ends, tells whether it is
     held: the next that opens one removes those that are not. A file that was removed too early is still mapped.
-
-    Raises:
-        OSError: The folder cannot be written.
-        BlockLayoutError: The model or its session cannot be loaded.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_suffix(".lock").open("ab")

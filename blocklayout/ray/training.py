@@ -108,11 +108,6 @@ def _by_name(tensors: Any) -> dict[str, Tensor]:
 
 
 def _check_equal(descs: Sequence[Mapping[str, MemoryDesc]]) -> None:
-    """Refuse tensors that are not the same on all workers.
-
-    Raises:
-        InputError: One is not.
-    """
     for rank, others in enumerate(descs):
         for name in {**descs[0], **others}:
             first, other = descs[0].get(name, "missing"), others.get(name, "missing")
@@ -127,7 +122,6 @@ class _Workers:
     """The workers of a run of Ray Train, of which this process is one; all call the same methods in the same order."""
 
     def __init__(self, rank: int, size: int, place: str) -> None:
-        """Take part in the meeting of this name."""
         import ray
 
         self._rank = rank
@@ -150,11 +144,7 @@ class _Workers:
         return np.concatenate(_fetched(self._exchange([ray.put(total)] * self._size, seconds), seconds))
 
     def _exchange(self, values: list[Any], seconds: float) -> list[Any]:
-        """The values that workers have for this one, in their order; ``values`` are those that this one has for each.
-
-        Raises:
-            DeadlineExceededError: One did not come.
-        """
+        """The values that workers have for this one, in their order; ``values`` are those that it has for each."""
         self._n_met += 1
         answer = self._meeting.exchange.remote(self._n_met, self._rank, values, seconds)
         met, failure = _fetched(answer, seconds + START_SECONDS)
@@ -172,10 +162,9 @@ class _Meeting:
         self._failure = ""
 
     async def exchange(self, number: int, rank: int, values: Sequence[Any], seconds: float) -> tuple[list[Any], str]:
-        """Wait until all workers have called it with this ``number``.
+        """Values of all workers for the caller once all have called it with this ``number``; else why there are none.
 
-        Returns:
-            Values of all for the caller, by rank; and why not, if so: then there are no more exchanges.
+        After a failure there are no more exchanges.
         """
         each = self._rounds.setdefault(number, _Round())
         each.values[rank] = values
@@ -201,11 +190,6 @@ class _Round(Struct):
 
 
 def _fetched(refs: Any, seconds: float) -> Any:
-    """Values of references.
-
-    Raises:
-        DeadlineExceededError: They cannot be had in time.
-    """
     import ray
 
     try:
@@ -215,11 +199,7 @@ def _fetched(refs: Any, seconds: float) -> Any:
 
 
 def _workers() -> _Workers | None:
-    """Those of this process's run, if there are several.
-
-    Raises:
-        UnsupportedError: Ray is not installed, or this is no worker of Ray Train.
-    """
+    """Those of this process's run, if there are several."""
     try:
         import ray.train
     except ImportError as error:

@@ -25,7 +25,7 @@ from blocklayout.layout.layout_map import (
     place_at,
     walk_steps,
 )
-from blocklayout.layout.names import LETTERS
+from blocklayout.layout.tag import LETTERS
 from blocklayout.show.page import Page, html_page
 from blocklayout.show.words import counted
 

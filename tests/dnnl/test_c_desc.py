@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.dnnl import AnyDesc, c_create, c_desc, enums, library, live_handles
+from blocklayout.dnnl import AnyDesc, c_desc, enums, library, live_handles, primitive_desc
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.handles import create
 from blocklayout.errors import UnsupportedError
@@ -144,7 +144,7 @@ def test_chosen_layouts_keep_strides_that_take_no_step() -> None:
 
 def test_our_own_c_reads_descriptors_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
     src, weights = MemoryDesc((1, 16, 8, 8), "f32", "nChw8c"), AnyDesc((24, 16, 3, 3), "f32")
-    pd = c_create.create_pd(dnnl.convolution(src, weights, AnyDesc((1, 24, 8, 8), "f32"), pads=1, n_threads=1))
+    pd = primitive_desc.create_pd(dnnl.convolution(src, weights, AnyDesc((1, 24, 8, 8), "f32"), pads=1, n_threads=1))
     c_args = ffi.new("int[]", [enums.argument(name) for name in ("src", "weights", "bias", "dst")])
     by_c = c_desc.describe(pd.c, c_args)
     monkeypatch.setattr(c_desc, "native", lambda: None)

@@ -33,8 +33,8 @@ def poisoned_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh buffers hold NaN, so that what nobody writes shows."""
     empty = dnnl.aligned_empty
 
-    def poisoned(nbytes: int, alignment: int = 64) -> Array:
-        buffer = empty(nbytes, alignment)
+    def poisoned(nbytes: int) -> Array:
+        buffer = empty(nbytes)
         buffer[:] = POISON
         return buffer
 

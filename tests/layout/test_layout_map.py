@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.layout_map import HOLE, LEFT_OUT, MAX_PLACES, listed_extents, map_layout, place_at
-from blocklayout.layout.names import _usual_tags
+from blocklayout.layout.tag import _usual_tags
 from tests.layout import strategies
 
 LARGE = MemoryDesc((64, 512, 56, 56), "f32", "nChw16c")

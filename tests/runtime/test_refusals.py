@@ -69,7 +69,7 @@ def test_where_the_library_refuses_all_of_a_kind_numpy_computes(
 
 
 def test_what_only_we_compute_is_left_to_numpy_where_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocklayout.dnnl.own.copying.native", lambda: None)
+    monkeypatch.setattr("blocklayout.dnnl.own.native", lambda: None)
     b = bl.Builder()
     b.output("y", b.input("x", (2, 9)).pad((0, 5, 0, 8), mode="reflect"))
     session, x = bl.load(b), nets.random_input((2, 9))

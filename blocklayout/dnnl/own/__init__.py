@@ -37,7 +37,6 @@ class OwnPrimitive:
     __slots__ = ("_arguments", "c", "execute")
 
     def __init__(self, function: str, problem: Any, arguments: Sequence[str]) -> None:
-        """Bind nothing yet: ``arguments`` are those that the C function takes, in order."""
         self.c = problem
         self.execute = getattr(native(), function)
         self._arguments = arguments
@@ -82,8 +81,9 @@ class Implementation(Struct, frozen=True, kw_only=True):
     """An implementation of our own.
 
     Attributes:
-        offer: The Spec settled for it, or ``None`` where it does not compute that Spec here, or where the Spec names
-            another implementation.
+        kinds: The kinds of primitive that it computes.
+        isas: The instruction sets there is code for, best first; the first that the library may use is the one.
+        offer: A Spec of these kinds settled for it under the name given, or ``None`` where it does not compute that.
         create: The primitive of a Spec that it settled.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
@@ -91,9 +91,11 @@ class Implementation(Struct, frozen=True, kw_only=True):
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
-    offer: Callable[[Spec], Resolved | None]
+    kinds: tuple[str, ...]
+    offer: Callable[[Spec, str], Resolved | None]
     create: Callable[[Spec], OwnPrimitive]
     compute_ns: Callable[[Spec, float, int], float]
+    isas: tuple[str, ...] = tuple(LANES)
     multiply_adds: Callable[[Spec], int] = lambda _: 0
     rule: str = ""
 
@@ -120,10 +122,20 @@ def implementation(impl: str) -> Implementation | None:
 
 
 def offers(spec: Spec) -> Iterator[Resolved]:
-    """The Spec as each of ours settles it that computes it here."""
+    """The Spec as each of ours settles it that computes it here, and that it names if it names one."""
     for name in _names():
-        if offered := _load(name).offer(spec):
+        ours = _load(name)
+        if spec.kind not in ours.kinds or native() is None:
+            continue
+        isa = next(filter(library.has_isa, ours.isas), None)
+        impl = f"{name}:{isa or 'any'}"
+        if (isa or not ours.isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
             yield offered
+
+
+def lanes_of(impl: str) -> int:
+    """Floats in a vector of the instruction set that one of ours is for."""
+    return LANES[impl.partition(":")[2]]
 
 
 @cache

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from blocklayout.dnnl.native import native
 from blocklayout.dnnl.own import Implementation, OwnPrimitive, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 
-_IMPL = "copying:any"
 _COPIES_PER_NS = 1.0
 """Pieces without holes that a thread copies in a nanosecond, beside the traffic."""
 
@@ -22,17 +20,12 @@ class _Loop(NamedTuple):
     dst: int
 
 
-def offer(spec: Spec) -> Resolved | None:
-    """The Spec settled for this implementation, or ``None`` where there is none for it.
-
-    It takes any strides, and no blocks.
-    """
-    if spec.kind != "reversal" or spec.impl not in ("", _IMPL) or native() is None:
-        return None
+def offer(spec: Spec, impl: str) -> Resolved | None:
+    """Takes any strides, and no blocks."""
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
     if src.inner_blks or dst.inner_blks or 0 in src.dims:
         return None
-    return Resolved(spec.settled(descs=spec.descs, impl=_IMPL), 0)
+    return Resolved(spec.settled(descs=spec.descs, impl=impl), 0)
 
 
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
@@ -63,8 +56,7 @@ def _pieces(spec: Spec) -> tuple[int, list[_Loop]]:
     return nbytes, found[::-1] or [_Loop(1, 0, 0)]
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The copy that a settled Spec is."""
+def _create(spec: Spec) -> OwnPrimitive:
     nbytes, loops = _pieces(spec)
     extents, src, dst = zip(*loops, strict=True)
     fields = {
@@ -79,4 +71,4 @@ def create(spec: Spec) -> OwnPrimitive:
     return OwnPrimitive("bl_copying", problem("bl_copying_t", fields), ("src", "dst"))
 
 
-OURS = Implementation(offer=offer, create=create, compute_ns=compute_ns)
+OURS = Implementation(kinds=("reversal",), isas=(), offer=offer, create=_create, compute_ns=compute_ns)

@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from blocklayout.dnnl import library
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import LANES, Implementation, OwnPrimitive, Tail, problem
+from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, lanes_of, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -70,17 +69,13 @@ class _Vector(Struct, frozen=True):
     is_added: bool
 
 
-def offer(spec: Spec) -> Resolved | None:
-    """The Spec settled for this implementation, or ``None`` where there is none for it.
+def offer(spec: Spec, impl: str) -> Resolved | None:
+    """Takes f32 and bf16, row-major, channels-last and in blocks of channels.
 
-    It takes f32 and bf16, row-major, channels-last and in blocks of channels; behind it products with numbers for each
-    channel, and sums, and then a (leaky) ReLU or a clip that leaves 0 as it is.
+    Behind it products with numbers for each channel, and sums, then a (leaky) ReLU or a clip that leaves 0 as it is.
     """
-    if spec.kind != "group_normalization" or native() is None:
-        return None
-    impl = f"group_normalization:{next(filter(library.has_isa, LANES))}"
     src, dst = spec.memory_desc("src"), spec.desc("dst")
-    if spec.impl not in ("", impl) or src.dtype not in ("f32", "bf16") or 0 in src.dims or _Extents.of(src) is None:
+    if src.dtype not in ("f32", "bf16") or 0 in src.dims or _Extents.of(src) is None:
         return None
     if not isinstance(dst, MemoryDesc):
         dst = src.resized(dst.dims)
@@ -148,7 +143,7 @@ def _problem(spec: Spec) -> Any:
         "bl_group_normalization_t",
         {
             "itemsize": src.itemsize,
-            "lanes_at_once": LANES[spec.impl.partition(":")[2]],
+            "lanes_at_once": lanes_of(spec.impl),
             "n_threads": spec.n_threads,
             "n_images": extents.images,
             "n_blocks": extents.blocks,
@@ -173,10 +168,9 @@ def _problem(spec: Spec) -> Any:
     )
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The primitive of a settled Spec."""
+def _create(spec: Spec) -> OwnPrimitive:
     arguments = ["src", "dst", "scratchpad", *(vector.name for vector in _vectors(spec) if vector is not None)]
     return OwnPrimitive("bl_group_normalization", _problem(spec), arguments)
 
 
-OURS = Implementation(offer=offer, create=create, compute_ns=compute_ns)
+OURS = Implementation(kinds=("group_normalization",), offer=offer, create=_create, compute_ns=compute_ns)

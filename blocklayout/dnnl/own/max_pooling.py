@@ -8,9 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.dnnl import library
-from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import LANES, Implementation, OwnPrimitive, problem
+from blocklayout.dnnl.own import LANES, Implementation, OwnPrimitive, lanes_of, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -111,17 +109,10 @@ def _three(values: Sequence[int], fill: int) -> list[int]:
     return [fill] * (3 - len(values)) + list(values)
 
 
-def offer(spec: Spec) -> Resolved | None:
-    """The Spec settled for this implementation, or ``None`` where there is none for it.
-
-    It takes f32 and bf16 in any order of dimensions, and in blocks of channels.
-    """
-    code = native()
-    if spec.kind not in _PROBLEMS or code is None:
-        return None
-    impl = f"max_pooling:{next(filter(library.has_isa, LANES))}"
+def offer(spec: Spec, impl: str) -> Resolved | None:
+    """Takes f32 and bf16 in any order of dimensions, and in blocks of channels."""
     src, dst = spec.desc("src"), spec.desc("dst")
-    if spec.impl not in ("", impl) or src.dtype not in ("f32", "bf16") or not isinstance(src, MemoryDesc):
+    if src.dtype not in ("f32", "bf16") or not isinstance(src, MemoryDesc):
         return None
     if not isinstance(dst, MemoryDesc):
         dst = src.resized(dst.dims)
@@ -174,8 +165,8 @@ def _at_once(spec: Spec, lines: _Lines) -> int:
     if lines.along == "columns":
         is_usual = src.strides[-1] == 1 and spec.param("kernel")[-1] * tap <= _MAX_REACH and stride <= _MAX_STRIDE
         room = src.dims[-1] if is_usual else 1
-    most = LANES[spec.impl.partition(":")[2]]
-    return max((lanes for lanes in LANES.values() if lanes <= min(room, most)), default=1)
+    most = min(room, lanes_of(spec.impl))
+    return max((n_lanes for n_lanes in LANES.values() if n_lanes <= most), default=1)
 
 
 def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
@@ -202,8 +193,7 @@ def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
 _PROBLEMS = {"max_pooling": _pooling, "max_unpooling": _unpooling}
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The primitive of a settled Spec."""
+def _create(spec: Spec) -> OwnPrimitive:
     src = spec.memory_desc("src")
     image = src if spec.kind == "max_pooling" else spec.memory_desc("dst")
     lines = _Lines.common(image, [spec.memory_desc(name) for name, _ in spec.descs])
@@ -224,8 +214,9 @@ def create(spec: Spec) -> OwnPrimitive:
 
 
 OURS = Implementation(
+    kinds=tuple(_PROBLEMS),
     offer=offer,
-    create=create,
+    create=_create,
     compute_ns=compute_ns,
     rule="indices holds a number that no element of the result has",
 )

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from blocklayout.dnnl import library
 from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, problem
+from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, lanes_of, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -19,9 +19,6 @@ TILE = 4
 
 N_PRODUCTS = (TILE + 2) ** 2
 """Products of a tile, for each pair of channels."""
-
-_LANES = (("avx512_core", 16), ("avx2", 8))
-"""Instruction sets there is code for, and floats in a vector."""
 
 _NDIMS, _WINDOW = 4, 3
 _LEAST_OF_GROUP = 4
@@ -54,25 +51,20 @@ AVX-512: what counts is how they compare with the library's direct ones.
 """
 
 
-def offer(spec: Spec) -> Resolved | None:
-    """The Spec settled for this implementation, or ``None`` where there is none for it.
-
-    It takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
+def offer(spec: Spec, impl: str) -> Resolved | None:
+    """Takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
     either; at most an addend as large as the result and then a (leaky) ReLU, clip, Swish or HardSwish behind it. Groups
     have to fill panels of two vectors, several in one or one in several. Results differ from those of other
     implementations by some 1e-6 to 1e-5 of the largest.
     """
-    if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
+    if not _is_of_our_kind(spec) or _tail(spec.attr) is None or library.is_sequential():
         return None
-    isa, lanes = next(((isa, lanes) for isa, lanes in _LANES if library.has_isa(isa)), ("", 0))
-    impl, code = f"winograd:{isa}", native()
-    if not lanes or spec.impl not in ("", impl) or code is None or library.is_sequential():
-        return None
-    descs = _settled_descs(spec, lanes)
+    descs = _settled_descs(spec, lanes_of(impl))
     addend = _addend(spec.attr)
     if not descs or (addend is not None and addend.src1 != descs["dst"]):
         return None
     resolved = spec.settled(descs=tuple(descs.items()), impl=impl)
+    code: Any = native()
     return Resolved(resolved, int(code.bl_winograd_scratchpad(_problem(resolved))))
 
 
@@ -81,13 +73,13 @@ def multiply_adds(spec: Spec) -> int:
 
     Transformations are not counted.
     """
-    return N_PRODUCTS * _n_tiles(spec) * _panel_src(spec, _lanes(spec)) * spec.desc("dst").dims[1]
+    return N_PRODUCTS * _n_tiles(spec) * _panel_src(spec, lanes_of(spec.impl)) * spec.desc("dst").dims[1]
 
 
 def _transformed(spec: Spec) -> tuple[int, int]:
     """Elements that its transformations write: of tiles of sources and results, and of weights."""
     n_src, n_dst, tiles = spec.desc("src").dims[1], spec.desc("dst").dims[1], _n_tiles(spec)
-    n_weights = -(-tiles // _TILES_OF_TASK) * _panel_src(spec, _lanes(spec)) * n_dst
+    n_weights = -(-tiles // _TILES_OF_TASK) * _panel_src(spec, lanes_of(spec.impl)) * n_dst
     return N_PRODUCTS * tiles * (n_src + n_dst), N_PRODUCTS * n_weights
 
 
@@ -100,13 +92,11 @@ def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
 
 
 def _n_tiles(spec: Spec) -> int:
-    """Tiles of all images."""
     n_images, _, height, width = spec.desc("dst").dims
     return n_images * -(-height // TILE) * -(-width // TILE)
 
 
-def create(spec: Spec) -> OwnPrimitive:
-    """The primitive of a settled Spec."""
+def _create(spec: Spec) -> OwnPrimitive:
     first = next(iter(spec.attr.post_ops), None)
     addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
     return OwnPrimitive("bl_winograd", _problem(spec), ("src", "weights", "bias", addend, "dst", "scratchpad"))
@@ -186,10 +176,6 @@ def _panel_src(spec: Spec, lanes: int) -> int:
     return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
 
 
-def _lanes(spec: Spec) -> int:
-    return dict(_LANES)[spec.impl.partition(":")[2]]
-
-
 def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
     if desc.inner_blks:
         return desc.inner_blks == (lanes,) and desc.inner_idxs == (1,)
@@ -200,7 +186,7 @@ def _problem(spec: Spec) -> Any:
     src, weights, dst = (spec.memory_desc(name) for name in ("src", "weights", "dst"))
     *_, group_dst, group_src, _, _ = weights.dims
     *_, panel, weights_src, _, tap = weights.strides
-    lanes = _lanes(spec)
+    lanes = lanes_of(spec.impl)
     tail = _tail(spec.attr) or Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
     n_tiles = _n_tiles(spec)
@@ -273,4 +259,11 @@ def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
     return -(-n_at_once // n_parts)
 
 
-OURS = Implementation(offer=offer, create=create, compute_ns=compute_ns, multiply_adds=multiply_adds)
+OURS = Implementation(
+    kinds=("convolution",),
+    isas=("avx512_core", "avx2"),
+    offer=offer,
+    create=_create,
+    compute_ns=compute_ns,
+    multiply_adds=multiply_adds,
+)

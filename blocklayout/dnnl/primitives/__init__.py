@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct, field
@@ -257,11 +258,7 @@ def multiply_adds(spec: Spec, *, padded: bool = False) -> int:
     if ours := own.implementation(spec.impl):
         return ours.multiply_adds(spec)
     of_kind = kind_of(spec.kind).multiply_adds
-    return of_kind(spec, _padded_dims if padded else _dims) if of_kind else 0
-
-
-def _dims(desc: Desc) -> Sequence[int]:
-    return desc.dims
+    return of_kind(spec, _padded_dims if padded else attrgetter("dims")) if of_kind else 0
 
 
 def _padded_dims(desc: Desc) -> Sequence[int]:

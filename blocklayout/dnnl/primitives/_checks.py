@@ -94,6 +94,12 @@ def check_dims(spec: Spec, name: str, dims: Iterable[int], why: str) -> None:
         raise invalid(spec.kind, name, f"has extents {given}; {why} makes them {right}")
 
 
+def check_broadcast(spec: Spec, name: str, given: Sequence[int], right: Sequence[int], rule: str) -> None:
+    """Refuse extents that are neither those of another argument nor 1; ``rule`` says so."""
+    fits = len(given) == len(right) and all(extent in (1, other) for extent, other in zip(given, right, strict=True))
+    require(fits, spec, name, rule)
+
+
 def check_dtype(spec: Spec, name: str, allowed: Sequence[str], why: str) -> None:
     """Refuse an argument whose data type is not among the allowed."""
     dtype = spec.desc(name).dtype
@@ -214,6 +220,5 @@ def _check_post_op(post_op: PostOp, spec: Spec, where: str, dst: Desc) -> None:
     elif isinstance(post_op, Prelu):
         _check_mask(spec, where, post_op.mask, dst.dims)
     elif isinstance(post_op, Binary) and post_op.src1 is not None:
-        dims = post_op.src1.dims
-        fits = len(dims) == len(dst.dims) and all(d in (1, right) for d, right in zip(dims, dst.dims, strict=True))
-        require(fits, spec, where, f"has src1 of extents {dims}; each must be the destination's {dst.dims}, or 1")
+        rule = f"has src1 of extents {post_op.src1.dims}; each must be the destination's {dst.dims}, or 1"
+        check_broadcast(spec, where, post_op.src1.dims, dst.dims, rule)

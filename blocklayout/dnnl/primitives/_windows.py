@@ -20,16 +20,11 @@ Ints = int | tuple[int, ...] | list[int]
 def window_params(kind: str, image: Desc | None, **windows: Ints) -> dict[str, tuple[int, ...]]:
     """Parameters of a window, ``strides``, ``pads`` and the like, spelled out for the image that it slides over."""
     n_spatial = max(len(getattr(image, "dims", ())) - 2, 0)
-    return {name: per_dim(kind, name, value, n_spatial) for name, value in windows.items()}
+    return {name: _per_dim(kind, name, value, n_spatial) for name, value in windows.items()}
 
 
-def per_dim(kind: str, name: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
-    """One integer for each spatial dimension, and two of pads: ``(begin..., end...)``.
-
-    Example:
-        >>> per_dim("pooling", "strides", 2, 3), per_dim("convolution", "pads", (0, 0, 1, 1), 2)
-        ((2, 2, 2), (0, 0, 1, 1))
-    """
+def _per_dim(kind: str, name: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
+    """One integer for each spatial dimension, and two of pads: ``(begin..., end...)``."""
     length = 2 * n_spatial if name == "pads" else n_spatial
     values = _integers(kind, name, value)
     if values is None:

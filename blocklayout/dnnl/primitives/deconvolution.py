@@ -6,7 +6,7 @@ from math import prod
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Extents, Kind, _weighted, draft, finish
+from blocklayout.dnnl.primitives import Kind, _weighted, draft, finish
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents, window_params
@@ -81,10 +81,6 @@ def _dst_extents(spec: Spec) -> tuple[int, ...]:
     return given if back == tuple(src.dims[2:]) else _smallest(spec)
 
 
-def _multiply_adds(spec: Spec, extents: Extents) -> int:
-    return _weighted.window_products(spec, "src", extents)
-
-
 def _fault(spec: Spec) -> str | None:
     """Some may give wrong results.
 
@@ -110,7 +106,7 @@ KIND = Kind(
     validate=_validate,
     most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu),
-    multiply_adds=_multiply_adds,
+    multiply_adds=lambda spec, extents: _weighted.window_products(spec, "src", extents),
     peak_share=windowed_peak_share,
     fault=_fault,
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import FORWARD, Extents, Kind, draft, finish, validate
+from blocklayout.dnnl.primitives import FORWARD, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
     check_dims,
@@ -16,7 +14,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_weights_dtype,
 )
 from blocklayout.dnnl.primitives._speeds import peak_share_by_name
-from blocklayout.dnnl.primitives._weighted import directions, operands, side
+from blocklayout.dnnl.primitives._weighted import directions, side, window_products
 from blocklayout.dnnl.spec import Spec
 
 _PEAK_SHARE = 0.28
@@ -100,20 +98,11 @@ def _validate(spec: Spec) -> None:
         check_dtype(spec, bias, ("f32", spec.desc(dst).dtype, *quantised), spec.kind)
 
 
-def _multiply_adds(spec: Spec, extents: Extents) -> int:
-    src, weights = operands(spec, "src", "weights")
-    return src.dims[0] * prod(extents(weights))
-
-
-def _peak_share(spec: Spec) -> float:
-    return peak_share_by_name(spec) if spec.impl.startswith("ref") else _PEAK_SHARE
-
-
 KIND = Kind(
     directions=directions(),
     validate=_validate,
     most=MAX_COUNTED,
     post_ops=(Eltwise, Sum, Binary, Prelu),
-    multiply_adds=_multiply_adds,
-    peak_share=_peak_share,
+    multiply_adds=lambda spec, extents: window_products(spec, "dst", extents),
+    peak_share=lambda spec: peak_share_by_name(spec) if spec.impl.startswith("ref") else _PEAK_SHARE,
 )

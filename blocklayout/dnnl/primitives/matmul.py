@@ -10,6 +10,7 @@ from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
     broadcast,
+    check_broadcast,
     check_dims,
     check_ndims,
     check_weights_dtype,
@@ -60,8 +61,8 @@ def _validate(spec: Spec) -> None:
     check_weights_dtype(spec)
     if spec.has("bias"):
         bias = spec.desc("bias").dims
-        fits = len(bias) == len(dims) and all(extent in (1, right) for extent, right in zip(bias, dims, strict=True))
-        require(fits, spec, "bias", f"has extents {bias}; each must be the destination's {dims}, or 1")
+        rule = f"has extents {bias}; each must be the destination's {dims}, or 1"
+        check_broadcast(spec, "bias", bias, dims, rule)
 
 
 def _dst_dims(spec: Spec) -> tuple[int, ...]:

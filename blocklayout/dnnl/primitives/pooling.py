@@ -87,10 +87,6 @@ def pooling_backward(
     return validate(spec)
 
 
-def _validate(spec: Spec) -> None:
-    check_dims(spec, "dst", pooled_dims(spec), "source, kernel, strides and pads")
-
-
 def _validate_backward(spec: Spec) -> None:
     check_no_attributes(spec)
     check_dims(spec, "diff_dst", pooled_dims(spec, "diff_src"), "diff_src, kernel, strides and pads")
@@ -138,7 +134,7 @@ KIND = Kind(
             validate=_validate_backward,
         ),
     },
-    validate=_validate,
+    validate=lambda spec: check_dims(spec, "dst", pooled_dims(spec), "source, kernel, strides and pads"),
     post_ops=(Eltwise, Binary),
     bandwidth_share=lambda spec: bandwidth_share_by_name(spec, {"simple_nhwc": 0.15, "simple": 0.02}),
 )

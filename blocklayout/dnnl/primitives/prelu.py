@@ -5,7 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import require
+from blocklayout.dnnl.primitives._checks import check_broadcast
 from blocklayout.dnnl.spec import Spec
 
 
@@ -41,8 +41,7 @@ def prelu(
 
 def _validate(spec: Spec) -> None:
     src, weights = spec.desc("src").dims, spec.desc("weights").dims
-    fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))
-    require(fits, spec, "weights", f"has extents {weights}; each must be the source's {src}, or 1")
+    check_broadcast(spec, "weights", weights, src, f"has extents {weights}; each must be the source's {src}, or 1")
 
 
 KIND = Kind(

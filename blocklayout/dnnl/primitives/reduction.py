@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_float, invalid, normal_axis, require
+from blocklayout.dnnl.primitives._checks import check_broadcast, check_float, invalid, normal_axis, require
 from blocklayout.dnnl.spec import Spec
 
 
@@ -54,8 +54,8 @@ def reduction(
 
 def _validate(spec: Spec) -> None:
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
-    fits = len(src) == len(dst) and all(d in (1, s) for s, d in zip(src, dst, strict=True))
-    require(fits, spec, "dst", f"has extents {dst}; each must be the source's {src}, or 1 where it is reduced")
+    rule = f"has extents {dst}; each must be the source's {src}, or 1 where it is reduced"
+    check_broadcast(spec, "dst", dst, src, rule)
     require(
         src != dst, spec, "dst", f"has the source's extents {src}; at least one must be 1 where the source's is not"
     )

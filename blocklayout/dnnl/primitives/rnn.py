@@ -18,6 +18,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_float,
     check_ndims,
     check_weights_dtype,
+    invalid,
     require,
 )
 from blocklayout.dnnl.spec import Spec
@@ -31,8 +32,20 @@ ACTIVATIONS = ("eltwise_tanh", "eltwise_relu", "eltwise_logistic")
 
 _, *_DIRECTIONS = values("rnn_direction")  # the first is none
 _NEEDED = ("src", "weights", "weights_iter", "bias", "dst")
-_OPTIONAL = ("src_iter", "src_iter_c", "augru_attention", "weights_peephole", "dst_iter", "dst_iter_c")
-_ORDER = ("src", *_OPTIONAL[:3], "weights", "weights_iter", "weights_peephole", "bias", "dst_iter", "dst_iter_c")
+
+
+class States(TypedDict, total=False):
+    """Descriptors that :func:`rnn` can do without."""
+
+    src_iter: Desc | None
+    src_iter_c: Desc | None
+    augru_attention: Desc | None
+    weights_peephole: Desc | None
+    dst_iter: Desc | None
+    dst_iter_c: Desc | None
+
+
+_OPTIONAL = (*States.__annotations__,)
 _WEIGHTS_AND_DST = "weights weights_iter bias dst dst_iter no_flags"
 
 
@@ -68,26 +81,6 @@ _CELLS = {
 }
 
 
-class OfSomeCells(TypedDict, total=False):
-    """Arguments that only some cells have, or that may be absent.
-
-    Attributes:
-        src_iter: The first state, extents (L, D, N, OC); zeros where it is absent.
-        src_iter_c: An LSTM's first cell state, likewise; to be given with ``src_iter``.
-        augru_attention: Of the cells that have one, extents (T, N, 1).
-        weights_peephole: An LSTM's, extents (L, D, 3, OC), f32: of its input, forget and output gates.
-        dst_iter: The last state, extents (L, D, N, OC), where it is wanted.
-        dst_iter_c: An LSTM's last cell state, likewise; to be given with ``dst_iter``.
-    """
-
-    src_iter: Desc | None
-    src_iter_c: Desc | None
-    augru_attention: Desc | None
-    weights_peephole: Desc | None
-    dst_iter: Desc | None
-    dst_iter_c: Desc | None
-
-
 def rnn(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     weights: Desc,
@@ -100,7 +93,7 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
     activation: str = "eltwise_tanh",
     alpha: float = 0.0,
     n_threads: int | None = None,
-    **optional: Unpack[OfSomeCells],
+    **states: Unpack[States],
 ) -> Spec:
     """Recurrent layers for inference: T steps, N sequences, L layers of one cell, D directions (1 or 2).
 
@@ -121,7 +114,10 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
         activation: Of ``vanilla_rnn``: ``eltwise_tanh``, ``eltwise_relu`` or ``eltwise_logistic``.
         alpha: Slope of that ReLU where it is negative.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-        optional: States and weights of some cells, see :class:`OfSomeCells`.
+        **states: ``src_iter``, the first state, extents (L, D, N, OC), zeros where it is absent; ``dst_iter``, the last
+            one, where it is wanted; ``src_iter_c`` and ``dst_iter_c``, an LSTM's cell states, to be given with these;
+            ``augru_attention`` of the cells that have one, extents (T, N, 1); ``weights_peephole`` of an LSTM's input,
+            forget and output gates, extents (L, D, 3, OC), f32.
 
     Example:
         >>> from blocklayout.dnnl import AnyDesc
@@ -130,8 +126,11 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
         >>> rnn(src, weights, weights_iter, bias, algorithm="vanilla_lstm", n_threads=1).desc("dst").dims
         (10, 1, 64)
     """
-    given: dict[str, Any] = {"src": src, "weights": weights, "weights_iter": weights_iter, "bias": bias, **optional}
-    descs = {name: given[name] for name in _ORDER if name in given} | given  # unknown ones are refused last
+    others: dict[str, Any] = {**states}
+    if unknown := others.keys() - {*_OPTIONAL}:
+        raise invalid("rnn", min(unknown), f"is no argument of it; there are {', '.join((*_NEEDED, *_OPTIONAL))}")
+    needed = {"src": src, "weights": weights, "weights_iter": weights_iter, "bias": bias}
+    descs = needed | {name: others.get(name) for name in _OPTIONAL}
     params: dict[str, object] = {"direction": direction}
     if algorithm == "vanilla_rnn":
         params |= {"activation": activation, "alpha": alpha, "beta": 0.0}

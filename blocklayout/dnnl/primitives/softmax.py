@@ -44,10 +44,6 @@ def softmax(
     return finish(spec, dst, src.dims)
 
 
-def _validate(spec: Spec) -> None:
-    check_integer(spec, "axis", 0, len(spec.desc("src").dims))
-
-
 def _fault(spec: Spec) -> str | None:
     """Some write beyond their destination.
 
@@ -66,7 +62,7 @@ def _fault(spec: Spec) -> str | None:
 
 KIND = Kind(
     directions={"forward": Direction("engine prop_kind algorithm src dst axis attr", keeps_extents=True)},
-    validate=_validate,
+    validate=lambda spec: check_integer(spec, "axis", 0, len(spec.desc("src").dims)),
     post_ops=(Eltwise, Binary),
     fault=_fault,
 )

@@ -19,7 +19,7 @@ from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
 from blocklayout.plan.candidates.inplace_concat import sliced_candidate
 from blocklayout.plan.candidates.pairs import Merged, Pair, merged_candidates, pair_candidates
 from blocklayout.plan.candidates.pins import with_format
-from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
+from blocklayout.plan.candidates.recipes import GroupRecipes, trained_wishes
 from blocklayout.plan.costs.model import CostModel, steps_ns
 from blocklayout.resource_limits import check_time
 
@@ -114,7 +114,6 @@ class Proposer(Struct, frozen=True):
     def _asked(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
     ) -> Iterator[Candidate]:
-        """Candidates for all wishes."""
         for dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in dict.fromkeys(map(group.main.operator.meant, self._wishes(group, incoming, dtype))):
@@ -122,12 +121,12 @@ class Proposer(Struct, frozen=True):
 
     def _distinct(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         """Candidates that differ in implementation or in where an element lies, each as the library likes it best."""
-        kinds = _Kinds()
+        known: dict[MemoryDesc, MemoryDesc] = {}
         found: dict[object, Candidate] = {}
         for candidate in candidates:
             check_time("planning")
             layouts = (*candidate.source_descs.values(), candidate.dst)
-            descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
+            descs = tuple(_first_alike(desc, known) for desc in layouts if isinstance(desc, MemoryDesc))
             impls = tuple(step.spec.impl for step in candidate.steps)
             key = (descs, candidate.alias, candidate.slices, impls)
             if key not in found or candidate.rank < found[key].rank:
@@ -140,9 +139,9 @@ class Proposer(Struct, frozen=True):
             sliced = sliced_candidate(group, wish.dst, self.in_slices[group.name], recipes.dtype, recipes.n_threads)
             if sliced is not None:
                 yield sliced
-        for recipe in recipes.wished(wish):
-            if not any(own.name_of(step.spec.impl) in self.without for step in recipe.steps):
-                yield self._candidate(group, wish, recipe)
+        for candidate in recipes.wished(wish):
+            if not any(own.name_of(step.spec.impl) in self.without for step in candidate.steps):
+                yield candidate
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
         names = self.costs.machine.layout_names
@@ -166,23 +165,6 @@ class Proposer(Struct, frozen=True):
         alike = (dtype, "f32", self.dtype) if group.precision else (dtype, "f32")
         yield from (Wish(desc, desc) for desc in others if desc.is_dense and desc.dtype in alike)
 
-    def _candidate(self, group: Group, wish: Wish, recipe: GroupRecipe) -> Candidate:
-        demanded = recipe.demanded
-        if recipe.alias is not None:
-            demanded[recipe.alias] = demanded["dst"]
-        return Candidate(
-            sources=tuple((operand, demanded[operand]) for operand in group.sources),
-            constants=tuple((operand, demanded[operand]) for operand in group.constants),
-            dst=demanded["dst"],
-            made=recipe.made,
-            others=tuple((arg, demanded[arg]) for arg, _ in group.main.others),
-            steps=recipe.steps,
-            temporaries=recipe.temporaries,
-            alias=recipe.alias,
-            origin=_origin(wish, recipe.rank),
-            rank=recipe.rank,
-        )
-
     def _work_ns(self, candidate: Candidate) -> float:
         return steps_ns(self.costs, candidate.steps)
 
@@ -194,11 +176,10 @@ class Proposer(Struct, frozen=True):
 
     def _plain(self, group: Group) -> tuple[Candidate, ...]:
         """A node that no primitive computes, on row-major arrays."""
-        wish = Wish("plain", "plain")
-        recipe = next(GroupRecipes(group, self.dtype, 1).wished(wish), None)
-        if recipe is None:
+        found = next(GroupRecipes(group, self.dtype, 1).wished(Wish("plain", "plain")), None)
+        if found is None:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
-        return (replace(self._candidate(group, wish, recipe), origin=recipe.steps[0].spec.impl),)
+        return (replace(found, origin=found.steps[0].spec.impl),)
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
@@ -227,28 +208,23 @@ def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], 
     names = [arg for arg, value in group.main.sources if len(value.shape) == ndims]
     if len(names) < 2:
         return
-    kinds = _Kinds()
-    dense = [[kinds.of(desc) for desc in incoming[arg] if desc.is_dense and desc.dtype == dtype] for arg in names]
+    known: dict[MemoryDesc, MemoryDesc] = {}
+    usable = ([desc for desc in incoming[arg] if desc.is_dense and desc.dtype == dtype] for arg in names)
+    dense = [[_first_alike(desc, known) for desc in descs] for descs in usable]
     for first, *others in product(*(tuple(dict.fromkeys(descs))[:_MAX_ARRIVING] for descs in dense)):
         orders: list[str | MemoryDesc] = [desc for desc in (first, *others) if not desc.is_contiguous()]
         for dst in dict.fromkeys(["plain", *orders]):
             yield Wish(first, dst, others=tuple(zip(names[1:], others, strict=True)))
 
 
-class _Kinds(Struct):
-    """Stands for each layout the first that was met with the same bytes."""
-
-    first: dict[MemoryDesc, MemoryDesc] = field(default_factory=dict)
-
-    def of(self, desc: MemoryDesc) -> MemoryDesc:
-        if desc not in self.first:
-            alike = (known for known in self.first.values() if known.physically_equal(desc))
-            self.first[desc] = next(alike, desc)
-        return self.first[desc]
+def _first_alike(desc: MemoryDesc, known: dict[MemoryDesc, MemoryDesc]) -> MemoryDesc:
+    """The first of the known layouts with the same bytes; this one, known from now on, where there is none."""
+    if desc not in known:
+        known[desc] = next((each for each in known.values() if each.physically_equal(desc)), desc)
+    return known[desc]
 
 
 def _nothing_to_do(group: Group, dtype: str) -> Candidate:
-    """A result without elements."""
     descs = {arg: _row_major(value_info(value, dtype)) for arg, value in group.dsts.items()}
     sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in group.sources.items())
     others = tuple((arg, descs[arg]) for arg, _ in group.main.others)
@@ -268,14 +244,6 @@ def _is_asked(name: str, wish: Wish) -> bool:
     """Whether exact descriptors are those that a name means for both."""
     descs = (desc for desc in (wish.src, wish.dst) if isinstance(desc, MemoryDesc))
     return all(desc == wished_desc(name, TensorInfo(desc.dims, desc.dtype)) for desc in descs)
-
-
-def _origin(wish: Wish, rank: int) -> str:
-    if isinstance(wish.dst, MemoryDesc):
-        asked = "a layout at hand"
-    else:
-        asked = str(wish.dst) if wish.src == wish.dst else f"{wish.src} to {wish.dst}"
-    return f"{asked}, choice {rank + 1}" if rank else asked
 
 
 def _nothing_offered(group: Group, dtype: str) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
-from blocklayout.ir import BaseOperator, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
+from blocklayout.ir import BaseOperator, Candidate, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, GroupMember, constant_info, kernel_problem, value_info
 
@@ -24,31 +24,8 @@ NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """Errors of questions for primitives that do not exist."""
 
 
-class GroupRecipe(Recipe, frozen=True):
-    """Steps that compute a whole group, resolved; operands are named as the group names them.
-
-    Attributes:
-        alias: The source operand whose buffer the result overwrites, if any.
-        rank: Which of the library's implementations the main primitive is, its own favourite being 0.
-    """
-
-    alias: str | None = None
-    rank: int = 0
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether a step runs an unoptimised reference implementation."""
-        return any(step.is_reference for step in self.steps)
-
-    @property
-    def demanded(self) -> dict[str, MemoryDesc]:
-        """The layout of each operand."""
-        seen = {operand: step.spec.memory_desc(arg) for step in self.steps for arg, operand in step.operands}
-        return seen | dict(self.whole)
-
-
 class GroupRecipes(Struct, frozen=True, dict=True):
-    """Finds the recipes of one group in one data type of activations.
+    """Finds the candidates of one group in one data type of activations.
 
     Attributes:
         in_place: The operand that may be overwritten by the result, if any may.
@@ -71,8 +48,8 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _likeness(self) -> object:
         return self.group.main.operator.likeness(self._problem)
 
-    def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
-        """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
+    def wished(self, wish: Wish) -> Iterator[Candidate]:
+        """Candidates in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
         if wish.src != wish.dst and not self.impls and not self._is_worth_asking(wish):
             return
         operator, followers = self.group.main.operator, self.group.followers
@@ -82,12 +59,12 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             yield from islice(self._fused(wish, n_before, _usual(operator)), 1)
         yield from self._most_fused(wish, operator.alternatives)
 
-    def _most_fused(self, wish: Wish, ways: _Ways) -> Generator[GroupRecipe, None, int]:
-        """Recipes with fewer and fewer post-ops fused, until some run optimised; returns how many are."""
+    def _most_fused(self, wish: Wish, ways: _Ways) -> Generator[Candidate, None, int]:
+        """Candidates with fewer and fewer post-ops fused, until some run optimised; returns how many are."""
         for n_fused in range(len(self.group.followers), -1, -1):
             offered = list(self._fused(wish, n_fused, ways))
             yield from offered
-            if any(not recipe.is_reference for recipe in offered):
+            if any(not candidate.is_reference for candidate in offered):
                 return n_fused
         return 0
 
@@ -106,14 +83,33 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         except NOT_OFFERED:
             return False
 
-    def _fused(self, wish: Wish, n_fused: int, ways: _Ways) -> Iterator[GroupRecipe]:
+    def _fused(self, wish: Wish, n_fused: int, ways: _Ways) -> Iterator[Candidate]:
         fused, rest = self.group.followers[:n_fused], self.group.followers[n_fused:]
         can_sum = any(f.use.is_sum and f.operand(f.use.operand or "") == self.in_place for f in fused[:1])
         for alias in (self.in_place, None) if can_sum else (None,):
             for rank, recipe in enumerate(self._main_recipes(wish, fused, alias, ways)):
-                finished = self._finished(recipe, rest, alias, rank)
+                finished = self._finished(recipe, rest, alias) if rest else recipe
                 if finished is not None:
-                    yield finished
+                    yield self._candidate(wish, finished, None if rest else alias, rank)
+
+    def _candidate(self, wish: Wish, recipe: Recipe, alias: str | None, rank: int) -> Candidate:
+        """Resolved steps that compute the whole group, operands named as the group names them."""
+        demanded = {operand: step.spec.memory_desc(arg) for step in recipe.steps for arg, operand in step.operands}
+        demanded |= dict(recipe.whole)
+        if alias is not None:
+            demanded[alias] = demanded["dst"]
+        return Candidate(
+            sources=tuple((operand, demanded[operand]) for operand in self.group.sources),
+            constants=tuple((operand, demanded[operand]) for operand in self.group.constants),
+            dst=demanded["dst"],
+            made=recipe.made,
+            others=tuple((arg, demanded[arg]) for arg, _ in self.group.main.others),
+            steps=recipe.steps,
+            temporaries=recipe.temporaries,
+            alias=alias,
+            origin=_origin(wish, rank),
+            rank=rank,
+        )
 
     def _main_recipes(
         self, wish: Wish, fused: Sequence[GroupMember], alias: str | None, ways: _Ways
@@ -138,20 +134,14 @@ class GroupRecipes(Struct, frozen=True, dict=True):
                 yield replace(use.post_op, src1=self._src1(wish, dst, follower.operand(use.operand)))
 
     def _src1(self, wish: Wish, dst: TensorInfo, operand: str) -> dnnl.Desc:
-        info = self._operand_info(operand)
-        if info.dims == dst.dims:
-            return wished_desc(wish.dst, info)
-        return MemoryDesc(info.dims, info.dtype)
-
-    def _operand_info(self, operand: str) -> TensorInfo:
         if operand in self.group.sources:
-            return value_info(self.group.sources[operand], self.dtype)
-        return constant_info(operand, self.group.constants[operand], self.dtype)
+            info = value_info(self.group.sources[operand], self.dtype)
+        else:
+            info = constant_info(operand, self.group.constants[operand], self.dtype)
+        return wished_desc(wish.dst, info) if info.dims == dst.dims else MemoryDesc(info.dims, info.dtype)
 
-    def _finished(self, main: Recipe, rest: Sequence[GroupMember], alias: str | None, rank: int) -> GroupRecipe | None:
+    def _finished(self, main: Recipe, rest: Sequence[GroupMember], alias: str | None) -> Recipe | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
-        if not rest:
-            return GroupRecipe(main.steps, main.temporaries, main.whole, main.made, alias, rank)
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
         previous = alias or "tmp_main"
         steps = [renamed(step, {"dst": previous}) for step in main.steps]
@@ -169,7 +159,15 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             previous = result
         if alias is not None:
             del temporaries[alias]
-        return GroupRecipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), main.made, rank=rank)
+        return Recipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), main.made)
+
+
+def _origin(wish: Wish, rank: int) -> str:
+    if isinstance(wish.dst, MemoryDesc):
+        asked = "a layout at hand"
+    else:
+        asked = str(wish.dst) if wish.src == wish.dst else f"{wish.src} to {wish.dst}"
+    return f"{asked}, choice {rank + 1}" if rank else asked
 
 
 def _usual(operator: BaseOperator) -> _Ways:
@@ -246,7 +244,6 @@ def _implementations(recipe: Recipe, fused: Sequence[GroupMember], impls: Sequen
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
-    """The implementations of these names."""
     for impl in dict.fromkeys(impls):
         with suppress(*NOT_OFFERED):
             yield dnnl.resolve(spec.replace(impl=impl))

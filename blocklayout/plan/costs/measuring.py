@@ -107,7 +107,7 @@ class SpecTimer:
         """Room for all that any of them reads and writes."""
         n_written = 0
         for trial in trials:
-            n_written = max(n_written, sum(map(aligned, trial.written_nbytes)))
+            n_written = max(n_written, sum(aligned(desc.nbytes) for desc in trial.written.values()))
             for name, desc in trial.constants.items():
                 self._tape(name, desc).reserve(max(cold_nbytes(trial.spec.n_threads), aligned(desc.nbytes)))
             needed: dict[str, int] = {}
@@ -124,9 +124,9 @@ class SpecTimer:
             tape.rewind()
         buffers = {name: self._sources[desc.dtype].piece(desc.nbytes) for name, desc in trial.sources.items()}
         n_taken = 0
-        for name, nbytes in zip(trial.written, trial.written_nbytes, strict=True):
-            buffers[name] = self._room[n_taken : n_taken + nbytes]
-            n_taken += aligned(nbytes)
+        for name, desc in trial.written.items():
+            buffers[name] = self._room[n_taken : n_taken + desc.nbytes]
+            n_taken += aligned(desc.nbytes)
         trial.bind(buffers, {name: self._tape(name, desc) for name, desc in trial.constants.items()})
 
     def _tape(self, name: str, desc: MemoryDesc) -> Tape:
@@ -158,11 +158,6 @@ class _Trial:
         self.constants = {name: desc for name, desc in descs.items() if name in constants - results}
         self.sources = {name: desc for name, desc in descs.items() if name not in constants | results}
 
-    @property
-    def written_nbytes(self) -> list[int]:
-        """Of each result."""
-        return [desc.nbytes for desc in self.written.values()]
-
     def bind(self, buffers: Mapping[str, np.ndarray], tapes: Mapping[str, Tape]) -> None:
         """Make it ready to run: with buffers of results and sources, and tapes that each run cuts constants out of."""
         for name, desc in {**self.written, **self.sources}.items():
@@ -173,13 +168,11 @@ class _Trial:
         self._rotating = [(self._memories[name], tape, self.constants[name].nbytes) for name, tape in tapes.items()]
 
     def run(self, stopwatch: Stopwatch) -> Run:
-        """Run once."""
         for memory, tape, nbytes in self._rotating:
             memory.rebind(tape.piece(nbytes))
         return stopwatch.time(self._execution.run)
 
     def close(self) -> None:
-        """Give everything back."""
         for memory in self._memories.values():
             memory.destroy()
         self._primitive.destroy()

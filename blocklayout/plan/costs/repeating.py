@@ -82,8 +82,6 @@ def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] 
 
 
 class _Series(Struct):
-    """The runs of one call."""
-
     call: Callable[[], Run]
     n_runs: int = 0
     spent_ns: float = 0.0

@@ -74,8 +74,6 @@ def tune(worth: Mapping[Spec, float], store: CostStore, seconds: float, tell: Te
 
 
 class _Tuning(Struct):
-    """One call of :func:`tune`."""
-
     store: CostStore
     seconds: float
     tell: Tell
@@ -93,8 +91,11 @@ class _Tuning(Struct):
         while waiting and self._has_time():
             turn = dict(waiting.popleft() for _ in range(min(N_IN_TURN, len(waiting))))
             for spec, outcome in self._take_turn(list(turn)).items():
-                if not isinstance(outcome, DisturbedError):
-                    self._settle(spec, outcome)
+                if not isinstance(outcome, Exception):
+                    self.store.keep(spec, outcome)
+                    self.n_measured += 1
+                elif not isinstance(outcome, DisturbedError):
+                    self.n_failed += 1
                 elif turn[spec] < _MAX_ATTEMPTS:
                     waiting.append((spec, turn[spec] + 1))
                 else:
@@ -118,13 +119,6 @@ class _Tuning(Struct):
                 first_ns = standard_ns
             kept = (each if isinstance(each, Exception) else each / standard_ns * first_ns for each in outcomes)
             return dict(zip(unknown, kept, strict=True))
-
-    def _settle(self, spec: Spec, outcome: float | Exception) -> None:
-        if isinstance(outcome, Exception):
-            self.n_failed += 1
-            return
-        self.store.keep(spec, outcome)
-        self.n_measured += 1
 
     def _has_time(self) -> bool:
         """Whether there is time left; reports progress now and then."""

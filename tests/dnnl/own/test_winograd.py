@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocklayout import dnnl
 from blocklayout.dnnl import own
-from blocklayout.dnnl.own.winograd import multiply_adds, offer
+from blocklayout.dnnl.own.winograd import multiply_adds
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import convolve, execute, random
 
@@ -25,6 +25,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 RELU = dnnl.Eltwise("relu")
+
+
+def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
+    return next(own.offers(spec), None)
+
+
 TAILS: dict[str, tuple[Any, ...]] = {
     "none": (),
     "relu": (RELU,),
