@@ -62,7 +62,7 @@ class MemoryUse(Struct, frozen=True):
         for plan, each in placed:
             alive[id(each.arena)] = max(alive.get(id(each.arena), 0), plan.arena_lower_bound)
         packed = {id(array): array for ready, _ in held for array in ready.packed.values()}.values()
-        now, most = _process_nbytes()
+        now, most = process_nbytes()
         return cls(
             n_plans=len(held),
             n_workspaces=len(placed),
@@ -96,7 +96,7 @@ class MemoryUse(Struct, frozen=True):
         )
 
 
-def _process_nbytes() -> tuple[int, int]:
+def process_nbytes() -> tuple[int, int]:
     """Resident memory of this process, now and at most; zeros where the system does not tell."""
     try:
         lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
