@@ -164,7 +164,7 @@ def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]
             given = {operand: descs[value.name] for operand, value in group.sources.items()}
             first = next(iter(given.values()))
             recipes = list(GroupRecipes(group, dtype, n_threads).wished(Wish(first, first)))
-            wanted = [recipe for recipe in recipes if fits(recipe.demanded, given)]
+            wanted = [recipe for recipe in recipes if fits(dict(recipe.sources), given)]
             found = [tuple(step.spec for step in recipe.steps) for recipe in wanted]
             descs[group.dst.name] = wished_desc(first, value_info(group.dst, dtype))
     whole = [(*moves, *way) for way in found if moves or way]
