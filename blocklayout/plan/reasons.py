@@ -1,4 +1,4 @@
-"""Why a step is there, in words: every reason that a plan carries, and pages and texts show."""
+"""Why a step is there, in words: the reasons of layouts and reorders."""
 
 from __future__ import annotations
 
