@@ -16,6 +16,7 @@ from blocklayout.loading.saved_plan import Terms
 from blocklayout.plan.policies import checked_policy
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
 from blocklayout.plan.runs import LOSS_MODES
+from blocklayout.runtime import MAX_PLANS
 from blocklayout.value_checks import CheckMode, checked_mode
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class What(Struct, frozen=True, kw_only=True):
-    """What is computed, and in which formats.
+    """The computation: data type, policy, formats, extents, and demands on kernels.
 
     Attributes:
         dtype: Data type of activations inside; ``f32``, or that of a given plan, if ``None``.
@@ -99,7 +100,7 @@ class Choosing(Struct, frozen=True, kw_only=True):
 
     tune: TuneMode = "cached"
     tune_seconds: float = TUNE_SECONDS
-    max_plans: int = 8
+    max_plans: int = MAX_PLANS
     plan: Plan | str | os.PathLike[str] | None = None
     replans: bool = False
 
@@ -119,7 +120,7 @@ class Choosing(Struct, frozen=True, kw_only=True):
 
 
 class Checks(Struct, frozen=True, kw_only=True):
-    """What is proven in each run, whether saved weights are, and whether denormals are computed with as they are."""
+    """The mode of the checks of each run, whether saved weights are verified, and whether denormals are kept."""
 
     check: CheckMode | None = None
     verify: bool = True

@@ -214,10 +214,10 @@ class PlanBook:
     def _run_once(
         self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, stop: dnnl.Stop | None
     ) -> list[Any]:
-        bound, buffers = self._found_bound(feed)
-        if bound is None:
-            assert self.pieces is not None  # noqa: S101 - for mypy: else there is a plan
-            return self.pieces.run(wanted, feed, out, stop)
+        found = self._found_bound(feed)
+        if not isinstance(found, tuple):
+            return found.run(wanted, feed, out, stop)
+        bound, buffers = found
         whole = bound.whole
         if whole is not self._latest:
             whole.last_run, self._latest = next(self._clock), whole
@@ -263,18 +263,18 @@ class PlanBook:
         for _ in range(n_runs + 1):
             times: list[int] = []
             start = time.monotonic_ns()
-            bound, buffers = self._found_bound(feed)
-            if bound is None:
-                assert self.pieces is not None  # noqa: S101 - for mypy: else there is a plan
-                return self.pieces
+            found = self._found_bound(feed)
+            if not isinstance(found, tuple):
+                return found
+            bound, buffers = found
             bound.workspace.run(bound.executable, buffers, times=times)
             ns, plan = time.monotonic_ns() - start, bound.whole.ready.plan
             runs += each_part(plan, times)
             wall += [ns // plan.parts] * plan.parts
         return plan, runs[plan.parts :], wall[plan.parts :]
 
-    def _found_bound(self, feed: Mapping[str, Any]) -> tuple[Bound | None, list[np.ndarray]]:
-        """The executable for this feed, and its buffers; ``None`` where the model is cut.
+    def _found_bound(self, feed: Mapping[str, Any]) -> tuple[Bound, list[np.ndarray]] | Pieces:
+        """The executable for this feed, and its buffers; of a model that is cut, its pieces.
 
         A feed of arrays and Tensors whose descriptors were found to fit before is not looked at again.
         """
@@ -295,26 +295,26 @@ class PlanBook:
                 return self._checked(feed)
         if len(feed) != len(buffers):
             return self._checked(feed)
-        found = tuple(key)
-        bound = self._bound.get(found)
+        described = tuple(key)
+        bound = self._bound.get(described)
         if bound is None:
-            return self._checked(feed, found, buffers)
+            return self._checked(feed, described, buffers)
         for place, contents in bound.deciding:
             if buffers[place].tobytes() != contents:
-                return self._checked(feed, found, buffers)
+                return self._checked(feed, described, buffers)
         return bound, buffers
 
     def _checked(
         self, feed: Mapping[str, Any], key: tuple[Any, ...] = (), sources: Sequence[np.ndarray] = ()
-    ) -> tuple[Bound | None, list[np.ndarray]]:
+    ) -> tuple[Bound, list[np.ndarray]] | Pieces:
         """The same after a closer look; ``key`` describes the feed, ``sources`` is the caller's memory."""
         if self.pieces is not None:
-            return None, []
+            return self.pieces
         feeds = check_feeds(self.signature.inputs, feed, self.signature.defaults)
         shapes = tuple((name, fed.shape) for name, fed in feeds.items())
         whole = self.get(shapes, lambda name: feeds[name].contents())
-        if whole is None:
-            return None, []
+        if not isinstance(whole, Whole):
+            return whole
         workspace = self.workspace(whole)
         feeds = part_feeds(whole.ready.plan, feeds)
         descs = {name: fed.desc for name, fed in feeds.items()}
@@ -339,8 +339,8 @@ class PlanBook:
 
     # Plans
 
-    def get(self, shapes: Shapes, contents: Contents) -> Whole | None:
-        """The plan for these extents, found or made; ``None`` of a model that is cut, which has ``pieces`` then.
+    def get(self, shapes: Shapes, contents: Contents) -> Whole | Pieces:
+        """The plan for these extents, found or made; of a model that is cut, its pieces.
 
         ``contents`` is asked for those of inputs that decide extents.
         """
@@ -349,19 +349,19 @@ class PlanBook:
             return whole
         with self.planning:
             if self.pieces is not None:
-                return None
+                return self.pieces
             whole = self._find(shapes, contents)  # somebody may have planned meanwhile
             if whole is not None:
                 return whole
             with nothing_collected():
                 return _without_refusals(lambda: self._made(shapes, contents))
 
-    def _made(self, shapes: Shapes, contents: Contents) -> Whole | None:
+    def _made(self, shapes: Shapes, contents: Contents) -> Whole | Pieces:
         made = self.maker.make(shapes, contents)
         if isinstance(made, ReadyPlan):
             return self._keep(shapes, made)
         self.pieces = made
-        return None
+        return made
 
     def prepare(self, shapes: Mapping[str, Sequence[int]], contents: Mapping[str, Any] | None = None) -> Plan:
         """The plan for these extents, made now; as :meth:`blocklayout.Session.prepare`."""
@@ -370,15 +370,14 @@ class PlanBook:
         wanted = self.logical(shapes)
         for info in self.signature.inputs:
             check_ranges(info, shapes[info.name])
-        whole = None if self.pieces is not None else self.get(wanted, lambda name: self._given(name, given))
-        if whole is not None:
-            self.workspace(whole)
-            return whole.ready.plan
-        assert self.pieces is not None  # noqa: S101 - for mypy: else there is a plan
-        self.pieces.prepare(shapes, given)
-        if not self.pieces.plans:
+        found = self.get(wanted, lambda name: self._given(name, given)) if self.pieces is None else self.pieces
+        if isinstance(found, Whole):
+            self.workspace(found)
+            return found.ready.plan
+        found.prepare(shapes, given)
+        if not found.plans:
             raise ContentsNeededError("the model is cut, and its first piece has no plan: run once")
-        return self.pieces.plans[0]
+        return found.plans[0]
 
     def prepare_all(self, wanted: Iterable[tuple[Shapes, Mapping[str, np.ndarray]]]) -> None:
         """Make the plans that another book of the model has, for extents and the contents that decided others."""
