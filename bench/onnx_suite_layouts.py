@@ -17,8 +17,8 @@ from blocklayout import dnnl, model, plan, zoo
 from blocklayout.errors import BlockLayoutError
 from blocklayout.ir import Role
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Group, fuse
 from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.candidates.tiles import Tile, fuse
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import propose_all
 
@@ -67,22 +67,22 @@ def layouts_in_networks() -> Mapping[str, set[str]]:
 
 
 def _offered(source: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, set[str]]]:
-    """Each group's main operator, and the layouts it is offered in."""
+    """Each tile's main operator, and the layouts it is offered in."""
     opened = model.open_model(source)
     shapes = {name: array.shape for name, array in arrays.items() if name in model.free_extents(opened)}
     graph = model.simplify(model.read_fed(opened, shapes, arrays.__getitem__)[0])
     program = model.lower(model.legalize(graph))
     op_types = {node.name: node.op_type for node in graph.nodes}
     network = propose_all(program, fuse(program, "f32", 1), Proposer(CostModel(plan.Machine(dnnl.isa(), 1)), "f32"))
-    for group, candidates in zip(network.groups, network.candidates, strict=True):
-        yield op_types.get(group.main.nodes[0], group.name), set(_layouts(group, candidates))
+    for tile, candidates in zip(network.tiles, network.candidates, strict=True):
+        yield op_types.get(tile.main.nodes[0], tile.name), set(_layouts(tile, candidates))
 
 
-def _layouts(group: Group, candidates: Any) -> Iterator[str]:
-    if group.is_view:
+def _layouts(tile: Tile, candidates: Any) -> Iterator[str]:
+    if tile.is_view:
         yield VIEW
         return
-    if group.main.operator.role is Role.PLAIN:
+    if tile.main.operator.role is Role.PLAIN:
         return
     for candidate in candidates:
         if candidate.steps and not candidate.is_reference:

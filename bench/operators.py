@@ -39,8 +39,8 @@ from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.ir import TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan import Machine
-from blocklayout.plan.candidates.fuse import fuse, value_info
-from blocklayout.plan.candidates.recipes import GroupRecipes
+from blocklayout.plan.candidates.recipes import TileRecipes
+from blocklayout.plan.candidates.tiles import fuse, value_info
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.show.bench_page import Chart, Row
 from blocklayout.show.output import print_table
@@ -149,24 +149,24 @@ def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]
     descs = {value.name: wished_desc(layout, value_info(value, dtype)) for value in program.inputs}
     moves: list[Spec] = []
     found: list[Way] = [()]
-    for group in fuse(program, dtype, n_threads):
-        if group.is_view:
-            src = descs[group.sources["src"].name]
-            seen = group.main.operator.through(src)
+    for tile in fuse(program, dtype, n_threads):
+        if tile.is_view:
+            src = descs[tile.sources["src"].name]
+            seen = tile.main.operator.through(src)
             if seen is None or not dnnl.is_expressible(seen):
-                seen = wished_desc(layout, value_info(group.dst, dtype))
-                passed = stations(group.main.operator, src, seen)
+                seen = wished_desc(layout, value_info(tile.dst, dtype))
+                passed = stations(tile.main.operator, src, seen)
                 moves += [dnnl.resolve(dnnl.reorder(*ends, n_threads=n_threads)).spec for ends in passed]
-            descs[group.dst.name] = seen
-        elif any(value.name not in descs for value in group.sources.values()):
+            descs[tile.dst.name] = seen
+        elif any(value.name not in descs for value in tile.sources.values()):
             raise UnsupportedError(f"{problem.name}: more than one kernel computes it; give a problem of one")
         else:
-            given = {operand: descs[value.name] for operand, value in group.sources.items()}
+            given = {operand: descs[value.name] for operand, value in tile.sources.items()}
             first = next(iter(given.values()))
-            recipes = list(GroupRecipes(group, dtype, n_threads).wished(Wish(first, first)))
+            recipes = list(TileRecipes(tile, dtype, n_threads).wished(Wish(first, first)))
             wanted = [recipe for recipe in recipes if fits(dict(recipe.sources), given)]
             found = [tuple(step.spec for step in recipe.steps) for recipe in wanted]
-            descs[group.dst.name] = wished_desc(first, value_info(group.dst, dtype))
+            descs[tile.dst.name] = wished_desc(first, value_info(tile.dst, dtype))
     whole = [(*moves, *way) for way in found if moves or way]
     measurable = [way for way in whole if all(isinstance(spec, Spec) for spec in way)]
     return [way for way in measurable if not is_slow(way)] or measurable

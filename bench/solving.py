@@ -1,8 +1,8 @@
 """How long does the solve take, and how often is it exact?
 
-Networks are made up: blocks with residuals or branches, like those of ResNet and GoogLeNet, of groups with random
+Networks are made up: blocks with residuals or branches, like those of ResNet and GoogLeNet, of tiles with random
 candidates in three layouts, and random prices of reorders. Their solve is timed for growing numbers of kernels, and
-nothing is asked of oneDNN. Small random graphs, in which any group may read any earlier value, are compared with brute
+nothing is asked of oneDNN. Small random graphs, in which any tile may read any earlier value, are compared with brute
 force.
 
     python bench/solving.py --kernels 100,300,1000,3000,10000 --graphs 300 --picture docs/solve-time.svg
@@ -31,7 +31,7 @@ from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive, words
 from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, RecipeStep, Value
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Group
+from blocklayout.plan.candidates.tiles import Tile
 from blocklayout.plan.network import Network
 from blocklayout.plan.solving.solve import solve_layouts
 from blocklayout.show.bench_page import Chart, Row
@@ -102,7 +102,7 @@ class RandomPrices:
 
 
 def blocks(n_kernels: int) -> list[list[int]]:
-    """Sources of each group: residual blocks and blocks of branches, by turns."""
+    """Sources of each tile: residual blocks and blocks of branches, by turns."""
     reads: list[list[int]] = [[0]]
     while len(reads) < n_kernels:
         last = len(reads)
@@ -114,32 +114,32 @@ def blocks(n_kernels: int) -> list[list[int]]:
 
 
 def anything(rng: np.random.Generator) -> list[list[int]]:
-    """Up to six groups that read up to three of the values before them."""
-    n_groups = int(rng.integers(2, 7))
-    return [rng.integers(0, group + 1, rng.integers(1, 4)).tolist() for group in range(n_groups)]
+    """Up to six tiles that read up to three of the values before them."""
+    n_tiles = int(rng.integers(2, 7))
+    return [rng.integers(0, tile + 1, rng.integers(1, 4)).tolist() for tile in range(n_tiles)]
 
 
 def made_up(
     reads: Sequence[Sequence[int]], rng: np.random.Generator, n_candidates: int = 3, outputs: Sequence[int] = (-1,)
 ) -> Network:
-    """A network of one input and a group for each item of ``reads``, with random candidates and prices.
+    """A network of one input and a tile for each item of ``reads``, with random candidates and prices.
 
     Args:
-        reads: For each group the values it reads: 0 is the input, ``n`` what the ``n``-th group computes.
+        reads: For each tile the values it reads: 0 is the input, ``n`` what the ``n``-th tile computes.
         rng: Of candidates and prices.
-        n_candidates: Of each group; some may be alike but for their cost.
+        n_candidates: Of each tile; some may be alike but for their cost.
         outputs: Values that the caller gets.
     """
     values = [Value(f"v{index}", SHAPE, "f32") for index in range(len(reads) + 1)]
-    groups, candidates = [], []
+    tiles, candidates = [], []
     for index, read in enumerate(reads):
         sources = tuple((f"src_{operand}", values[number]) for operand, number in enumerate(read))
-        groups.append(Group(Kernel(f"k{index}", BaseOperator(), sources, (), values[index + 1], ())))
+        tiles.append(Tile(Kernel(f"k{index}", BaseOperator(), sources, (), values[index + 1], ())))
         candidates.append(tuple(random_candidate(rng, len(read)) for _ in range(n_candidates)))
     prices = {(a, b): float(rng.integers(1, 50)) for a in LAYOUTS for b in LAYOUTS}
     program = Program("made up", (), (values[0],), tuple(values[index] for index in outputs))
     costs: Any = RandomPrices(prices)
-    return Network(program, tuple(groups), tuple(candidates), costs)
+    return Network(program, tuple(tiles), tuple(candidates), costs)
 
 
 def random_candidate(rng: np.random.Generator, n_sources: int) -> Candidate:
@@ -168,7 +168,7 @@ def compared(n_graphs: int) -> dict[str, int]:
     for seed in range(n_graphs):
         rng = np.random.default_rng(seed)
         network = made_up(anything(rng), rng, 3)
-        best = min(map(network.total_ns, itertools.product(range(3), repeat=len(network.groups))))
+        best = min(map(network.total_ns, itertools.product(range(3), repeat=len(network.tiles))))
         full, small = solve_layouts(network), solve_layouts(network, SMALL_TABLES)
         counts["graphs"] += 1
         counts["said to be optimal"] += full.is_optimal

@@ -1,4 +1,4 @@
-"""Recipes and candidates: the ways to compute a kernel, and a group of kernels with every layout decided, as data."""
+"""Recipes and candidates: the ways to compute a kernel, and a tile of kernels with every layout decided, as data."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ class Recipe(Struct, frozen=True):
 
 
 class Candidate(Struct, frozen=True, dict=True, kw_only=True):
-    """One way to compute a group; layouts by operand, sources' being demanded.
+    """One way to compute a tile; layouts by operand, sources' being demanded.
 
     Attributes:
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
         constants: The layout each constant is packed in.
-        made: Of constants that are made of the group's, how.
+        made: Of constants that are made of the tile's, how.
         steps: Primitives in order, with resolved Specs; none for a view.
         temporaries: Buffers between the steps, by name.
         alias: The source operand whose buffer the result overwrites, if any.

@@ -18,7 +18,7 @@ from blocklayout.ir import Candidate
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.assemble import assemble
 from blocklayout.plan.candidates.following import FollowingProposer
-from blocklayout.plan.candidates.fuse import fuse
+from blocklayout.plan.candidates.tiles import fuse
 from blocklayout.plan.choices import KernelChoice, Way
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
@@ -28,8 +28,8 @@ from blocklayout.plan.policies import SOLVES, Policy
 
 if TYPE_CHECKING:
     from blocklayout.ir import Program
-    from blocklayout.plan.candidates.fuse import Group
-    from blocklayout.plan.candidates.pairs import Merged, Pair
+    from blocklayout.plan.candidates.joined import Joined
+    from blocklayout.plan.candidates.tiles import Tile
     from blocklayout.plan.network import Network
     from blocklayout.plan.plan import Plan
 
@@ -60,10 +60,10 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     choices = {choice.kernel: choice for choice in plan.choices}
     replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
     precision = {each.name: each.wanted for each in plan.precision}
-    groups = fuse(program, plan.dtype, plan.n_threads, precision)
-    network = propose_all(program, groups, replayer, dict(plan.io_layout))
+    tiles = fuse(program, plan.dtype, plan.n_threads, precision)
+    network = propose_all(program, tiles, replayer, dict(plan.io_layout))
     network = replace(network, given=dict(_settled(plan, program, network)))
-    names = tuple(group.name for group in network.groups)
+    names = tuple(tile.name for tile in network.tiles)
     unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]
     if unmade:
         raise PlanError(f"choices: nothing on offer here computes {', '.join(unmade)} as the plan says")
@@ -126,31 +126,29 @@ def _is(candidate: Candidate, choice: KernelChoice) -> bool:
 
 
 class Replayer(FollowingProposer, frozen=True):
-    """Proposes for each group what a plan chose, and nothing else."""
+    """Proposes for each tile what a plan chose, and nothing else."""
 
-    def propose(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> tuple[Candidate, ...]:
+    def propose(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> tuple[Candidate, ...]:
         """The candidate that the plan chose.
 
         Raises:
-            UnsupportedError: It chose nothing for the group as a whole, or what is not on offer here.
+            UnsupportedError: It chose nothing for the tile as a whole, or what is not on offer here.
         """
-        choice = self.choices.get(group.name)
-        if choice is None or choice.kernels != tuple(kernel.info for kernel in group.kernels):
-            raise UnsupportedError(f"choices: the plan has none for {group.name} ({', '.join(group.nodes)})")
-        if choice.is_of_a_pair:
+        choice = self.choices.get(tile.name)
+        if choice is None or choice.kernels != tuple(kernel.info for kernel in tile.kernels):
+            raise UnsupportedError(f"choices: the plan has none for {tile.name} ({', '.join(tile.nodes)})")
+        if choice.chosen.is_joined:
             return ()
-        for offer in (self.likely(group, incoming, in_place, choice.chosen), self._offered(group, incoming, in_place)):
+        for offer in (self.likely(tile, incoming, choice.chosen), self._offered(tile, incoming)):
             for candidate in offer:
                 if _is(candidate, choice):
                     return (candidate,)
-        raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
+        raise UnsupportedError(f"choices: nothing on offer here computes {tile.name} as the plan says")
 
-    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
-        """The pair's candidates, if the plan chose them."""
-        choices = [self.choices[name] for name in (pair.first.name, pair.second.name) if name in self.choices]
-        for candidates in super().propose_pair(pair, in_place):
+    def propose_joined(self, two: Joined) -> Iterator[tuple[Candidate, Candidate]]:
+        """The candidates of two as one, if the plan chose them."""
+        choices = [self.choices[part.name] for part in (two.first, two.second) if part.name in self.choices]
+        for candidates in super().propose_joined(two):
             if len(choices) == 2 and all(map(_is, candidates, choices)):
                 yield candidates
                 return

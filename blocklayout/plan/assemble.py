@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from blocklayout.ir import Fused, mover
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.pairs import FIRST
+from blocklayout.plan.candidates.joined import FIRST
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 from blocklayout.plan.reasons import CALLER, asked_for, entered, reordered
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, MadeWeights, Value
-    from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.tiles import Tile
     from blocklayout.plan.network import Choice, Network
 
 
@@ -31,7 +31,7 @@ class Assembly(Struct):
         readers: The readers of a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
         given: The model's inputs, as the caller should give them.
-        fused: The operands of groups whose results are fused, by these.
+        fused: The operands of tiles whose results are fused, by these.
     """
 
     network: Network
@@ -72,8 +72,8 @@ def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False
     assembly = Assembly(network, choice, returns_to_plain, given, values=[*given.items()])
     assembly.writers = dict.fromkeys(given, CALLER)
     assembly.at_hand = {name: [] for name in given}
-    for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
-        _add_group(assembly, group, offered[taken])
+    for tile, offered, taken in zip(network.tiles, network.candidates, choice, strict=True):
+        _add_tile(assembly, tile, offered[taken])
     assembly.results = [_add_result(assembly, value) for value in network.program.outputs]
 
     def readers_of(buffer: int) -> tuple[str, ...]:
@@ -86,75 +86,75 @@ def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False
     return assembly
 
 
-def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
-    operands = dict(_source_operands(assembly, group, candidate))
-    value = group.dst
-    assembly.writers[value.name] = group.name
+def _add_tile(assembly: Assembly, tile: Tile, candidate: Candidate) -> None:
+    operands = dict(_source_operands(assembly, tile, candidate))
+    value = tile.dst
+    assembly.writers[value.name] = tile.name
     if isinstance(candidate.dst, Fused):
-        assembly.fused[value.name] = operands | _packed(assembly, group, candidate)
-        assembly.values += _values(group, candidate, candidate.dst.held)
+        assembly.fused[value.name] = operands | _packed(assembly, tile, candidate)
+        assembly.values += _values(tile, candidate, candidate.dst.held)
         return
     for arg, desc in candidate.others:
-        operands[arg] = _new_operand(assembly, "arena", dict(group.main.others)[arg].name, desc)
+        operands[arg] = _new_operand(assembly, "arena", dict(tile.main.others)[arg].name, desc)
     dst = candidate.dst
-    if group.is_view and dst.n_elements:
+    if tile.is_view and dst.n_elements:
         produced = Operand(operands["src"].buffer, dst)
     else:
-        produced = _add_steps(assembly, group, candidate, dst, operands)
+        produced = _add_steps(assembly, tile, candidate, dst, operands)
     assembly.at_hand[value.name] = [produced]
-    for arg, other in group.main.others:
-        assembly.writers[other.name] = group.name
+    for arg, other in tile.main.others:
+        assembly.writers[other.name] = tile.name
         assembly.at_hand[other.name] = [operands[arg]]
         assembly.values.append((other.name, operands[arg].desc))
-    assembly.values += _values(group, candidate, dst)
+    assembly.values += _values(tile, candidate, dst)
     plain = MemoryDesc(dst.dims, dst.dtype)
-    if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
-        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
+    if assembly.returns_to_plain and not tile.is_view and not produced.desc.readable_as(plain):
+        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, tile.name)]
 
 
-def _source_operands(assembly: Assembly, group: Group, candidate: Candidate) -> Iterator[tuple[str, Operand]]:
-    """Where the sources are; of one that is fused, where its group's own operands are."""
+def _source_operands(assembly: Assembly, tile: Tile, candidate: Candidate) -> Iterator[tuple[str, Operand]]:
+    """Where the sources are; of one that is fused, where its tile's own operands are."""
     for operand, desc in candidate.sources:
-        value = group.sources[operand]
+        value = tile.sources[operand]
         if isinstance(desc, Fused):
             yield from ((FIRST + name, taken) for name, taken in assembly.fused[value.name].items())
         else:
-            yield operand, _demand(assembly, value, desc, group.name)
+            yield operand, _demand(assembly, value, desc, tile.name)
 
 
-def _values(group: Group, candidate: Candidate, dst: MemoryDesc) -> Iterator[tuple[str, MemoryDesc]]:
-    """The values a group computes, those included that only its primitive holds, and their layouts."""
+def _values(tile: Tile, candidate: Candidate, dst: MemoryDesc) -> Iterator[tuple[str, MemoryDesc]]:
+    """The values a tile computes, those included that only its primitive holds, and their layouts."""
     temporaries = dict(candidate.temporaries)
-    name, value = "tmp_main", group.main.dst
-    for follower in group.followers:
+    name, value = "tmp_main", tile.main.dst
+    for follower in tile.followers:
         yield value.name, temporaries.get(name, dst)
         name, value = f"tmp_{follower.prefix}", follower.kernel.dst
     yield value.name, dst
 
 
 def _add_steps(
-    assembly: Assembly, group: Group, candidate: Candidate, dst: MemoryDesc, operands: dict[str, Operand]
+    assembly: Assembly, tile: Tile, candidate: Candidate, dst: MemoryDesc, operands: dict[str, Operand]
 ) -> Operand:
-    operands |= _packed(assembly, group, candidate)
+    operands |= _packed(assembly, tile, candidate)
     for name, desc in candidate.temporaries:
-        operands[name] = _new_operand(assembly, "arena", f"{group.name}.{name}", desc)
+        operands[name] = _new_operand(assembly, "arena", f"{tile.name}.{name}", desc)
     if candidate.alias is None:
-        operands["dst"] = _new_operand(assembly, "arena", group.dst.name, dst)
+        operands["dst"] = _new_operand(assembly, "arena", tile.dst.name, dst)
     else:
         operands["dst"] = Operand(operands[candidate.alias].buffer, dst)
     for name, nbytes in candidate.slices:
-        _put_into_slice(assembly, group, operands[name], operands["dst"].buffer, nbytes)
-    reason = group.main.reason or asked_for(candidate)
+        _put_into_slice(assembly, tile, operands[name], operands["dst"].buffer, nbytes)
+    reason = tile.main.reason or asked_for(candidate)
     for step in candidate.steps:
         price = assembly.network.costs.price(step.spec)
         assembly.steps.append(
             Step(
-                kernel=group.name,
+                kernel=tile.name,
                 spec=step.spec,
                 operands=tuple(
                     (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
                 ),
-                nodes=group.nodes,
+                nodes=tile.nodes,
                 reason=reason,
                 cost_ns=price.ns,
                 scratchpad_nbytes=step.scratchpad_nbytes,
@@ -164,7 +164,7 @@ def _add_steps(
     return operands["dst"]
 
 
-def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: int, nbytes: int) -> None:
+def _put_into_slice(assembly: Assembly, tile: Tile, operand: Operand, whole: int, nbytes: int) -> None:
     """Make a buffer a part of another, so that its writers write there; one that cannot be is copied."""
     buffer = assembly.buffers[operand.buffer]
     if buffer.kind == "arena" and operand.buffer not in assembly.slices and buffer.nbytes == operand.desc.nbytes:
@@ -172,7 +172,7 @@ def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: i
         return
     made = _new_operand(assembly, "arena", buffer.name, operand.desc)
     assembly.slices[made.buffer] = whole, nbytes
-    _reorder(assembly, buffer.name, operand, operand.desc, group.name, into=made)
+    _reorder(assembly, buffer.name, operand, operand.desc, tile.name, into=made)
 
 
 def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> Operand:
@@ -223,16 +223,16 @@ def _reorder(
     return made
 
 
-def _packed(assembly: Assembly, group: Group, candidate: Candidate) -> dict[str, Operand]:
+def _packed(assembly: Assembly, tile: Tile, candidate: Candidate) -> dict[str, Operand]:
     """Where the constants are, by operand; of each there is one a layout."""
     operands = {}
     made = dict(candidate.made)
     for operand, desc in candidate.constants:
-        name = group.constants[operand].name
+        name = tile.constants[operand].name
         key = (name, desc, made.get(operand))
         if key not in assembly.packed:
             buffer = _new_operand(assembly, "constant", name, desc).buffer
-            assembly.packed[key] = PackedConstant(name, buffer, desc, group.name, made.get(operand))
+            assembly.packed[key] = PackedConstant(name, buffer, desc, tile.name, made.get(operand))
         operands[operand] = Operand(assembly.packed[key].buffer, desc)
     return operands
 

@@ -39,8 +39,8 @@ class Way(Struct, frozen=True):
         return (*self.sources, self.dst)
 
     @property
-    def is_of_a_pair(self) -> bool:
-        """Whether it is one primitive with its neighbour's."""
+    def is_joined(self) -> bool:
+        """Whether its kernel and a neighbour's are computed as one."""
         return any(isinstance(layout, Fused) for layout in self.layouts)
 
     @classmethod
@@ -106,16 +106,11 @@ class KernelChoice(Struct, frozen=True):
         """The best one that reads or writes other layouts."""
         return next((each for each in self.alternatives if each.way.layouts != self.chosen.layouts), None)
 
-    @property
-    def is_of_a_pair(self) -> bool:
-        """Whether it is one primitive with its neighbour."""
-        return self.chosen.is_of_a_pair
-
     def pin_to(self, way: Way) -> str | None:
         """The format that has the kernel computed so when it is pinned to that; ``None`` where no pin does."""
-        if way.is_of_a_pair or isinstance(way.dst, Fused) or way.dst.canonical_tag is None:
+        if way.is_joined or isinstance(way.dst, Fused) or way.dst.canonical_tag is None:
             return None
-        is_as_chosen = not self.is_of_a_pair and _are_alike(way.dst, self.chosen.dst)
+        is_as_chosen = not self.chosen.is_joined and _are_alike(way.dst, self.chosen.dst)
         return None if is_as_chosen else way.dst.named("src")
 
     @property
@@ -132,19 +127,19 @@ class KernelChoice(Struct, frozen=True):
 def kernel_choices(
     network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
 ) -> Iterator[KernelChoice]:
-    """The choices for all groups of a network.
+    """The choices for all tiles of a network.
 
-    ``costs`` has, for each group, the least cost of the whole network with each of its candidates, ``cost_ns`` that of
+    ``costs`` has, for each tile, the least cost of the whole network with each of its candidates, ``cost_ns`` that of
     the choice.
     """
-    rows = zip(network.groups, network.candidates, network.work_ns, choice, costs, strict=True)
-    for group, offered, work_ns, taken, totals in rows:
+    rows = zip(network.tiles, network.candidates, network.work_ns, choice, costs, strict=True)
+    for tile, offered, work_ns, taken, totals in rows:
         others = _alternatives(offered, taken, totals)
         yield KernelChoice(
-            kernel=group.name,
-            operator=" + ".join(type(kernel.operator).__name__ for kernel in group.kernels),
-            kernels=tuple(kernel.info for kernel in group.kernels),
-            reads=tuple(value.name for value in group.sources.values()),
+            kernel=tile.name,
+            operator=" + ".join(type(kernel.operator).__name__ for kernel in tile.kernels),
+            kernels=tuple(kernel.info for kernel in tile.kernels),
+            reads=tuple(value.name for value in tile.sources.values()),
             chosen=Way.of(offered[taken], work_ns[taken]),
             alternatives=tuple(
                 Alternative(Way.of(offered[index], work_ns[index]), totals[index] - cost_ns) for index in others

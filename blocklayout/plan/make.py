@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.plan.candidates.following import FollowingProposer, are_near
-from blocklayout.plan.candidates.fuse import fuse
-from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
+from blocklayout.plan.candidates.pins import check_expectations, pins_by_tile
+from blocklayout.plan.candidates.tiles import fuse
 from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
@@ -75,14 +75,14 @@ def make_plan(
     computed_dtype(request.dtype)
     precision = {each.name: computed_dtype(each.wanted, str(each)) for each in request.demanded.precision}
     wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
-    groups = fuse(program, request.dtype, costs.machine.n_threads, precision)
-    pins = pins_by_group(groups, request.demanded.pins)
+    tiles = fuse(program, request.dtype, costs.machine.n_threads, precision)
+    pins = pins_by_tile(tiles, request.demanded.pins)
     tags = wanted.tags if wanted else ()
     choices = {choice.kernel: choice for choice in like.choices} if like else {}
     asked = (costs, request.dtype, tags, request.is_frugal, pins, request.without)
     is_near = like is not None and are_near(program.inputs, dict(like.inputs))
     proposer = FollowingProposer(*asked, choices=choices, takes_impls=is_near)
-    network = propose_all(program, groups, proposer, request.io_layout, request.carried)
+    network = propose_all(program, tiles, proposer, request.io_layout, request.carried)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
     portfolio = Portfolio.of(network, wanted, like, is_near=is_near)
@@ -96,7 +96,7 @@ def make_plan(
     plan = _explained(plan, winner, portfolio.solution)
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
-        free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
+        free = propose_all(program, tiles, free_proposer, request.io_layout, request.carried)
         plan = replace(plan, unpinned_ns=Portfolio.of(free.priced(network.costs)).cheapest.cost_ns)
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)

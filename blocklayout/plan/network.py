@@ -1,4 +1,4 @@
-"""The choice to be made: groups with their candidates, joined by the values between them."""
+"""The choice to be made: tiles with their candidates, joined by the values between them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.ir import Fused
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Group, apart, value_info
-from blocklayout.plan.candidates.inplace_concat import writable_slices
-from blocklayout.plan.candidates.pairs import Merged, Pair, find_pairs
+from blocklayout.plan.candidates.joined import joined
+from blocklayout.plan.candidates.sharing import shareable
+from blocklayout.plan.candidates.tiles import Tile, apart, value_info
 from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import Layouts, copies_wanted
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.costs.model import CostModel
 
 Choice = tuple[int, ...]
-"""Which candidate each group takes, by the groups' order."""
+"""Which candidate each tile takes, by the tiles' order."""
 
 OTHER_DTYPE_NS = 1e9
 """Charged for each departure from a choice that computes in another data type."""
@@ -45,8 +45,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     """Groups in order, their candidates, and the costs of reorders between them.
 
     Attributes:
-        groups: In an order that computes every value before it is read.
-        candidates: Of each group.
+        tiles: In an order that computes every value before it is read.
+        candidates: Of each tile.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         dtype: Data type of activations; kernels in another are islands.
         given: Inputs that were left to the plan and are settled, by name.
@@ -55,7 +55,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     """
 
     program: Program
-    groups: tuple[Group, ...]
+    tiles: tuple[Tile, ...]
     candidates: tuple[tuple[Candidate, ...], ...]
     costs: CostModel
     io_layout: Mapping[str, str] = field(default_factory=dict)
@@ -66,16 +66,16 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
-        """The group that computes each value; the model's inputs have none."""
-        return {value.name: index for index, group in enumerate(self.groups) for value in group.dsts.values()}
+        """The tile that computes each value; the model's inputs have none."""
+        return {value.name: index for index, tile in enumerate(self.tiles) for value in tile.dsts.values()}
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[tuple[int, str]]]:
-        """The groups that read each value, and as which operand."""
+        """The tiles that read each value, and as which operand."""
         readers: dict[str, list[tuple[int, str]]] = {value.name: [] for value in self.program.inputs}
         readers |= {value: [] for value in self.producers}
-        for index, group in enumerate(self.groups):
-            for operand, value in group.sources.items():
+        for index, tile in enumerate(self.tiles):
+            for operand, value in tile.sources.items():
                 readers[value.name].append((index, operand))
         return readers
 
@@ -95,21 +95,21 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def touching(self) -> Sequence[Sequence[str]]:
-        """The values whose layout, or that of whose copies, each group decides."""
-        sides = ((*group.sources.values(), *group.dsts.values()) for group in self.groups)
+        """The values whose layout, or that of whose copies, each tile decides."""
+        sides = ((*tile.sources.values(), *tile.dsts.values()) for tile in self.tiles)
         touched = [dict.fromkeys(value.name for value in values) for values in sides]
         for value in self.carried:
             touched[self.producers[self.carried[value]]][value] = None
         return [tuple(values) for values in touched]
 
     def producer_of(self, value: str) -> int | None:
-        """The group that settles the layout of a value; ``None`` for the caller's."""
+        """The tile that settles the layout of a value; ``None`` for the caller's."""
         return self.producers.get(self.carried.get(value, value))
 
     def produced(self, value: str, candidate: Candidate) -> ValueLayout:
-        """The layout in which a value is where a candidate of the group that settles it is taken."""
+        """The layout in which a value is where a candidate of the tile that settles it is taken."""
         computed = self.carried.get(value, value)
-        desc = produced_desc(self.groups[self.producers[computed]], candidate, computed)
+        desc = produced_desc(self.tiles[self.producers[computed]], candidate, computed)
         if value not in self.carried:
             return desc
         row_major = self._row_major(value)
@@ -156,7 +156,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def work_ns(self) -> Sequence[Sequence[float]]:
-        """Nanoseconds of the steps of each candidate of each group."""
+        """Nanoseconds of the steps of each candidate of each tile."""
         known = {
             id(offered): [steps_ns(self.costs, each.steps) for each in offered]
             for offered in {id(each): each for each in self.candidates}.values()
@@ -239,17 +239,17 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return copies_wanted(self.desc_of(value, choice), self.demands(value, choice))
 
     def total_ns(self, choice: Sequence[int]) -> float:
-        """Cost of a run under a choice: every group and every reorder."""
+        """Cost of a run under a choice: every tile and every reorder."""
         work = sum(self.work_ns[index][taken] for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
 
 
-def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout:
-    """The layout that a candidate of a group gives to one of the group's values."""
-    if value == group.dst.name:
+def produced_desc(tile: Tile, candidate: Candidate, value: str) -> ValueLayout:
+    """The layout that a candidate of a tile gives to one of the tile's values."""
+    if value == tile.dst.name:
         return candidate.dst
     by_argument = dict(candidate.others)
-    return next(by_argument[arg] for arg, other in group.main.others if other.name == value)
+    return next(by_argument[arg] for arg, other in tile.main.others if other.name == value)
 
 
 def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
@@ -262,15 +262,15 @@ def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
 
 def propose_all(
     program: Program,
-    groups: Sequence[Group],
+    tiles: Sequence[Tile],
     proposer: Proposer,
     io_layout: Mapping[str, str] | None = None,
     carried: Mapping[str, str] | None = None,
 ) -> Network:
-    """Ask for the candidates of every group, each knowing the layouts its sources may arrive in.
+    """Ask for the candidates of every tile, each knowing the layouts its sources may arrive in.
 
-    A group for which no primitive is offered falls apart into its kernels; a kernel alone becomes a plain one.
-    Outputs that are ``carried`` to inputs, by these, are so as far as groups compute them, in the same extents.
+    A tile for which no primitive is offered falls apart into its kernels; a kernel alone becomes a plain one.
+    Outputs that are ``carried`` to inputs, by these, are so as far as tiles compute them, in the same extents.
     """
     borders = io_layout or {}
     arriving: dict[str, list[MemoryDesc]] = {}
@@ -278,34 +278,34 @@ def propose_all(
         border = borders.get(value.name)
         given = declared_desc(value, None if border == FREE else border)
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
-    in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
-    proposer = replace(proposer, in_slices=in_slices)
-    pairs = find_pairs(program, groups, proposer.dtype)
-    in_place = _in_place_operands(program, groups, in_slices, pairs)
-    kept: list[Group] = []
+    together = joined(program, tiles, proposer.dtype)
+    shared = shareable(program, tiles, together, proposer.dtype, proposer.costs.machine.layout_names)
+    kept: list[Tile] = []
     candidates: list[tuple[Candidate, ...]] = []
-    waiting = deque(groups)
+    waiting = deque(replace(tile, shared=shared.get(tile.name)) for tile in tiles)
     while waiting:
-        group = waiting.popleft()
-        incoming = {operand: arriving[value.name] for operand, value in group.sources.items()}
+        tile = waiting.popleft()
+        incoming = {operand: arriving[value.name] for operand, value in tile.sources.items()}
         try:
-            offered = proposer.propose(group, incoming, in_place.get(group.name))
+            offered = proposer.propose(tile, incoming)
         except UnsupportedError:
-            waiting.extendleft(reversed(apart(group)))
-            if waiting[0] is group:
+            waiting.extendleft(reversed(apart(tile)))
+            if waiting[0] is tile:
                 raise
             continue
-        for value in group.dsts.values():
-            produced = dict.fromkeys(produced_desc(group, each, value.name) for each in offered)
+        for value in tile.dsts.values():
+            produced = dict.fromkeys(produced_desc(tile, each, value.name) for each in offered)
             arriving[value.name] = [desc for desc in produced if isinstance(desc, MemoryDesc)]
-        kept.append(group)
+        kept.append(tile)
         candidates.append(offered)
-    by_name = dict(zip((group.name for group in kept), candidates, strict=True))
-    for pair in pairs:
-        if pair.first.name in by_name and pair.second.name in by_name:  # neither fell apart
-            for first, second in proposer.propose_pair(pair, in_place.get(pair.second.name)):
-                by_name[pair.first.name] += (first,)
-                by_name[pair.second.name] += (second,)
+    by_name = dict(zip((tile.name for tile in kept), candidates, strict=True))
+    for two in together:
+        first, second = two.first.name, two.second.name
+        if first in by_name and second in by_name:  # neither fell apart
+            whole = replace(two.whole, shared=shared.get(second))
+            for half, other in proposer.propose_joined(two._replace(whole=whole)):
+                by_name[first] += (half,)
+                by_name[second] += (other,)
     network = Network(program, tuple(kept), tuple(by_name.values()), proposer.costs, borders, proposer.dtype)
     return replace(network, carried=dict(_carried(network, carried or {})))
 
@@ -318,35 +318,3 @@ def _carried(network: Network, carried: Mapping[str, str]) -> Iterator[tuple[str
             one, other = inputs[name], outputs[output]
             if (one.shape, one.dtype) == (other.shape, other.dtype):
                 yield name, output
-
-
-def _in_place_operands(
-    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]], pairs: Sequence[Pair | Merged]
-) -> dict[str, str]:
-    """For each group the operand that its result may overwrite: a residual that nobody reads later.
-
-    Only the first post-op may be a sum in place, and never onto a value that the caller owns, that a view shares, that
-    may be a slice of another result, or that the same primitive still reads.
-    """
-    last_reader: dict[str, str] = {}
-    taken_over = {pair.second.name: pair.first for pair in pairs}
-    kept = {value.name for value in (*program.inputs, *program.outputs)}
-    for group in groups:
-        names = [value.name for value in group.sources.values()]
-        late = [value.name for value in taken_over[group.name].sources.values()] if group.name in taken_over else []
-        last_reader |= dict.fromkeys([*names, *late], group.name)
-        if group.is_view:
-            kept |= {*names, group.dst.name}
-        kept |= {group.sources[operand].name for operand in in_slices.get(group.name, ())}
-    found = {}
-    for group in groups:
-        if not group.followers or not group.followers[0].use.is_sum:
-            continue
-        first = group.followers[0]
-        operand = first.operand(first.use.operand or "")
-        value = group.sources.get(operand)
-        if value is None or value.name in kept or last_reader[value.name] != group.name:
-            continue
-        if sum(source is value for source in group.sources.values()) == 1:
-            found[group.name] = operand
-    return found

@@ -14,7 +14,7 @@ from blocklayout.errors import LayoutError, PlanError, did_you_mean
 from blocklayout.ir import LAYOUT_NAMES, Fused, Role, TensorInfo, readable_as, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.tag import LETTERS
-from blocklayout.plan.candidates.fuse import value_info
+from blocklayout.plan.candidates.tiles import value_info
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.reasons import FOLLOWS, asked_for, no_kernel
 
@@ -103,14 +103,14 @@ def checked_policy(name: str) -> str:
 
 
 def choose_by(policy: Policy, network: Network, dtype: str | None = None) -> Choice:
-    """Walk the network once, giving each group what the policy prefers; ties go to the cheaper.
+    """Walk the network once, giving each tile what the policy prefers; ties go to the cheaper.
 
     In the layouts that it prefers a policy takes the library's own favourite implementation, in the data type that
     was asked for, or in another one.
     """
     choice: list[int] = []
-    for index, group in enumerate(network.groups):
-        incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()}
+    for index, tile in enumerate(network.tiles):
+        incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in tile.sources.items()}
         choice.append(_preferred(policy, network, index, incoming, dtype or network.dtype))
     return tuple(choice)
 
@@ -126,8 +126,8 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
 
 def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout], dtype: str) -> int:
     """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
-    group, offered = network.groups[index], network.candidates[index]
-    role, dtype = group.main.operator.role, value_info(group.dst, group.dtypes(dtype)[0]).dtype
+    tile, offered = network.tiles[index], network.candidates[index]
+    role, dtype = tile.main.operator.role, value_info(tile.dst, tile.dtypes(dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
         if candidate.is_fused:
@@ -162,25 +162,25 @@ def exceptions_of(policy: Policy, network: Network, choice: Choice) -> tuple[tup
     if policy.layout == "any":
         return ()
     found = []
-    for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
+    for tile, offered, taken in zip(network.tiles, network.candidates, choice, strict=True):
         candidate = offered[taken]
-        if group.main.operator.role is not Role.CHOOSER:
+        if tile.main.operator.role is not Role.CHOOSER:
             continue
         wrong = [desc for desc in (*candidate.source_descs.values(), candidate.dst) if not policy.prefers(desc)]
         if wrong:
-            found.append((group.name, f"{no_kernel(policy.layout)}; it runs {wrong[0]}"))
+            found.append((tile.name, f"{no_kernel(policy.layout)}; it runs {wrong[0]}"))
     return tuple(found)
 
 
 def with_reasons(steps: Sequence[Step], policy: Policy, network: Network, choice: Choice) -> Iterator[Step]:
     """The steps, where another layout than the policy's was asked for with the reason for that."""
     reasons = {}
-    for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
+    for tile, offered, taken in zip(network.tiles, network.candidates, choice, strict=True):
         candidate = offered[taken]
         if policy.layout != "any" and not policy.prefers(candidate.dst):
-            is_chooser = group.main.operator.role is Role.CHOOSER
+            is_chooser = tile.main.operator.role is Role.CHOOSER
             why = no_kernel(policy.layout) if is_chooser else FOLLOWS
-            reasons[group.name, asked_for(candidate)] = asked_for(candidate, why)
+            reasons[tile.name, asked_for(candidate)] = asked_for(candidate, why)
     for step in steps:
         reason = reasons.get((step.kernel, step.reason))
         yield replace(step, reason=reason) if reason else step

@@ -120,7 +120,7 @@ class Pricing(Struct, frozen=True):
 def measurements(network: Network) -> dict[Spec, float]:
     """The Specs that a network may be computed with, and how much their times matter.
 
-    A step matters as much as its group takes at best, less where its own candidate is not likely to be that; a
+    A step matters as much as its tile takes at best, less where its own candidate is not likely to be that; a
     reorder as much as it takes.
     """
     worth: dict[Spec, float] = defaultdict(float)

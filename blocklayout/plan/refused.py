@@ -25,10 +25,10 @@ def refused_in(network: Network) -> tuple[tuple[str, str], ...]:
     if not refusals:
         return ()
     found = set()
-    for group, offered in zip(network.groups, network.candidates, strict=True):
+    for tile, offered in zip(network.tiles, network.candidates, strict=True):
         asked = {_problem(step.spec) for each in offered for step in each.steps if isinstance(step.spec, dnnl.Spec)}
         alike = (spec for spec in refusals if _problem(spec) in asked)
-        found |= {(group.name, f"oneDNN offers {_told(spec)}, and refused to {refusals[spec]} it") for spec in alike}
+        found |= {(tile.name, f"oneDNN offers {_told(spec)}, and refused to {refusals[spec]} it") for spec in alike}
     return tuple(sorted(found))
 
 

@@ -135,7 +135,7 @@ def _kernel_record(choice: KernelChoice, descs: _Descs, declined_ns: float) -> d
         "name": choice.kernel,
         "aliases": tuple(alias for kernel in choice.kernels for alias in kernel.aliases),
         "role": choice.kernels[0].role,
-        "is_view": not choice.chosen.impls and not choice.is_of_a_pair,
+        "is_view": not choice.chosen.impls and not choice.chosen.is_joined,
         "chosen": _way_record(choice.chosen, descs),
         "alternatives": [_alternative_record(choice, each, descs, declined_ns) for each in choice.alternatives],
         "steps": [],

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from blocklayout.dnnl import Spec, own
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import legalize, lower, simplify
-from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.candidates.tiles import fuse
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel, Price
 from blocklayout.plan.network import Network, propose_all

@@ -1,1 +1,1 @@
-"""Candidates: the ways to run each group of kernels."""
+"""Candidates: the ways to run each tile of kernels."""

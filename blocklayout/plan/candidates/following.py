@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from blocklayout.ir import Candidate, Fused, Role, Value, ValueLayout, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Group, problem_key
-from blocklayout.plan.candidates.pairs import Merged, Pair
+from blocklayout.plan.candidates.joined import Joined
 from blocklayout.plan.candidates.propose import Proposer, lasts
-from blocklayout.plan.candidates.recipes import GroupRecipes
+from blocklayout.plan.candidates.recipes import TileRecipes
+from blocklayout.plan.candidates.tiles import Tile, problem_key
 from blocklayout.plan.choices import KernelChoice, Way
 
 MAX_NEAR_RATIO = 2.0
@@ -32,9 +32,9 @@ def are_near(inputs: Iterable[Value], others: Mapping[str, MemoryDesc]) -> bool:
 
 
 class FollowingProposer(Proposer, frozen=True):
-    """Proposes for each group the layouts that a plan for other extents chose, in the plan's or every implementation.
+    """Proposes for each tile the layouts that a plan for other extents chose, in the plan's or every implementation.
 
-    Where these are not on offer, or the plan has nothing for a group, it proposes all there is.
+    Where these are not on offer, or the plan has nothing for a tile, it proposes all there is.
 
     Attributes:
         choices: Of the plan, by kernel.
@@ -45,29 +45,25 @@ class FollowingProposer(Proposer, frozen=True):
     choices: Mapping[str, KernelChoice] = field(default_factory=dict)
     takes_impls: bool = False
 
-    def propose(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> tuple[Candidate, ...]:
+    def propose(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> tuple[Candidate, ...]:
         """The candidates in the plan's layouts; see :meth:`Proposer.propose`."""
-        choice = self.choices.get(group.name)
-        is_pinned = group.name in self.pins
-        if choice is None or choice.nodes != group.nodes or is_pinned:
-            return super().propose(group, incoming, in_place)
+        choice = self.choices.get(tile.name)
+        is_pinned = tile.name in self.pins
+        if choice is None or choice.nodes != tile.nodes or is_pinned:
+            return super().propose(tile, incoming)
         way = _apart(choice.chosen)
-        if group.is_view:
-            return self._followed(group, incoming, in_place, way) or super().propose(group, incoming, in_place)
+        if tile.is_view:
+            return self._followed(tile, incoming, way) or super().propose(tile, incoming)
         arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
-        key = (problem_key(group, self.dtype), arriving, in_place, way.layouts, way.impls)
+        key = (problem_key(tile, self.dtype), arriving, way.layouts, way.impls)
         if key not in self._known:
-            self._known[key] = self._followed(group, incoming, in_place, way)
-        return self._known[key] or super().propose(group, incoming, in_place)
+            self._known[key] = self._followed(tile, incoming, way)
+        return self._known[key] or super().propose(tile, incoming)
 
-    def _followed(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
-    ) -> tuple[Candidate, ...]:
+    def _followed(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]], way: Way) -> tuple[Candidate, ...]:
         """The candidates in a way's layouts, if any are on offer."""
         for impls in dict.fromkeys((way.impls if self.takes_impls else (), ())):
-            likely = self.likely(group, incoming, in_place, way, impls)
+            likely = self.likely(tile, incoming, way, impls)
             alike = (each for each in likely if _is_like(Way.of(each), way) and not each.is_reference)
             found = list(islice((each for each in alike if Way.of(each).impls == impls), 1) if impls else alike)
             if found and not (self.is_frugal and any(map(lasts, found))):
@@ -75,17 +71,16 @@ class FollowingProposer(Proposer, frozen=True):
                 return (min(offered, key=self._work_ns),) if self.takes_impls else offered
         return ()
 
-    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
-        """The pair's candidates; none where the plan's implementations are taken, and it computes the two apart."""
-        known = [self.choices[each.name] for each in (pair.first, pair.second) if each.name in self.choices]
-        if not self.takes_impls or len(known) < 2 or any(choice.is_of_a_pair for choice in known):
-            yield from super().propose_pair(pair, in_place)
+    def propose_joined(self, two: Joined) -> Iterator[tuple[Candidate, Candidate]]:
+        """The candidates of two as one; none where the plan's implementations are taken, and it computes them apart."""
+        known = [self.choices[each.name] for each in (two.first, two.second) if each.name in self.choices]
+        if not self.takes_impls or len(known) < 2 or any(choice.chosen.is_joined for choice in known):
+            yield from super().propose_joined(two)
 
     def likely(
         self,
-        group: Group,
+        tile: Tile,
         incoming: Mapping[str, Sequence[MemoryDesc]],
-        in_place: str | None,
         way: Way,
         impls: tuple[str, ...] = (),
     ) -> Iterator[Candidate]:
@@ -94,17 +89,17 @@ class FollowingProposer(Proposer, frozen=True):
         With ``impls`` in no other implementations.
         """
         *sources, dst = (layout for layout in way.layouts if isinstance(layout, MemoryDesc))
-        if group.is_view:
-            yield from self._views(group, [*_resized(group, sources), *incoming["src"]])
-        elif group.main.operator.role is Role.PLAIN:
-            yield from self._plain(group)
-        elif sources and dst.dtype in group.dtypes(self.dtype):
-            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place, impls=impls)
+        if tile.is_view:
+            yield from self._views(tile, [*_resized(tile, sources), *incoming["src"]])
+        elif tile.main.operator.role is Role.PLAIN:
+            yield from self._plain(tile)
+        elif sources and dst.dtype in tile.dtypes(self.dtype):
+            recipes = TileRecipes(tile, dst.dtype, self.costs.machine.n_threads, impls=impls)
             for source in dict.fromkeys((sources[0], dst)):
                 yield from self._wished(recipes, Wish(source, dst))
-            wanted = dict(zip(group.sources, sources, strict=False))
+            wanted = dict(zip(tile.sources, sources, strict=False))
             (_, first), *others = (
-                (arg, _arriving(incoming.get(arg, ()), wanted[arg])) for arg, _ in group.main.sources if arg in wanted
+                (arg, _arriving(incoming.get(arg, ()), wanted[arg])) for arg, _ in tile.main.sources if arg in wanted
             )
             if others:
                 yield from self._wished(recipes, Wish(first, dst, others=tuple(others)))
@@ -112,7 +107,7 @@ class FollowingProposer(Proposer, frozen=True):
 
 def _apart(way: Way) -> Way:
     """Of a kernel that is one primitive with its neighbour, how it would be computed by itself in these layouts."""
-    if not way.is_of_a_pair:
+    if not way.is_joined:
         return way
     *sources, dst = (each.held if isinstance(each, Fused) else each for each in way.layouts)
     return replace(way, impls=(), sources=tuple(sources), dst=dst)
@@ -123,9 +118,9 @@ def _arriving(incoming: Sequence[MemoryDesc], like: MemoryDesc) -> MemoryDesc:
     return next((desc for desc in incoming if _are_like(desc, like)), like)
 
 
-def _resized(group: Group, sources: Sequence[MemoryDesc]) -> list[MemoryDesc]:
+def _resized(tile: Tile, sources: Sequence[MemoryDesc]) -> list[MemoryDesc]:
     """Layouts of a view's source at its own extents."""
-    dims = group.sources["src"].dims
+    dims = tile.sources["src"].dims
     return [desc if desc.dims == dims else desc.resized(dims, desc.dtype) for desc in sources]
 
 

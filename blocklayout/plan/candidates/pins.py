@@ -11,13 +11,13 @@ from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, Demand, ValueLayout
-    from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.tiles import Tile
     from blocklayout.plan.plan import Plan
 
 
-def pins_by_group(groups: Sequence[Group], pins: Sequence[Demand]) -> dict[str, Demand]:
-    """The format that each pinned group must write, by the group's name; a PlanError for two formats of one group."""
-    owners = {kernel.name: group.name for group in groups for kernel in group.kernels}
+def pins_by_tile(tiles: Sequence[Tile], pins: Sequence[Demand]) -> dict[str, Demand]:
+    """The format that each pinned tile must write, by the tile's name; a PlanError for two formats of one tile."""
+    owners = {kernel.name: tile.name for tile in tiles for kernel in tile.kernels}
     return preceding(pins, owners, "is pinned to")
 
 

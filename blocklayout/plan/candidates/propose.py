@@ -1,4 +1,4 @@
-"""Candidates for a group: oneDNN's offers in every layout worth having."""
+"""Candidates for a tile: oneDNN's offers in every layout worth having."""
 
 from __future__ import annotations
 
@@ -15,35 +15,40 @@ from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
 from blocklayout.ir import Candidate, Demand, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
-from blocklayout.plan.candidates.inplace_concat import sliced_candidate
-from blocklayout.plan.candidates.pairs import Merged, Pair, merged_candidates, pair_candidates
+from blocklayout.plan.candidates.joined import Joined, halves
 from blocklayout.plan.candidates.pins import with_format
-from blocklayout.plan.candidates.recipes import GroupRecipes, trained_wishes
+from blocklayout.plan.candidates.recipes import TileRecipes, trained_wishes
+from blocklayout.plan.candidates.sharing import sliced_candidate
+from blocklayout.plan.candidates.tiles import Tile, problem_key, value_info
 from blocklayout.plan.costs.model import CostModel, steps_ns
 from blocklayout.resource_limits import check_time
 
 MAX_FRUGAL_RATIO = 2.0
-"""How much slower than the best a group may become for the sake of memory."""
+"""How much slower than the best a tile may become for the sake of memory."""
 
+
+_LEAST_CACHE_NBYTES = 256 << 10
+"""Of a core's second-level cache, on any machine: the library fuses no convolution with a depthwise one behind it where
+the values between them are smaller than two such caches for each thread.
+
+Source: ``depthwise_po_init`` of the pointwise convolutions in ``src/cpu/x64``, oneDNN v3.2.
+"""
 
 _MAX_ARRIVING = 3
 """Layouts of each source that are combined with those of others."""
 
 
 class Proposer(Struct, frozen=True):
-    """Proposes candidates for groups on one machine.
+    """Proposes candidates for tiles on one machine.
 
     Attributes:
         costs: Prices the candidates; also knows the machine.
-        dtype: Data type of activations. Where it is narrower than f32, groups may be islands of f32 as well.
+        dtype: Data type of activations. Where it is narrower than f32, tiles may be islands of f32 as well.
         tags: Layouts to try beyond the usual ones, as oneDNN tags.
         is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
             more than ``MAX_FRUGAL_RATIO`` times as much.
-        pins: Formats that groups must write, by their names.
+        pins: Formats that tiles must write, by their names.
         without: Implementations of our own that are not to be proposed, by name.
-        in_slices: The groups that may be nothing but their sources side by side, and the operands that may be
-            written in place there.
     """
 
     costs: CostModel
@@ -52,71 +57,59 @@ class Proposer(Struct, frozen=True):
     is_frugal: bool = False
     pins: Mapping[str, Demand] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
-    in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict)
     _answers: dict[object, bool] = field(default_factory=dict)
 
-    def propose(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> tuple[Candidate, ...]:
-        """Every distinct way to compute a group; reference implementations only where nothing else exists.
+    def propose(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> tuple[Candidate, ...]:
+        """Every distinct way to compute a tile; reference implementations only where nothing else exists.
 
         Args:
-            group: The group.
+            tile: The tile.
             incoming: Layouts in which each source may arrive, by operand.
-            in_place: The operand that may be overwritten by the result, if any may.
 
         Raises:
             UnsupportedError: No primitive computes it on this CPU.
             PlanError: Nothing offered writes the format it is pinned to.
         """
-        offered = self._offered(group, incoming, in_place)
-        if group.name in self.pins:
-            return with_format(offered, self.pins[group.name])
+        offered = self._offered(tile, incoming)
+        if tile.name in self.pins:
+            return with_format(offered, self.pins[tile.name])
         optimised = tuple(candidate for candidate in offered if not candidate.is_reference)
         return tuple(self._frugal(optimised or offered)) if self.is_frugal else optimised or offered
 
-    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
-        """A candidate of each of two groups for every way in which they are truly one; ``in_place`` is the second's."""
-        if pair.first.name in self.pins or pair.second.name in self.pins:
+    def propose_joined(self, two: Joined) -> Iterator[tuple[Candidate, Candidate]]:
+        """A candidate of each of two tiles for every way in which they are truly one."""
+        if any(part.name in self.pins for part in (two.first, two.second)):
             return
-        if isinstance(pair, Merged):
-            with suppress(UnsupportedError):
-                offered = [each for each in self._offered(pair.both, {}, in_place) if not each.is_reference]
-                yield from merged_candidates(pair, self._frugal(offered) if self.is_frugal and offered else offered)
-            return
-        for dtype in pair.first.dtypes(self.dtype):
-            yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs.machine.n_threads)
+        with suppress(UnsupportedError):
+            offered = [each for each in self._offered(two.whole, {}) if each.steps and not each.is_reference]
+            for candidate in self._frugal(offered) if self.is_frugal and offered else offered:
+                yield halves(two, candidate)
 
-    def _offered(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> tuple[Candidate, ...]:
+    def _offered(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> tuple[Candidate, ...]:
         """All candidates, references too."""
-        check_time(f"planning {group.name}")
-        dtypes = group.dtypes(self.dtype)
-        if all(0 in value.shape for value in group.dsts.values()):
-            return (_nothing_to_do(group, dtypes[0]),)
-        if group.is_view:
-            return self._views(group, incoming["src"])
-        if group.main.operator.role is Role.PLAIN:
-            return self._plain(group)
+        check_time(f"planning {tile.name}")
+        dtypes = tile.dtypes(self.dtype)
+        if all(0 in value.shape for value in tile.dsts.values()):
+            return (_nothing_to_do(tile, dtypes[0]),)
+        if tile.is_view:
+            return self._views(tile, incoming["src"])
+        if tile.main.operator.role is Role.PLAIN:
+            return self._plain(tile)
         # Groups that are the same problem share their candidates.
         arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
-        pin = self.pins[group.name].wanted if group.name in self.pins else None
-        special = (dtypes, pin, self.in_slices.get(group.name))
-        key = (problem_key(group, dtypes[0]), arriving, in_place, *special)
+        pin = self.pins[tile.name].wanted if tile.name in self.pins else None
+        key = (problem_key(tile, dtypes[0]), arriving, dtypes, pin)
         if key not in self._known:
-            self._known[key] = self._distinct(self._asked(group, incoming, in_place))
+            self._known[key] = self._distinct(self._asked(tile, incoming))
         if not self._known[key]:
-            raise UnsupportedError(_nothing_offered(group, dtypes[0]))
+            raise UnsupportedError(_nothing_offered(tile, dtypes[0]))
         return self._known[key]
 
-    def _asked(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> Iterator[Candidate]:
-        for dtype in group.dtypes(self.dtype):
-            recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
-            for wish in dict.fromkeys(map(group.main.operator.meant, self._wishes(group, incoming, dtype))):
+    def _asked(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> Iterator[Candidate]:
+        for dtype in tile.dtypes(self.dtype):
+            recipes = TileRecipes(tile, dtype, self.costs.machine.n_threads, self._answers)
+            for wish in dict.fromkeys(map(tile.main.operator.meant, self._wishes(tile, incoming, dtype))):
                 yield from self._wished(recipes, wish)
 
     def _distinct(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -133,36 +126,41 @@ class Proposer(Struct, frozen=True):
                 found[key] = candidate
         return tuple(found.values())
 
-    def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
-        group = recipes.group
-        if group.name in self.in_slices:
-            sliced = sliced_candidate(group, wish.dst, self.in_slices[group.name], recipes.dtype, recipes.n_threads)
+    def _wished(self, recipes: TileRecipes, wish: Wish) -> Iterator[Candidate]:
+        tile = recipes.tile
+        if tile.shared is not None:
+            sliced = sliced_candidate(tile, wish.dst, tile.shared, recipes.dtype, recipes.n_threads)
             if sliced is not None:
                 yield sliced
         for candidate in recipes.wished(wish):
             if not any(own.name_of(step.spec.impl) in self.without for step in candidate.steps):
                 yield candidate
 
-    def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
+    def _wishes(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
         names = self.costs.machine.layout_names
-        ndims = len(group.main.dst.shape)
+        ndims = len(tile.main.dst.shape)
+        if tile.depthwise is not None:
+            held = value_info(tile.depthwise.kernel.sources[0][1], dtype)
+            least = 2 * _LEAST_CACHE_NBYTES * self.costs.machine.n_threads
+            yield from (Wish(name, name) for name in names if wished_desc(name, held).nbytes > least)
+            return
         yield from (Wish(tag, tag) for tag in self.tags if FormatTag.parse(tag).ndims == ndims)
-        if group.name in self.pins:
-            pin = self.pins[group.name].wanted
+        if tile.name in self.pins:
+            pin = self.pins[tile.name].wanted
             yield from (Wish(src, pin) for src in (pin, *names))
-        if group.main.operator.role is Role.CHOOSER:
+        if tile.main.operator.role is Role.CHOOSER:
             yield Wish("any", "any")
             yield from (Wish(src, dst) for src, dst in product(names, names))
-            trained = trained_wishes(group, dtype, self.costs.machine.n_threads)
+            trained = trained_wishes(tile, dtype, self.costs.machine.n_threads)
             yield from (wish for wish in trained if not any(_is_asked(name, wish) for name in names))
-            yield from _as_they_arrive(group, incoming, dtype)
+            yield from _as_they_arrive(tile, incoming, dtype)
             return
         yield from (Wish(name, name) for name in names)
-        first = next(iter(group.main.sources), None)
+        first = next(iter(tile.main.sources), None)
         arriving = incoming.get(first[0], ()) if first else ()
         named = {wished_desc(name, TensorInfo(desc.dims, desc.dtype)) for name in names for desc in arriving[:1]}
         others = (desc for desc in arriving if desc not in named)
-        alike = (dtype, "f32", self.dtype) if group.precision else (dtype, "f32")
+        alike = (dtype, "f32", self.dtype) if tile.precision else (dtype, "f32")
         yield from (Wish(desc, desc) for desc in others if desc.is_dense and desc.dtype in alike)
 
     def _work_ns(self, candidate: Candidate) -> float:
@@ -174,22 +172,22 @@ class Proposer(Struct, frozen=True):
         limit = MAX_FRUGAL_RATIO * min(map(self._work_ns, offered))
         return frugal if any(self._work_ns(candidate) <= limit for candidate in frugal) else offered
 
-    def _plain(self, group: Group) -> tuple[Candidate, ...]:
+    def _plain(self, tile: Tile) -> tuple[Candidate, ...]:
         """A node that no primitive computes, on row-major arrays."""
-        found = next(GroupRecipes(group, self.dtype, 1).wished(Wish("plain", "plain")), None)
+        found = next(TileRecipes(tile, self.dtype, 1).wished(Wish("plain", "plain")), None)
         if found is None:
-            raise UnsupportedError(_nothing_offered(group, self.dtype))
+            raise UnsupportedError(_nothing_offered(tile, self.dtype))
         return (replace(found, origin=found.steps[0].spec.impl),)
 
-    def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
+    def _views(self, tile: Tile, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
-        operator = group.main.operator
+        operator = tile.main.operator
         pairs: list[tuple[MemoryDesc | None, MemoryDesc | None]] = [(desc, operator.through(desc)) for desc in incoming]
         for dtype in dict.fromkeys(desc.dtype for desc in incoming):
             plain = MemoryDesc(incoming[0].dims, dtype)
             pairs.append((plain, operator.through(plain)))
             for name in self.costs.machine.layout_names[1:]:
-                dst = wished_desc(name, TensorInfo(group.dst.dims, dtype))
+                dst = wished_desc(name, TensorInfo(tile.dst.dims, dtype))
                 if isinstance(dst, MemoryDesc):
                     pairs.append((operator.back(dst), dst))
         found = {
@@ -198,14 +196,14 @@ class Proposer(Struct, frozen=True):
             if src is not None and dst is not None and _can_be_moved(src) and _can_be_moved(dst)
         }
         if not found:
-            raise UnsupportedError(f"{group.name}: no layout of {group.dst.dims} can be seen through it")
+            raise UnsupportedError(f"{tile.name}: no layout of {tile.dst.dims} can be seen through it")
         return tuple(found.values())
 
 
-def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
+def _as_they_arrive(tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
     """Wishes of a chooser of several sources of its rank: each as it arrives, the result plain or in such an order."""
-    ndims = len(group.main.dst.shape)
-    names = [arg for arg, value in group.main.sources if len(value.shape) == ndims]
+    ndims = len(tile.main.dst.shape)
+    names = [arg for arg, value in tile.main.sources if len(value.shape) == ndims]
     if len(names) < 2:
         return
     known: dict[MemoryDesc, MemoryDesc] = {}
@@ -224,10 +222,10 @@ def _first_alike(desc: MemoryDesc, known: dict[MemoryDesc, MemoryDesc]) -> Memor
     return known[desc]
 
 
-def _nothing_to_do(group: Group, dtype: str) -> Candidate:
-    descs = {arg: _row_major(value_info(value, dtype)) for arg, value in group.dsts.items()}
-    sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in group.sources.items())
-    others = tuple((arg, descs[arg]) for arg, _ in group.main.others)
+def _nothing_to_do(tile: Tile, dtype: str) -> Candidate:
+    descs = {arg: _row_major(value_info(value, dtype)) for arg, value in tile.dsts.items()}
+    sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in tile.sources.items())
+    others = tuple((arg, descs[arg]) for arg, _ in tile.main.others)
     return Candidate(sources=sources, dst=descs["dst"], origin="no elements", others=others)
 
 
@@ -246,10 +244,10 @@ def _is_asked(name: str, wish: Wish) -> bool:
     return all(desc == wished_desc(name, TensorInfo(desc.dims, desc.dtype)) for desc in descs)
 
 
-def _nothing_offered(group: Group, dtype: str) -> str:
-    shapes = ", ".join(f"{name} {'x'.join(map(str, v.shape))}" for name, v in group.sources.items())
+def _nothing_offered(tile: Tile, dtype: str) -> str:
+    shapes = ", ".join(f"{name} {'x'.join(map(str, v.shape))}" for name, v in tile.sources.items())
     return (
-        f"{group.name}: oneDNN {'.'.join(map(str, dnnl.version()))} has no {dtype} primitive for it on this CPU "
+        f"{tile.name}: oneDNN {'.'.join(map(str, dnnl.version()))} has no {dtype} primitive for it on this CPU "
         f"({dnnl.isa()}), sources {shapes}"
     )
 

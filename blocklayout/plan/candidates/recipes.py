@@ -1,4 +1,4 @@
-"""The ways to compute a group: its primitive with followers as post-ops, and those that remain behind it."""
+"""The ways to compute a tile: its primitive with followers as post-ops, and those that remain behind it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.ir import BaseOperator, Candidate, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.fuse import Group, GroupMember, constant_info, kernel_problem, value_info
+from blocklayout.plan.candidates.tiles import Member, Tile, constant_info, kernel_problem, value_info
 
 _Ways = Callable[[Problem, Wish, dnnl.Attr], Sequence[Recipe]]
 """Recipes of an operator's problem, as wished and with these post-ops."""
@@ -24,35 +24,36 @@ NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """Errors of questions for primitives that do not exist."""
 
 
-class GroupRecipes(Struct, frozen=True, dict=True):
-    """Finds the candidates of one group in one data type of activations.
+class TileRecipes(Struct, frozen=True, dict=True):
+    """Finds the candidates of one tile in one data type of activations.
 
     Attributes:
-        in_place: The operand that may be overwritten by the result, if any may.
-        answers: Whether the library goes from one layout to another, by what that depends on; shared among groups.
+        answers: Whether the library goes from one layout to another, by what that depends on; shared among tiles.
         impls: The implementations that the primitives may be, by name; any if there are none.
     """
 
-    group: Group
+    tile: Tile
     dtype: str
     n_threads: int
-    in_place: str | None = None
     answers: dict[object, bool] = field(default_factory=dict)
     impls: tuple[str, ...] = ()
 
     @cached_property
     def _problem(self) -> Problem:
-        return kernel_problem(self.group.main, self.dtype, self.n_threads)
+        return kernel_problem(self.tile.main, self.dtype, self.n_threads)
 
     @cached_property
     def _likeness(self) -> object:
-        return self.group.main.operator.likeness(self._problem)
+        return self.tile.main.operator.likeness(self._problem)
 
     def wished(self, wish: Wish) -> Iterator[Candidate]:
         """Candidates in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
+        operator, followers = self.tile.main.operator, self.tile.followers
+        if self.tile.depthwise is not None:
+            yield from self._fused(wish, len(followers), _usual(operator))
+            return
         if wish.src != wish.dst and not self.impls and not self._is_worth_asking(wish):
             return
-        operator, followers = self.group.main.operator, self.group.followers
         n_fused = yield from self._most_fused(wish, _usual(operator))
         n_before = next((n for n, follower in enumerate(followers) if follower.use.is_sum), None)
         if n_before is not None and n_before < n_fused:
@@ -61,7 +62,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
 
     def _most_fused(self, wish: Wish, ways: _Ways) -> Generator[Candidate, None, int]:
         """Candidates with fewer and fewer post-ops fused, until some run optimised; returns how many are."""
-        for n_fused in range(len(self.group.followers), -1, -1):
+        for n_fused in range(len(self.tile.followers), -1, -1):
             offered = list(self._fused(wish, n_fused, ways))
             yield from offered
             if any(not candidate.is_reference for candidate in offered):
@@ -77,33 +78,34 @@ class GroupRecipes(Struct, frozen=True, dict=True):
 
     def _has_optimised(self, wish: Wish) -> bool:
         try:
-            recipe = self.group.main.operator.lower(self._problem, wish, NO_ATTR)
+            recipe = self.tile.main.operator.lower(self._problem, wish, NO_ATTR)
             specs = [step.spec for step in recipe.steps] if recipe else []
             return any(isinstance(spec, dnnl.Spec) and dnnl.has_optimised(spec) for spec in specs)
         except NOT_OFFERED:
             return False
 
     def _fused(self, wish: Wish, n_fused: int, ways: _Ways) -> Iterator[Candidate]:
-        fused, rest = self.group.followers[:n_fused], self.group.followers[n_fused:]
-        can_sum = any(f.use.is_sum and f.operand(f.use.operand or "") == self.in_place for f in fused[:1])
-        for alias in (self.in_place, None) if can_sum else (None,):
+        fused, rest = self.tile.followers[:n_fused], self.tile.followers[n_fused:]
+        shared = self.tile.shared or ()
+        sums = (f.operand(f.use.operand or "") for f in fused[:1] if f.use.is_sum)
+        for alias in (*(operand for operand in sums if operand in shared), None):
             for rank, recipe in enumerate(self._main_recipes(wish, fused, alias, ways)):
                 finished = self._finished(recipe, rest, alias) if rest else recipe
                 if finished is not None:
                     yield self._candidate(wish, finished, None if rest else alias, rank)
 
     def _candidate(self, wish: Wish, recipe: Recipe, alias: str | None, rank: int) -> Candidate:
-        """Resolved steps that compute the whole group, operands named as the group names them."""
+        """Resolved steps that compute the whole tile, operands named as the tile names them."""
         demanded = {operand: step.spec.memory_desc(arg) for step in recipe.steps for arg, operand in step.operands}
         demanded |= dict(recipe.whole)
         if alias is not None:
             demanded[alias] = demanded["dst"]
         return Candidate(
-            sources=tuple((operand, demanded[operand]) for operand in self.group.sources),
-            constants=tuple((operand, demanded[operand]) for operand in self.group.constants),
+            sources=tuple((operand, demanded[operand]) for operand in self.tile.sources),
+            constants=tuple((operand, demanded[operand]) for operand in self.tile.constants),
             dst=demanded["dst"],
             made=recipe.made,
-            others=tuple((arg, demanded[arg]) for arg, _ in self.group.main.others),
+            others=tuple((arg, demanded[arg]) for arg, _ in self.tile.main.others),
             steps=recipe.steps,
             temporaries=recipe.temporaries,
             alias=alias,
@@ -111,10 +113,8 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             rank=rank,
         )
 
-    def _main_recipes(
-        self, wish: Wish, fused: Sequence[GroupMember], alias: str | None, ways: _Ways
-    ) -> Iterator[Recipe]:
-        """The group's primitives, the last with its post-ops, in every implementation of that."""
+    def _main_recipes(self, wish: Wish, fused: Sequence[Member], alias: str | None, ways: _Ways) -> Iterator[Recipe]:
+        """The tile's primitives, the last with its post-ops, in every implementation of that."""
         with suppress(*NOT_OFFERED):
             attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
             for recipe in ways(self._problem, wish, attr):
@@ -122,7 +122,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
                     yield from _implementations(_with_whole_operands(recipe, attr, fused), fused, self.impls)
 
     def _post_ops(
-        self, wish: Wish, dst: TensorInfo, fused: Sequence[GroupMember], alias: str | None
+        self, wish: Wish, dst: TensorInfo, fused: Sequence[Member], alias: str | None
     ) -> Iterator[dnnl.PostOp]:
         for follower in fused:
             use = follower.use
@@ -134,13 +134,13 @@ class GroupRecipes(Struct, frozen=True, dict=True):
                 yield replace(use.post_op, src1=self._src1(wish, dst, follower.operand(use.operand)))
 
     def _src1(self, wish: Wish, dst: TensorInfo, operand: str) -> dnnl.Desc:
-        if operand in self.group.sources:
-            info = value_info(self.group.sources[operand], self.dtype)
+        if operand in self.tile.sources:
+            info = value_info(self.tile.sources[operand], self.dtype)
         else:
-            info = constant_info(operand, self.group.constants[operand], self.dtype)
+            info = constant_info(operand, self.tile.constants[operand], self.dtype)
         return wished_desc(wish.dst, info) if info.dims == dst.dims else MemoryDesc(info.dims, info.dtype)
 
-    def _finished(self, main: Recipe, rest: Sequence[GroupMember], alias: str | None) -> Recipe | None:
+    def _finished(self, main: Recipe, rest: Sequence[Member], alias: str | None) -> Recipe | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
         previous = alias or "tmp_main"
@@ -180,11 +180,11 @@ def _usual(operator: BaseOperator) -> _Ways:
     return ways
 
 
-def trained_wishes(group: Group, dtype: str, n_threads: int) -> Iterator[Wish]:
+def trained_wishes(tile: Tile, dtype: str, n_threads: int) -> Iterator[Wish]:
     """The layouts that the library would pick for training: other ones than for inference, and often as fast."""
-    problem = kernel_problem(group.main, dtype, n_threads)
+    problem = kernel_problem(tile.main, dtype, n_threads)
     try:
-        recipe = group.main.operator.lower(problem, Wish("any", "any", "forward_training"), NO_ATTR)
+        recipe = tile.main.operator.lower(problem, Wish("any", "any", "forward_training"), NO_ATTR)
         specs = [step.spec for step in resolved(recipe.steps)] if recipe else []
     except NOT_OFFERED:
         return
@@ -205,8 +205,8 @@ def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
     return found
 
 
-def _standalone(follower: GroupMember, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
-    """A follower that did not fuse, its operands named as the group's."""
+def _standalone(follower: Member, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
+    """A follower that did not fuse, its operands named as the tile's."""
     try:
         recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), NO_ATTR)
         if recipe is None or recipe.temporaries:
@@ -225,7 +225,7 @@ def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
     return replace(step, operands=tuple((arg, names.get(operand, operand)) for arg, operand in step.operands))
 
 
-def _implementations(recipe: Recipe, fused: Sequence[GroupMember], impls: Sequence[str]) -> list[Recipe]:
+def _implementations(recipe: Recipe, fused: Sequence[Member], impls: Sequence[str]) -> list[Recipe]:
     """A recipe in every implementation of its last primitive, which takes the post-ops: numpy's steps take none.
 
     With names, in those of them that there are, and the library is asked for no others.
@@ -249,7 +249,7 @@ def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
             yield dnnl.resolve(spec.replace(impl=impl))
 
 
-def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[GroupMember]) -> Recipe:
+def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Member]) -> Recipe:
     """With the layouts of what post-ops read where the primitive sees it under other extents than it was asked to."""
     if not fused:
         return recipe
@@ -265,16 +265,11 @@ def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Group
 
 
 def _with_post_op_operands(
-    operands: tuple[tuple[str, str], ...], spec: dnnl.Spec, fused: Sequence[GroupMember]
+    operands: tuple[tuple[str, str], ...], spec: dnnl.Spec, fused: Sequence[Member]
 ) -> tuple[tuple[str, str], ...]:
-    """With what post-ops read, a second source or slopes, bound to the followers' operands."""
-    bound = [
-        (arg, follower.operand(follower.use.operand))
-        for index, follower in enumerate(fused)
-        if follower.use.operand is not None
-        for arg in (f"post_op_{index}_src_1", f"post_op_{index}_weights")
-        if spec.has(arg)
-    ]
+    """With what post-ops read, a second source, slopes or weights, bound to the followers' operands."""
+    read = (pair for index, follower in enumerate(fused) for pair in follower.read_by(index))
+    bound = [(arg, operand) for arg, operand in read if spec.has(arg)]
     # A recipe may have bound a post-op of its own; by its argument's name it did not.
     kept = [(arg, operand) for arg, operand in operands if operand != arg or not arg.startswith("post_op_")]
     return tuple(sorted([*kept, *bound]))

@@ -1,6 +1,6 @@
-"""Choose one candidate per group so that the whole network costs least, or so that it departs from a usual choice.
+"""Choose one candidate per tile so that the whole network costs least, or so that it departs from a usual choice.
 
-The choice is a sum of tables. Every group is a variable, and so is every value that several groups read: the layout
+The choice is a sum of tables. Every tile is a variable, and so is every value that several tiles read: the layout
 in which it is produced together with the set of copies made of it. So a reorder is charged once per value and layout,
 however many read it. Groups and values are joined by tables of the costs of layouts between them.
 """
@@ -33,7 +33,7 @@ _Table = tuple[tuple[int, ...], np.ndarray]
 
 
 class Faces(Struct, frozen=True, eq=False, dict=True):
-    """The combinations of layouts a group can show its neighbours.
+    """The combinations of layouts a tile can show its neighbours.
 
     Attributes:
         cheapest: The cheapest candidate behind each combination.
@@ -73,13 +73,13 @@ class Faces(Struct, frozen=True, eq=False, dict=True):
 
 
 class Link(Struct, frozen=True, eq=False, dict=True):
-    """A value between the groups: who produces it in which layouts, who wants it in which.
+    """A value between the tiles: who produces it in which layouts, who wants it in which.
 
     Attributes:
         value: Its name.
-        producer: The group that settles its layout; ``None`` for the caller's.
+        producer: The tile that settles its layout; ``None`` for the caller's.
         produced: Its layouts by the producer's faces; one for the caller's.
-        wanted: By each group that reads it, the layouts by its faces, for each operand that it is.
+        wanted: By each tile that reads it, the layouts by its faces, for each operand that it is.
         result: The caller's layout, if it is an output.
     """
 
@@ -162,7 +162,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def _direct_scope(self) -> tuple[int, ...]:
-        """The producer and the only reader, as far as they are groups."""
+        """The producer and the only reader, as far as they are tiles."""
         return tuple(end for end in (self.producer, *self.wanted) if end is not None)
 
     @cached_property
@@ -173,7 +173,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         return [] if self.result is None else [(self.result,)]
 
     def _as_ends(self, table: np.ndarray) -> np.ndarray:
-        """Without the axis of an end that is no group."""
+        """Without the axis of an end that is no tile."""
         ends: np.ndarray = table
         if self.producer is None:
             ends = ends.min(axis=0)  # the caller gives what is best, where there is a choice
@@ -181,7 +181,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
 
 class LayoutProblem:
-    """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`; groups are its first variables."""
+    """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`; tiles are its first variables."""
 
     def __init__(self, network: Network) -> None:
         """Add up the costs of candidates and of the layouts between them."""
@@ -195,20 +195,20 @@ class LayoutProblem:
         sizes = [len(faces.cheapest) for faces in self._faces] + [len(link.states.costs) for link in shared]
         self.is_complete = all(link.states.is_complete for link in shared)
         self.min_sum = MinSum(sizes)
-        for group, faces in enumerate(self._faces):
-            self.min_sum.add((group,), faces.costs)
+        for tile, faces in enumerate(self._faces):
+            self.min_sum.add((tile,), faces.costs)
         for link in self._links.values():
             for scope, costs in link.costs(self._variables.get(link.value)):
                 self.min_sum.add(scope, costs)
 
     def choice_of(self, solution: MinSumSolution) -> Choice:
-        """The cheapest candidate of each group that shows its neighbours the chosen layouts."""
+        """The cheapest candidate of each tile that shows its neighbours the chosen layouts."""
         return tuple(faces.cheapest[taken] for faces, taken in zip(self._faces, solution.choice, strict=False))
 
     def costs_of_candidates(self, solution: MinSumSolution) -> list[list[float]]:
-        """For each group, the least cost of the network with each of its candidates."""
-        best = solution.best_given([(group,) for group in range(len(self._faces))])
-        return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
+        """For each tile, the least cost of the network with each of its candidates."""
+        best = solution.best_given([(tile,) for tile in range(len(self._faces))])
+        return [faces.spread(best[(tile,)]) for tile, faces in enumerate(self._faces)]
 
     def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
         """For each copy of a value in a layout, the least cost of the network without it, of an exact solution."""
@@ -241,7 +241,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def only(cls, network: Network) -> Self | None:
-        """Of a network whose groups have one candidate each; ``None`` for others."""
+        """Of a network whose tiles have one candidate each; ``None`` for others."""
         if any(len(offered) > 1 for offered in network.candidates):
             return None
         choice = (0,) * len(network.candidates)
@@ -257,7 +257,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def costs_of_candidates(self) -> list[list[float]]:
-        """For each group, the least cost of the whole network with each of its candidates.
+        """For each tile, the least cost of the whole network with each of its candidates.
 
         Where the solution is not exact, the cost if nothing else is chosen anew.
         """
@@ -265,8 +265,8 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
             problem, solution = self._exact
             return problem.costs_of_candidates(solution)
         return [
-            [self._with(group, taken) for taken in range(len(offered))] if len(offered) > 1 else [self.cost_ns]
-            for group, offered in enumerate(self.network.candidates)
+            [self._with(tile, taken) for taken in range(len(offered))] if len(offered) > 1 else [self.cost_ns]
+            for tile, offered in enumerate(self.network.candidates)
         ]
 
     def costs_without(self, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
@@ -279,9 +279,9 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         problem, solution = self._exact
         return problem.costs_without(solution, copies)
 
-    def _with(self, group: int, taken: int) -> float:
-        other = [*self.choice[:group], taken, *self.choice[group + 1 :]]
-        before, after = (_local_ns(self.network, choice, group) for choice in (self.choice, other))
+    def _with(self, tile: int, taken: int) -> float:
+        other = [*self.choice[:tile], taken, *self.choice[tile + 1 :]]
+        before, after = (_local_ns(self.network, choice, tile) for choice in (self.choice, other))
         return self.cost_ns - before + after
 
 
@@ -300,7 +300,7 @@ def solve_layouts(network: Network, max_entries: int = MAX_ENTRIES) -> Solution:
 
 
 def improve(network: Network, choice: Choice) -> Choice:
-    """Change one group at a time while that lowers the cost."""
+    """Change one tile at a time while that lowers the cost."""
     current = list(choice)
     for _ in range(SWEEPS):
         changed = False
@@ -318,7 +318,7 @@ def improve(network: Network, choice: Choice) -> Choice:
 
 
 def _local_ns(network: Network, choice: Sequence[int], index: int) -> float:
-    """The part of the cost that a group's candidate decides."""
+    """The part of the cost that a tile's candidate decides."""
     work = network.work_ns[index][choice[index]]
     return work + sum(network.value_ns(value, choice) for value in network.touching[index])
 

@@ -1,4 +1,4 @@
-"""Mark which kernels could run as post-ops of which primitive."""
+"""Tiles: connected kernels that one candidate computes, a kernel and those that could be post-ops of its primitive."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from blocklayout.dnnl import DepthwiseConv
 from blocklayout.dtypes import from_numpy
 from blocklayout.ir import Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
 
@@ -15,12 +16,12 @@ MAX_POST_OPS = 5
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift", "weights_peephole"})
 
 
-class GroupMember(Struct, frozen=True, eq=False):
+class Member(Struct, frozen=True, eq=False):
     """A kernel that could be a post-op of the one whose result it reads.
 
     Attributes:
         arg: Its argument that the chain flows through.
-        prefix: Distinguishes its operands within the group.
+        prefix: Distinguishes its operands within the tile.
     """
 
     kernel: Kernel
@@ -29,20 +30,32 @@ class GroupMember(Struct, frozen=True, eq=False):
     prefix: str
 
     def operand(self, arg: str) -> str:
-        """The group's name for this kernel's argument ``arg``."""
+        """The tile's name for this kernel's argument ``arg``."""
         return f"{self.prefix}.{arg}"
 
+    def read_by(self, index: int) -> Iterator[tuple[str, str]]:
+        """The arguments of the primitive's post-op of this number, and the tile's operands that they are."""
+        if isinstance(self.use.post_op, DepthwiseConv):
+            yield from ((f"post_op_{index}_{arg}", self.operand(arg)) for arg in ("weights", "bias"))
+        elif self.use.operand is not None:
+            yield from ((f"post_op_{index}_{arg}", self.operand(self.use.operand)) for arg in ("src_1", "weights"))
 
-class Group(Struct, frozen=True, eq=False, dict=True):
+
+class Tile(Struct, frozen=True, eq=False, dict=True):
     """A kernel and those, in order, that could join its primitive, scheduled where the last of them stood.
+
+    Nobody else sees the values between them.
 
     Attributes:
         precision: The data type that it must be computed in; empty where that is left to the plan.
+        shared: The source operands with which its result may share memory; ``None`` where it may with none, and be no
+            slices either.
     """
 
     main: Kernel
-    followers: tuple[GroupMember, ...] = ()
+    followers: tuple[Member, ...] = ()
     precision: str = ""
+    shared: frozenset[str] | None = None
 
     def dtypes(self, dtype: str) -> tuple[str, ...]:
         """The data types it may be computed in where activations are ``dtype``, the usual one first."""
@@ -60,7 +73,7 @@ class Group(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def dsts(self) -> Mapping[str, Value]:
-        """Every value the group computes, by argument."""
+        """Every value the tile computes, by argument."""
         return {"dst": self.dst} | dict(self.main.others)
 
     @property
@@ -70,8 +83,13 @@ class Group(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def dst(self) -> Value:
-        """The value the whole group computes."""
+        """The value the whole tile computes."""
         return self.followers[-1].kernel.dst if self.followers else self.main.dst
+
+    @cached_property
+    def depthwise(self) -> Member | None:
+        """The convolution that is a post-op of its primitive: that takes all of them, or does not exist."""
+        return next((each for each in self.followers if isinstance(each.use.post_op, DepthwiseConv)), None)
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
@@ -97,7 +115,7 @@ class Group(Struct, frozen=True, eq=False, dict=True):
         return found
 
 
-def fuse(program: Program, dtype: str, n_threads: int, precision: Mapping[str, str] | None = None) -> tuple[Group, ...]:
+def fuse(program: Program, dtype: str, n_threads: int, precision: Mapping[str, str] | None = None) -> tuple[Tile, ...]:
     """Groups of kernels in an order that computes every value before it is read.
 
     A consumer joins when it is the only reader of the value between, the value is not an output of the model, the
@@ -110,24 +128,24 @@ def fuse(program: Program, dtype: str, n_threads: int, precision: Mapping[str, s
             readers[value.name].append(kernel)
     outputs = {value.name for value in program.outputs}
     claimed: set[str] = set()
-    placed: list[tuple[int, Group]] = []
+    placed: list[tuple[int, Tile]] = []
     positions = {kernel.name: position for position, kernel in enumerate(program.kernels)}
     for kernel in program.kernels:
         if kernel.name in claimed:
             continue
         followers = tuple(_followers(kernel, readers, outputs, claimed, dtype, n_threads, wanted))
         last = followers[-1].kernel if followers else kernel
-        placed.append((positions[last.name], Group(kernel, followers, wanted.get(kernel.name, ""))))
+        placed.append((positions[last.name], Tile(kernel, followers, wanted.get(kernel.name, ""))))
     placed.sort(key=lambda item: item[0])
-    return tuple(group for _, group in placed)
+    return tuple(tile for _, tile in placed)
 
 
-def apart(group: Group) -> list[Group]:
-    """The kernels of a group on their own; one that is alone already, as the reference computes it."""
-    if group.followers:
-        return [Group(kernel, precision=group.precision) for kernel in group.kernels]
-    is_free = group.precision in ("", group.main.dst.dtype)
-    return [Group(group.main.as_plain()) if group.main.as_plain and is_free else group]
+def apart(tile: Tile) -> list[Tile]:
+    """The kernels of a tile on their own; one that is alone already, as the reference computes it."""
+    if tile.followers:
+        return [Tile(kernel, precision=tile.precision) for kernel in tile.kernels]
+    is_free = tile.precision in ("", tile.main.dst.dtype)
+    return [Tile(tile.main.as_plain()) if tile.main.as_plain and is_free else tile]
 
 
 def _followers(
@@ -138,7 +156,7 @@ def _followers(
     dtype: str,
     n_threads: int,
     precision: Mapping[str, str],
-) -> Iterator[GroupMember]:
+) -> Iterator[Member]:
     if kernel.operator.role in (Role.VIEW, Role.PLAIN):
         return
     value = kernel.dst
@@ -155,7 +173,7 @@ def _followers(
         if use is None:
             return
         claimed.add(reader.name)
-        yield GroupMember(reader, arg, use, f"post_{index}")
+        yield Member(reader, arg, use, f"post_{index}")
         value = reader.dst
 
 
@@ -169,14 +187,15 @@ def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:
     )
 
 
-def problem_key(group: Group, dtype: str) -> object:
-    """Equal for groups that compute the same with the same names for their operands."""
-    kernels = ((group.main, "", None), *((f.kernel, f.arg, f.use) for f in group.followers))
+def problem_key(tile: Tile, dtype: str) -> object:
+    """Equal for tiles that compute the same with the same names for their operands, and may share the same memory."""
+    kernels = ((tile.main, "", None), *((f.kernel, f.arg, f.use) for f in tile.followers))
     problems = (kernel_problem(kernel, dtype, 1) for kernel, _, _ in kernels)
-    return tuple(
+    rows = (
         (kernel.operator, arg, use, len(kernel.sources), problem.arguments)
         for (kernel, arg, use), problem in zip(kernels, problems, strict=True)
     )
+    return tile.shared, *rows
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
