@@ -25,6 +25,7 @@ from blocklayout.dnnl.library import highest_isa as highest_isa
 from blocklayout.dnnl.library import isa as isa
 from blocklayout.dnnl.library import isa_names as isa_names
 from blocklayout.dnnl.library import missing_isa as missing_isa
+from blocklayout.dnnl.library import sums_bytes_exactly as sums_bytes_exactly
 from blocklayout.dnnl.library import version as version
 from blocklayout.dnnl.memory import Memory as Memory
 from blocklayout.dnnl.memory import aligned_empty as aligned_empty

@@ -229,6 +229,11 @@ def has_isa(name: str) -> bool:
     return wanted is not None and bits & wanted == wanted
 
 
+def sums_bytes_exactly() -> bool:
+    """Whether sums of products of bytes are exact on this CPU: before VNNI, sums of two saturate at 16 bits."""
+    return has_isa("avx512_core_vnni") or has_isa("avx2_vnni")
+
+
 def isa_names() -> tuple[str, ...]:
     """The instruction sets that the library knows, as :func:`isa` spells them, lowest first.
 

@@ -24,6 +24,7 @@ from blocklayout.ir.host_spec import mover as mover
 from blocklayout.ir.host_spec import results as results
 from blocklayout.ir.host_spec import row_major_descs as row_major_descs
 from blocklayout.ir.host_spec import zero_padding_step as zero_padding_step
+from blocklayout.ir.kernel import ByteOperands as ByteOperands
 from blocklayout.ir.kernel import Constant as Constant
 from blocklayout.ir.kernel import Kernel as Kernel
 from blocklayout.ir.kernel import KernelInfo as KernelInfo
@@ -34,6 +35,7 @@ from blocklayout.ir.made_weights import TapsAsChannels as TapsAsChannels
 from blocklayout.ir.node import Need as Need
 from blocklayout.ir.node import NodeInfo as NodeInfo
 from blocklayout.ir.node import Refusal as Refusal
+from blocklayout.ir.operator import BYTES as BYTES
 from blocklayout.ir.operator import BaseOperator as BaseOperator
 from blocklayout.ir.operator import LAYOUT_NAMES as LAYOUT_NAMES
 from blocklayout.ir.operator import Lowered as Lowered
@@ -51,6 +53,7 @@ from blocklayout.ir.recipe import RecipeStep as RecipeStep
 from blocklayout.ir.recipe import ValueLayout as ValueLayout
 from blocklayout.ir.recipe import layout_name as layout_name
 from blocklayout.ir.recipe import readable_as as readable_as
+from blocklayout.ir.value import Quantization as Quantization
 from blocklayout.ir.value import Value as Value
 
 __all__: list[str]

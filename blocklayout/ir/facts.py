@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.result_format import Followed, keep, pointwise
+from blocklayout.ir.value import Quantization
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 
@@ -265,6 +266,11 @@ class Facts(Struct, frozen=True):
 
         ``is_lowest`` says that no element of the source is below the padding's value.
         """
+        return None
+
+    @classmethod
+    def quantization(cls, node: NodeInfo) -> Quantization | None:
+        """How bytes, its first input, stand for the first result, where known scales and zero points say so."""
         return None
 
     @classmethod

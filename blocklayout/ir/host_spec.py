@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.dnnl import Attr, Spec, reorder, resolve
+from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.ir.operator import BaseOperator, Problem, Role, TensorInfo, Wish
@@ -102,11 +103,11 @@ def row_major_descs(
     return tuple((arg, MemoryDesc(value.dims, value.dtype)) for arg, value in named.items())
 
 
-def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[Spec | HostSpec, int]:
+def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int, attr: Attr = NO_ATTR) -> tuple[Spec | HostSpec, int]:
     """The step that brings a tensor from one layout to another, and its scratchpad size: by numpy where need be."""
     with suppress(UnimplementedError):
         if has_reorder(src.dtype):
-            resolved = resolve(reorder(src, dst, n_threads=n_threads))
+            resolved = resolve(reorder(src, dst, attr=attr, n_threads=n_threads))
             return resolved.spec, resolved.scratchpad_nbytes
     return copy_spec(src, dst), 0
 

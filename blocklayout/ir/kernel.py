@@ -36,6 +36,26 @@ class Constant(Struct, frozen=True, eq=False):
         return self.made.dims(self.array.shape) if self.made else self.array.shape
 
 
+class ByteOperands(Struct, frozen=True, eq=False):
+    """What a kernel computes with where it reads its sources as bytes; each by argument.
+
+    Attributes:
+        constants: Bytes in place of constants in real numbers.
+        scales: Of these and of sources, f32: one number, or one for each output channel.
+        zero_points: One number each, s32, where it is not 0.
+    """
+
+    constants: tuple[tuple[str, Constant], ...]
+    scales: tuple[tuple[str, Constant], ...]
+    zero_points: tuple[tuple[str, Constant], ...]
+
+    @property
+    def all(self) -> tuple[tuple[str, Constant], ...]:
+        """All of them, by argument of the primitive."""
+        scales = ((f"scale_{arg}", constant) for arg, constant in self.scales)
+        return (*self.constants, *scales, *((f"zero_point_{arg}", constant) for arg, constant in self.zero_points))
+
+
 class KernelInfo(Struct, frozen=True):
     """A kernel as users select it, by key or by a function.
 
@@ -79,6 +99,7 @@ class Kernel(Struct, frozen=True, eq=False):
             primitive does; ``None`` if it is one, or there is none.
         reason: Why no primitive computes it; empty where one does.
         op_types: As :class:`KernelInfo` has them, and ``aliases``.
+        in_bytes: For computing with bytes; ``None`` where it cannot, or its operands are no bytes.
     """
 
     name: str
@@ -92,6 +113,7 @@ class Kernel(Struct, frozen=True, eq=False):
     reason: str = ""
     op_types: tuple[str, ...] = ("",)
     aliases: tuple[str, ...] = ()
+    in_bytes: ByteOperands | None = None
 
     @property
     def info(self) -> KernelInfo:
@@ -124,7 +146,8 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         """
         parts = [_described("inputs", ((value.name, value) for value in self.inputs))]
         for kernel in self.kernels:
-            constants = [(arg, each.name, each.array.shape, each.array.dtype.name) for arg, each in kernel.constants]
+            given = (*kernel.constants, *(kernel.in_bytes.all if kernel.in_bytes else ()))
+            constants = [(arg, each.name, each.array.shape, each.array.dtype.name) for arg, each in given]
             parts += (
                 repr((kernel.name, kernel.nodes, kernel.op_types, kernel.aliases)),
                 repr(kernel.operator),

@@ -141,17 +141,22 @@ def _tag_of_name(layout: str, ndims: int) -> str:
     return "aB" + letters[2:] + layout.removeprefix("blocked") + "b"
 
 
+BYTES = "bytes"
+"""In place of the data type of activations: sources are read as the bytes that stand for them."""
+
+
 class PostOpUse(Struct, frozen=True):
     """How an operator joins the primitive that computes one of its sources.
 
     Attributes:
         post_op: Applied to the primitive's destination; for a binary its ``src1`` is
-            filled in where the destination's layout is known.
+            filled in where the destination's layout is known. ``None``: it writes its result as bytes, by the
+            operator's ``scale`` and ``zero_point``.
         operand: The operator's argument that the post-op reads (a binary's other source).
         is_sum: The post-op adds ``operand`` and may do so in place, onto the destination.
     """
 
-    post_op: PostOp
+    post_op: PostOp | None
     operand: str | None = None
     is_sum: bool = False
 
@@ -169,6 +174,9 @@ class BaseOperator(Facts, frozen=True):
     role: ClassVar[Role] = Role.FOLLOWER
     needs: ClassVar[tuple[Need, ...]] = ()
     any_output: ClassVar[bool] = False
+
+    byte_operands: ClassVar[tuple[str, ...]] = ()
+    """The arguments, of the node's first inputs, that its primitive takes as bytes with scales; empty if it takes none."""
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -213,6 +221,18 @@ class BaseOperator(Facts, frozen=True):
         Its other arguments are the reader's; with it, how its constants are made of the reader's that are not the same.
         ``None`` where there is no such operator.
         """
+        return None
+
+    def scale_mask(self, arg: str, info: TensorInfo) -> int:
+        """The mask of scales for each output channel: bit i is set where there is one for each index of dimension i.
+
+        Only of an argument for which :meth:`channel_axis` answers.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def channel_axis(cls, node: NodeInfo, arg: str) -> int | None:
+        """The dimension of a constant input, as the node has it, along which output channels lie."""
         return None
 
     def meant(self, wish: Wish) -> Wish:

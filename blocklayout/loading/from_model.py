@@ -652,4 +652,5 @@ def constants_of(program: Program, plan: Plan | None = None) -> dict[str, Any]:
 
 
 def _constants_of(kernels: Iterable[Kernel]) -> dict[str, Any]:
-    return {constant.name: constant.array for kernel in kernels for _, constant in kernel.constants}
+    given = ((*kernel.constants, *(kernel.in_bytes.all if kernel.in_bytes else ())) for kernel in kernels)
+    return {constant.name: constant.array for constants in given for _, constant in constants}

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
@@ -230,16 +231,20 @@ def _fold(
         return None
     try:
         with interrupted(f"node {node.name!r}"):
-            results = evaluator_of([proto], feeds, node.outputs, opset).run(None, feeds)
+            computed = evaluator_of([proto], feeds, node.outputs, opset).run(None, feeds)
     except LimitError:
         raise
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
         return None
     outputs = [name for name in node.outputs if name]
-    folded = {name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, results, strict=False)}
+    folded = {name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, computed, strict=False)}
     if any(folded.get(name) is None for name in outputs):
         return None
-    return tuple(folded[name] if name else None for name in node.outputs)
+    results = tuple(folded[name] if name else None for name in node.outputs)
+    quantization = node.facts.quantization(NodeInfo(node.name, node.op_type, node.attrs, tuple(inputs), results, opset))
+    if quantization is None:
+        return results
+    return tuple(value and replace(value, quantization=quantization) for value in results)
 
 
 def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:

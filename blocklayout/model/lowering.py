@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from blocklayout.errors import LimitError, UnsupportedError, close_names
 from blocklayout.ir import (
     BaseOperator,
+    ByteOperands,
     Constant,
     Kernel,
     Lowered,
     NodeInfo,
     Plain,
     Program,
+    Quantization,
     Refusal,
     Role,
     Value,
@@ -45,6 +47,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
         UnsupportedError: Neither a primitive nor the reference computes a node.
     """
     find = find or _find_operator
+    graph = _with_quantizations(graph)
     constants = _Constants()
     nodes = live_nodes(graph.nodes, graph.outputs)
     aliases, gone = former_names(graph, nodes)
@@ -63,6 +66,18 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
         outputs=tuple(graph.values[name] for name in graph.outputs),
         gone=gone,
     )
+
+
+def _with_quantizations(graph: Graph) -> Graph:
+    """The graph with each value that bytes stand for saying how; so does what is nothing but a view of one."""
+    values = dict(graph.values)
+    for node in graph.nodes:
+        found = node.facts.quantization(node.info(values, graph.opset))
+        if found is None and getattr(node.facts, "role", None) is Role.VIEW:
+            found = values[node.inputs[0]].quantization
+        if found is not None and found.integers is None and node.outputs[0]:
+            values[node.outputs[0]] = replace(values[node.outputs[0]], quantization=found)
+    return graph.replace(values=values)
 
 
 def _op_types(graph: Graph, node: Node) -> tuple[str, ...]:
@@ -144,17 +159,71 @@ def _bound(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants, 
     """The kernel of an operator with its sources, its constants and ``how`` it came about."""
     arrays = {arg: value.data for arg, value in lowered.sources.items() if value.data is not None}
     arrays |= lowered.constants
-    given = [value for value in info.inputs if value is not None and value.data is not None]
-    named = ((arg, array, _name_of(array, given, f"{node.name}.{arg}")) for arg, array in arrays.items())
+    dst = next(value for value in info.outputs if value is not None)
+    if lowered.operator.role is Role.VIEW and dst.quantization is not None:  # for whom a reorder makes numbers of it
+        arrays |= _numbers(dst.quantization)
     return Kernel(
         name=node.name,
         operator=lowered.operator,
         sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
-        constants=tuple((arg, constants.of(array, wanted)) for arg, array, wanted in named),
-        dst=next(value for value in info.outputs if value is not None),
+        constants=_named(arrays, node, info.inputs, constants),
+        dst=dst,
         nodes=(node.name, *node.absorbed),
         others=tuple(lowered.others.items()),
+        in_bytes=_in_bytes(node, info, lowered, constants),
         **how,
+    )
+
+
+def _named(
+    arrays: Mapping[str, np.ndarray], node: Node, inputs: Iterable[Value | None], constants: _Constants
+) -> tuple[tuple[str, Constant], ...]:
+    given = [value for value in inputs if value is not None and value.data is not None]
+    given += [value.quantization.scale for value in inputs if value is not None and value.quantization is not None]
+    named = ((arg, array, _name_of(array, given, f"{node.name}.{arg}")) for arg, array in arrays.items())
+    return tuple((arg, constants.of(array, wanted)) for arg, array, wanted in named)
+
+
+def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
+    """Scale and zero point as primitives take them; no zero point where that is 0."""
+    scale, zero = quantization.scale.data, quantization.zero_point
+    assert scale is not None
+    found = {"scale": scale.reshape(-1)}
+    if zero is not None and zero.data is not None:
+        found["zero_point"] = zero.data.reshape(-1).astype(np.int32)
+    return found
+
+
+def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | None:
+    """What a kernel computes with where it reads bytes; ``None`` unless bytes stand for all operands that it so takes."""
+    args = lowered.operator.byte_operands
+    values = dict(zip(args, info.inputs, strict=False))
+    quantizations = {arg: value.quantization for arg, value in values.items() if value and value.quantization}
+    if not args or quantizations.keys() != {*args} or not lowered.sources:
+        return None
+    stored = tuple(
+        value.quantization.integers if value and value.quantization and value.quantization.integers else value
+        for value in info.inputs
+    )
+    bound = type(lowered.operator).from_onnx(replace(info, inputs=stored))
+    if isinstance(bound, Refusal):
+        return None
+    scales, zeros = {}, {}
+    for arg, quantization in quantizations.items():
+        numbers = _numbers(quantization)
+        if not quantization.is_of_whole and quantization.axis != type(lowered.operator).channel_axis(info, arg):
+            return None
+        if arg in bound.constants and (bound.constants[arg].dtype != np.int8 or "zero_point" in numbers):
+            return None  # primitives take weights around 0
+        scales[arg] = numbers["scale"]
+        zeros |= {arg: numbers["zero_point"]} if "zero_point" in numbers else {}
+    arrays = {arg: array for arg, array in bound.constants.items() if arg in quantizations}
+    given = (*stored, *info.inputs)
+    scale_of, zero_of = ({f"{kind}_{arg}": each for arg, each in found.items()} for kind, found in (("scale", scales), ("zero_point", zeros)))
+    return ByteOperands(
+        _named(arrays, node, given, constants),
+        tuple(zip(scales, (each for _, each in _named(scale_of, node, given, constants)), strict=True)),
+        tuple(zip(zeros, (each for _, each in _named(zero_of, node, given, constants)), strict=True)),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import FLOATS
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
@@ -23,6 +24,8 @@ class Conv(ir.BaseOperator, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("Conv",)
     role: ClassVar[ir.Role] = ir.Role.CHOOSER
     needs = (is_source(3, 5),)
+
+    byte_operands = ("src", "weights")
 
     window: ir.Window
     n_groups: int = 1
@@ -49,6 +52,13 @@ class Conv(ir.BaseOperator, frozen=True):
     result_format = staticmethod(dominating)
     keeps_rows = staticmethod(of_source)
 
+    @classmethod
+    def channel_axis(cls, node: ir.NodeInfo, arg: str) -> int | None:
+        return 0 if arg == "weights" else None
+
+    def scale_mask(self, arg: str, info: ir.TensorInfo) -> int:
+        return 0b11 if self.n_groups > 1 else 0b1
+
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         weights = argument(problem, "weights")
         seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
@@ -58,6 +68,8 @@ class Conv(ir.BaseOperator, frozen=True):
             whole = (("weights", plain(weights)),)
             seen = MemoryDesc(_grouped(weights.dims, self.n_groups), weights.dtype)
         src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        if weights.dtype == "s8":  # only as the library likes it, with sums behind it, is it fast and right
+            return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr), whole=whole)
         if self._is_pointwise and isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
             image = as_one_image(src, dst)
             if image is not None:
@@ -135,6 +147,8 @@ class Conv(ir.BaseOperator, frozen=True):
         """
         info, weights = argument(problem, "src"), problem.constants.get("weights")
         src, (*_, stride) = wish.src_desc(info), self.window.strides
+        if info.dtype not in FLOATS:
+            return None
         is_a_row = info.dims[1] == 1 < stride and self.window.dilations[-1] == 1 and info.dims[-1] % stride == 0
         if weights is None or not is_a_row or not isinstance(src, MemoryDesc):
             return None

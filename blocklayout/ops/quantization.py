@@ -23,9 +23,6 @@ from blocklayout.ops._window import read_window
 from blocklayout.ops.conv import Conv
 from blocklayout.ops.matmul import MatMul
 
-_EXACT_ISA = "avx512_core_vnni"
-"""From this on; before it, sums of two products saturate at 16 bits."""
-
 _EXACT_IN_F32 = 1 << 24
 _MIDDLE_OF_U8 = 128
 _OPERANDS = ("src", "weights")
@@ -33,9 +30,9 @@ _OPERANDS = ("src", "weights")
 
 def is_exact(node: ir.NodeInfo) -> ir.Refusal | None:
     """Sums of products of bytes are exact on this CPU."""
-    if dnnl.has_isa(_EXACT_ISA):
+    if dnnl.sums_bytes_exactly():
         return None
-    return node.refused(f"sums of two products saturate on {dnnl.isa()}", f"they are exact from {_EXACT_ISA} on")
+    return node.refused(f"sums of two products saturate on {dnnl.isa()}", "they are exact from VNNI on")
 
 
 def have_one_number(node: ir.NodeInfo) -> ir.Refusal | None:
@@ -226,10 +223,9 @@ def _convolved(x: np.ndarray, w: np.ndarray, window: ir.Window, groups: int) -> 
     return np.moveaxis(np.concatenate(found, -1), -1, 1)
 
 
-class Quantized(ir.Facts, frozen=True):
+class Quantized(ir.BaseOperator, frozen=True):
     """To integers and back, by numbers for the whole tensor, for each index along a dimension, or for each block."""
 
-    op_types = ("DequantizeLinear", "QuantizeLinear")
     is_elementwise = True
 
     @classmethod
@@ -238,9 +234,82 @@ class Quantized(ir.Facts, frozen=True):
         return rows == {0} and (is_for_all or (beside_axis(node, rows, 1) and not node.attrs.get("block_size", 0)))
 
     @classmethod
+    def bound(cls, node: ir.NodeInfo, integers: ir.Value) -> ir.Lowered | ir.Refusal:
+        """The operator with its scale and zero point, where they are one known number each, and of bytes."""
+        scale, zero = node.required(1, "scale"), node.input(2)
+        if integers.dtype not in ("u8", "s8"):
+            return node.refused(f"{integers.name} is {integers.dtype}", "primitives convert u8 and s8")
+        for value in filter(None, (scale, zero)):
+            if value.data is None or value.data.size != 1:
+                what = f"{value.name} is {'computed at run time' if value.data is None else 'of an axis or of blocks'}"
+                return node.refused(what, "primitives convert by one known number")
+        if scale.dtype != "f32":
+            return node.refused(f"{scale.name} is {scale.dtype}", "primitives take scales in f32")
+        arrays = {"scale": node.known(scale, "scale").reshape(1)}
+        if zero is not None and zero.data is not None and zero.data.any():
+            arrays["zero_point"] = zero.data.reshape(1).astype(np.int32)
+        return cls().bind({"src": node.required(0, "x")}, arrays)
+
+
+class Dequantize(Quantized, frozen=True):
+    """Real numbers that are left as the bytes that stand for them: who reads them takes bytes and scale, or has a reorder."""
+
+    op_types = ("DequantizeLinear",)
+    role = ir.Role.VIEW
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        refusal = node.of_other_dtype(node.result)
+        return refusal or cls.bound(node, node.required(0, "x"))
+
+    @classmethod
+    def quantization(cls, node: ir.NodeInfo) -> ir.Quantization | None:
+        src, scale, zero = node.input(0), node.input(1), node.input(2)
+        if src is None or src.dtype not in ("u8", "s8") or node.attrs.get("block_size", 0) or scale is None:
+            return None
+        if any(value is not None and value.data is None for value in (scale, zero)) or scale.dtype != "f32":
+            return None
+        is_shifted = zero is not None and zero.data is not None and zero.data.any()
+        axis = node.int_attr("axis", 1)
+        integers = None if src.data is None else src
+        return ir.Quantization(src.dtype, scale, zero if is_shifted else None, axis, integers)
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        function = _quantize if node.op_type == "QuantizeLinear" else _dequantize
-        return partial(function, axis=node.int_attr("axis", 1), block=node.int_attr("block_size", 0))
+        return partial(_dequantize, axis=node.int_attr("axis", 1), block=node.int_attr("block_size", 0))
+
+    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return desc
+
+    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return desc
+
+
+class Quantize(Quantized, frozen=True):
+    """The nearest bytes: of the primitive that computes the real numbers, or by a reorder."""
+
+    op_types = ("QuantizeLinear",)
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        return node.of_other_dtype(node.required(0, "x")) or cls.bound(node, node.result)
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        return partial(_quantize, axis=node.int_attr("axis", 1), block=node.int_attr("block_size", 0))
+
+    def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
+        del arg, problem
+        return ir.PostOpUse(None)
+
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
+        src, dst = (wish.src_desc(problem.sources["src"]), wish.dst_desc(problem.dst))
+        if attr.post_ops or not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc):
+            return None
+        shifted = (("dst", 0),) if "zero_point" in problem.constants else ()
+        attr = replace(attr, scales=(("dst", 0),), zero_points=shifted)
+        names = {"scale_dst": "scale"} | ({"zero_point_dst": "zero_point"} if shifted else {})
+        return ir.Recipe.single(dnnl.reorder(src, dst, attr=attr, n_threads=problem.n_threads), names)
 
 
 def _quantize(

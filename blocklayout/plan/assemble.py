@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from blocklayout.dnnl import Attr
+from blocklayout.dnnl.attr import NO_ATTR
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.ir import Fused, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.joined import FIRST
@@ -16,7 +19,7 @@ from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, Pack
 from blocklayout.plan.reasons import CALLER, asked_for, entered, reordered
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, MadeWeights, Value
+    from blocklayout.ir import Candidate, Constant, MadeWeights, Value
     from blocklayout.plan.candidates.tiles import Tile
     from blocklayout.plan.network import Choice, Network
 
@@ -206,13 +209,14 @@ def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
     made = into or _new_operand(assembly, "arena", value, desc)
-    spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads)
+    attr, numbers = _conversion(assembly, value, source.desc, desc)
+    spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads, attr)
     price = assembly.network.costs.reorder_price(source.desc, desc)
     assembly.steps.append(
         Step(
             kernel=reader,
             spec=spec,
-            operands=(("dst", made), ("src", source)),
+            operands=(("dst", made), *numbers, ("src", source)),
             nodes=(),
             reason=reordered(assembly.writers[value], source.desc, reader, desc),
             cost_ns=price.ns,
@@ -223,18 +227,39 @@ def _reorder(
     return made
 
 
+def _conversion(
+    assembly: Assembly, value: str, src: MemoryDesc, dst: MemoryDesc
+) -> tuple[Attr, tuple[tuple[str, Operand], ...]]:
+    """How numbers are made of the bytes that stand for them, or bytes of numbers, and by what."""
+    kernel = assembly.network.quantized.get(value)
+    if kernel is None or (src.dtype in PRIMITIVE_FLOATS) == (dst.dtype in PRIMITIVE_FLOATS):
+        return NO_ATTR, ()
+    side = "dst" if src.dtype in PRIMITIVE_FLOATS else "src"
+    numbers = [
+        (f"{arg}_{side}", _constant(assembly, constant, MemoryDesc((1,), "f32" if arg == "scale" else "s32"), kernel.name))
+        for arg, constant in kernel.constants
+    ]
+    masks = {kind: tuple((side, 0) for arg, _ in numbers if arg.startswith(kind)) for kind in ("scale", "zero_point")}
+    return Attr(scales=masks["scale"], zero_points=masks["zero_point"]), tuple(numbers)
+
+
 def _packed(assembly: Assembly, tile: Tile, candidate: Candidate) -> dict[str, Operand]:
     """Where the constants are, by operand; of each there is one a layout."""
-    operands = {}
-    made = dict(candidate.made)
-    for operand, desc in candidate.constants:
-        name = tile.constants[operand].name
-        key = (name, desc, made.get(operand))
-        if key not in assembly.packed:
-            buffer = _new_operand(assembly, "constant", name, desc).buffer
-            assembly.packed[key] = PackedConstant(name, buffer, desc, tile.name, made.get(operand))
-        operands[operand] = Operand(assembly.packed[key].buffer, desc)
-    return operands
+    made, given = dict(candidate.made), tile.constants
+    return {
+        operand: _constant(assembly, given[operand], desc, tile.name, made.get(operand))
+        for operand, desc in candidate.constants
+    }
+
+
+def _constant(
+    assembly: Assembly, constant: Constant, desc: MemoryDesc, reader: str, made: MadeWeights | None = None
+) -> Operand:
+    key = (constant.name, desc, made)
+    if key not in assembly.packed:
+        buffer = _new_operand(assembly, "constant", constant.name, desc).buffer
+        assembly.packed[key] = PackedConstant(constant.name, buffer, desc, reader, made)
+    return Operand(assembly.packed[key].buffer, desc)
 
 
 def _add_result(assembly: Assembly, value: Value) -> Result:

@@ -22,7 +22,7 @@ from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import Layouts, copies_wanted
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Program, Value, ValueLayout
+    from blocklayout.ir import Candidate, Kernel, Program, Value, ValueLayout
     from blocklayout.plan.candidates.propose import Proposer
     from blocklayout.plan.costs.model import CostModel
 
@@ -78,6 +78,11 @@ class Network(Struct, frozen=True, eq=False, dict=True):
             for operand, value in tile.sources.items():
                 readers[value.name].append((index, operand))
         return readers
+
+    @cached_property
+    def quantized(self) -> Mapping[str, Kernel]:
+        """The kernels of values that bytes may stand for, by value; their constants say how."""
+        return {kernel.dst.name: kernel for kernel in self.program.kernels if kernel.dst.quantization is not None}
 
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
-from blocklayout.ir import BaseOperator, Candidate, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
+from blocklayout.ir import BYTES, BaseOperator, Candidate, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.tiles import Member, Tile, constant_info, kernel_problem, value_info
+from blocklayout.plan.candidates.tiles import Member, Tile, constant_info, in_bytes, kernel_problem, value_info
 
 _Ways = Callable[[Problem, Wish, dnnl.Attr], Sequence[Recipe]]
 """Recipes of an operator's problem, as wished and with these post-ops."""
@@ -86,7 +86,10 @@ class TileRecipes(Struct, frozen=True, dict=True):
 
     def _fused(self, wish: Wish, n_fused: int, ways: _Ways) -> Iterator[Candidate]:
         fused, rest = self.tile.followers[:n_fused], self.tile.followers[n_fused:]
-        shared = self.tile.shared or ()
+        writes_bytes = any(each.use.post_op is None for each in fused)
+        if writes_bytes and self.dtype != BYTES:
+            return  # only primitives that compute with bytes have a scale for their result
+        shared = self.tile.shared or () if self.dtype != BYTES else ()
         sums = (f.operand(f.use.operand or "") for f in fused[:1] if f.use.is_sum)
         for alias in (*(operand for operand in sums if operand in shared), None):
             for rank, recipe in enumerate(self._main_recipes(wish, fused, alias, ways)):
@@ -102,7 +105,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
             demanded[alias] = demanded["dst"]
         return Candidate(
             sources=tuple((operand, demanded[operand]) for operand in self.tile.sources),
-            constants=tuple((operand, demanded[operand]) for operand in self.tile.constants),
+            constants=tuple((operand, demanded[operand]) for operand in self.tile.constants if operand in demanded),
             dst=demanded["dst"],
             made=recipe.made,
             others=tuple((arg, demanded[arg]) for arg, _ in self.tile.main.others),
@@ -117,15 +120,39 @@ class TileRecipes(Struct, frozen=True, dict=True):
         """The tile's primitives, the last with its post-ops, in every implementation of that."""
         with suppress(*NOT_OFFERED):
             attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
-            for recipe in ways(self._problem, wish, attr):
+            problem = self._problem
+            if fused and fused[-1].use.post_op is None:
+                problem = replace(problem, dst=value_info(fused[-1].kernel.dst, self.dtype))
+            numbers = dict(self._numbers(problem, fused))
+            if numbers:
+                attr = _with_numbers(attr, numbers)
+            for recipe in ways(problem, wish, attr):
                 with suppress(*NOT_OFFERED):
-                    yield from _implementations(_with_whole_operands(recipe, attr, fused), fused, self.impls)
+                    recipe = _with_whole_operands(recipe, attr, fused)
+                    yield from _implementations(recipe, fused, self.impls, numbers)
+
+    def _numbers(self, problem: Problem, fused: Sequence[Member]) -> Iterator[tuple[str, tuple[str, int]]]:
+        """Scales and zero points of a kernel that computes with bytes: the primitive's argument, operand and mask."""
+        given = self.tile.main.in_bytes
+        if self.dtype != BYTES or given is None:
+            return
+        infos = dict(problem.arguments)
+        for arg, constant in given.scales:
+            mask = self.tile.main.operator.scale_mask(arg, infos[arg]) if constant.array.size > 1 else 0
+            yield f"scale_{arg}", (in_bytes(f"scale_{arg}"), mask)
+        for arg, _ in given.zero_points:
+            yield f"zero_point_{arg}", (in_bytes(f"zero_point_{arg}"), 0)
+        if fused and fused[-1].use.post_op is None:
+            last = fused[-1]
+            yield from ((f"{name}_dst", (last.operand(name), 0)) for name, _ in last.kernel.constants)
 
     def _post_ops(
         self, wish: Wish, dst: TensorInfo, fused: Sequence[Member], alias: str | None
     ) -> Iterator[dnnl.PostOp]:
         for follower in fused:
             use = follower.use
+            if use.post_op is None:
+                continue
             if use.operand is None or not isinstance(use.post_op, dnnl.Binary):
                 yield use.post_op
             elif follower.operand(use.operand) == alias:
@@ -135,7 +162,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
 
     def _src1(self, wish: Wish, dst: TensorInfo, operand: str) -> dnnl.Desc:
         if operand in self.tile.sources:
-            info = value_info(self.tile.sources[operand], self.dtype)
+            info = value_info(self.tile.sources[operand], "f32" if self.dtype == BYTES else self.dtype)
         else:
             info = constant_info(operand, self.tile.constants[operand], self.dtype)
         return wished_desc(wish.dst, info) if info.dims == dst.dims else MemoryDesc(info.dims, info.dtype)
@@ -225,10 +252,21 @@ def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
     return replace(step, operands=tuple((arg, names.get(operand, operand)) for arg, operand in step.operands))
 
 
-def _implementations(recipe: Recipe, fused: Sequence[Member], impls: Sequence[str]) -> list[Recipe]:
+def _with_numbers(attr: dnnl.Attr, numbers: Mapping[str, tuple[str, int]]) -> dnnl.Attr:
+    """With scales and zero points of the primitive's arguments."""
+    masks = {name: mask for name, (_, mask) in numbers.items()}
+    scales = tuple((name.removeprefix("scale_"), mask) for name, mask in masks.items() if name.startswith("scale_"))
+    shifts = tuple((name.removeprefix("zero_point_"), 0) for name in masks if name.startswith("zero_point_"))
+    return replace(attr, scales=scales, zero_points=shifts)
+
+
+def _implementations(
+    recipe: Recipe, fused: Sequence[Member], impls: Sequence[str], numbers: Mapping[str, tuple[str, int]]
+) -> list[Recipe]:
     """A recipe in every implementation of its last primitive, which takes the post-ops: numpy's steps take none.
 
-    With names, in those of them that there are, and the library is asked for no others.
+    With names, in those of them that there are, and the library is asked for no others. With ``numbers`` its constants
+    are bytes.
     """
     primitives = [(index, step.spec) for index, step in enumerate(recipe.steps) if isinstance(step.spec, dnnl.Spec)]
     if not primitives:
@@ -238,9 +276,19 @@ def _implementations(recipe: Recipe, fused: Sequence[Member], impls: Sequence[st
     found = []
     for each in _named(spec, impls) if impls else dnnl.optimised(spec):
         operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
+        if numbers:
+            operands = _with_bytes(operands, each.spec, numbers)
         step = RecipeStep(each.spec, operands, each.scratchpad_nbytes)
         found.append(replace(recipe, steps=(*before, step, *behind)))
     return found
+
+
+def _with_bytes(
+    operands: Iterable[tuple[str, str]], spec: dnnl.Spec, numbers: Mapping[str, tuple[str, int]]
+) -> tuple[tuple[str, str], ...]:
+    """With weights that are bytes, and what they and others are multiplied by."""
+    kept = ((arg, in_bytes(arg) if arg == "weights" else operand) for arg, operand in operands if arg not in numbers)
+    return tuple(sorted((*kept, *((arg, operand) for arg, (operand, _) in numbers.items() if spec.has(arg)))))
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:

@@ -8,9 +8,10 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from blocklayout import dnnl
 from blocklayout.dnnl import DepthwiseConv
-from blocklayout.dtypes import from_numpy
-from blocklayout.ir import Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
+from blocklayout.dtypes import PRIMITIVE_FLOATS, from_numpy
+from blocklayout.ir import BYTES, Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
 
 MAX_POST_OPS = 5
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift", "weights_peephole"})
@@ -59,7 +60,13 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
 
     def dtypes(self, dtype: str) -> tuple[str, ...]:
         """The data types it may be computed in where activations are ``dtype``, the usual one first."""
-        return (self.precision,) if self.precision else tuple(dict.fromkeys((dtype, "f32")))
+        dtypes = (self.precision,) if self.precision else tuple(dict.fromkeys((dtype, "f32")))
+        return (*dtypes, BYTES) if self.takes_bytes else dtypes
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether its primitive may read sources as the bytes that stand for them, with exact sums, on this CPU."""
+        return self.main.in_bytes is not None and self.depthwise is None and dnnl.sums_bytes_exactly()
 
     @property
     def name(self) -> str:
@@ -110,9 +117,16 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
     def constants(self) -> Mapping[str, Constant]:
         """Constants it reads, by operand."""
         found = dict(self.main.constants)
+        if self.main.in_bytes is not None:
+            found |= {in_bytes(arg): constant for arg, constant in self.main.in_bytes.all}
         for follower in self.followers:
             found |= {follower.operand(arg): constant for arg, constant in follower.kernel.constants}
         return found
+
+
+def in_bytes(arg: str) -> str:
+    """The tile's name of an argument that its main kernel has where it computes with bytes."""
+    return f"bytes.{arg}"
 
 
 def fuse(program: Program, dtype: str, n_threads: int, precision: Mapping[str, str] | None = None) -> tuple[Tile, ...]:
@@ -179,9 +193,12 @@ def _followers(
 
 def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:
     """The kernel's arguments in the data types the plan computes in."""
+    given = dict(kernel.constants)
+    if dtype == BYTES and kernel.in_bytes is not None:
+        given |= dict(kernel.in_bytes.constants)
     return Problem(
         sources={arg: value_info(value, dtype) for arg, value in kernel.sources},
-        constants={arg: constant_info(arg, constant, dtype) for arg, constant in kernel.constants},
+        constants={arg: constant_info(arg, constant, dtype) for arg, constant in given.items()},
         dst=value_info(kernel.dst, dtype),
         n_threads=n_threads,
     )
@@ -195,16 +212,25 @@ def problem_key(tile: Tile, dtype: str) -> object:
         (kernel.operator, arg, use, len(kernel.sources), problem.arguments)
         for (kernel, arg, use), problem in zip(kernels, problems, strict=True)
     )
-    return tile.shared, *rows
+    numbers = tile.main.in_bytes and tuple((arg, each.array.shape) for arg, each in tile.main.in_bytes.all)
+    return tile.shared, numbers, *rows
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
-    """A value's extents and data type inside the plan, floats being ``dtype``; a scalar is one element of rank 1."""
-    return TensorInfo(value.dims, dtype if value.dtype in ("f32", "f16", "bf16") else value.dtype)
+    """A value's extents and data type inside the plan, floats being ``dtype``; a scalar is one element of rank 1.
+
+    For a kernel that computes with ``BYTES``, those of its source that stand for numbers, and other floats f32.
+    """
+    if value.dtype not in PRIMITIVE_FLOATS:
+        return TensorInfo(value.dims, value.dtype)
+    if dtype != BYTES:
+        return TensorInfo(value.dims, dtype)
+    return TensorInfo(value.dims, value.quantization.dtype if value.quantization else "f32")
 
 
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
     """A constant's extents and data type inside the plan: integers stay, vectors are f32, weights as activations."""
     name, given = arg.rsplit(".", 1)[-1], from_numpy(constant.array.dtype)
-    kept = given if given in ("u8", "s8", "s32") else "f32" if name in _ALWAYS_F32 else dtype
+    is_f32 = name in _ALWAYS_F32 or dtype == BYTES
+    kept = given if given in ("u8", "s8", "s32") else "f32" if is_f32 else dtype
     return TensorInfo(constant.shape or (1,), kept)

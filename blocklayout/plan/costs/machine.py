@@ -33,6 +33,9 @@ It multiplies pairs of bf16 at the rate of f32 numbers: on Zen 5 convolutions by
 _F16_SHARE = 0.75
 """Of operations in f32: numbers are widened as they are read. Median over convolutions by brgemm."""
 
+_BYTES_OVER_F32, _BYTES_OVER_BF16 = 4.0, 2.0
+"""Operations on bytes to those on f32 by VNNI, and to those on bf16 by AMX: as many more as there are in a register."""
+
 _GEMM_BF16_FLOPS = 110.0
 """At most of a convolution by gemm in bf16, a thread: most of its time it copies windows of the image into rows."""
 
@@ -72,6 +75,9 @@ class Machine(Struct, frozen=True):
 
         ``jit:avx2`` is bound by AVX2 even where the machine has more.
         """
+        if dtype in ("u8", "s8"):
+            wider = self.peak_flops(impl, "f32") * _BYTES_OVER_F32
+            return max(wider, self.peak_flops(impl, "bf16") * _BYTES_OVER_BF16) if "amx" in self.isa else wider
         reached = dict(self.measured_flops).get(dtype)
         if reached is None and (self.isa, dtype) == (_FULL_RATE_ISA, "bf16"):
             reached = _FULL_RATE_BF16_FLOPS
