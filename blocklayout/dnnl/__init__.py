@@ -19,7 +19,9 @@ _NAMES = {
     "execution": "Execution",
     "handles": "live_handles",
     "known_bugs": "leaves_code_behind refusals",
-    "library": "channel_blocks fmt_tag_names has_bf16 has_isa highest_isa isa isa_names missing_isa sums_bytes_exactly version",
+    "library": (
+        "channel_blocks fmt_tag_names has_bf16 has_isa highest_isa isa isa_names missing_isa sums_bytes_exactly version"
+    ),
     "memory": "Memory aligned_empty",
     "native": "has_native_executor",
     "primitive": "Primitive primitive_of",

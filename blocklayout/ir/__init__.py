@@ -13,7 +13,9 @@ _NAMES = {
     "kernel": "ByteOperands Constant Kernel KernelInfo Program",
     "made_weights": "MadeWeights TapSums TapsAsChannels",
     "node": "Need NodeInfo Refusal",
-    "operator": ("BYTES LAYOUT_NAMES BaseOperator Lowered PostOpUse Problem Role TensorInfo Wish in_blocks wished_desc"),
+    "operator": (
+        "BYTES LAYOUT_NAMES BaseOperator Lowered PostOpUse Problem Role TensorInfo Wish in_blocks wished_desc"
+    ),
     "recipe": "Candidate Fused Recipe RecipeStep ValueLayout layout_name readable_as",
     "value": "Quantization Value",
 }

@@ -176,7 +176,7 @@ class BaseOperator(Facts, frozen=True):
     any_output: ClassVar[bool] = False
 
     byte_operands: ClassVar[tuple[str, ...]] = ()
-    """The arguments, of the node's first inputs, that its primitive takes as bytes with scales; empty if it takes none."""
+    """The arguments that its primitive takes as bytes with scales: the node's first inputs; empty if it takes none."""
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -223,16 +223,31 @@ class BaseOperator(Facts, frozen=True):
         """
         return None
 
-    def scale_mask(self, arg: str, info: TensorInfo) -> int:
-        """The mask of scales for each output channel: bit i is set where there is one for each index of dimension i.
-
-        Only of an argument for which :meth:`channel_axis` answers.
-        """
+    def scale_mask(self, info: TensorInfo) -> int:
+        """Bit i: of weights of these extents, with a scale for each output channel, there is one along dimension i."""
         raise NotImplementedError
 
+    def post_ops_of_bytes(
+        self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
+    ) -> tuple[tuple[PostOp, ...], tuple[PostOp, ...]] | None:
+        """Post-ops before and behind all others in place of zero points, and of a scale of the result.
+
+        Args:
+            sources: Scale and zero point of each, by argument.
+            result: Those of a result that is written as bytes.
+
+        Returns:
+            ``None`` where the primitive takes these itself. All take scales of sources.
+
+        Raises:
+            UnsupportedError: No post-ops make up for them.
+        """
+        return None
+
     @classmethod
-    def channel_axis(cls, node: NodeInfo, arg: str) -> int | None:
-        """The dimension of a constant input, as the node has it, along which output channels lie."""
+    def channel_axis(cls, node: NodeInfo) -> int | None:
+        """The dimension of input 1, as the node has it, along which output channels lie."""
+        del node
         return None
 
     def meant(self, wish: Wish) -> Wish:

@@ -237,7 +237,9 @@ def _fold(
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
         return None
     outputs = [name for name in node.outputs if name]
-    folded = {name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, computed, strict=False)}
+    folded = {
+        name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, computed, strict=False)
+    }
     if any(folded.get(name) is None for name in outputs):
         return None
     results = tuple(folded[name] if name else None for name in node.outputs)

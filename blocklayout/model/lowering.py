@@ -186,45 +186,55 @@ def _named(
 
 def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
     """Scale and zero point as primitives take them; no zero point where that is 0."""
-    scale, zero = quantization.scale.data, quantization.zero_point
-    assert scale is not None
-    found = {"scale": scale.reshape(-1)}
-    if zero is not None and zero.data is not None:
-        found["zero_point"] = zero.data.reshape(-1).astype(np.int32)
-    return found
+    given = {"scale": quantization.scale, "zero_point": quantization.zero_point}
+    wide = {"scale": np.float32, "zero_point": np.int32}
+    known = {arg: value.data for arg, value in given.items() if value is not None and value.data is not None}
+    return {arg: array.reshape(-1).astype(wide[arg], copy=False) for arg, array in known.items()}
 
 
 def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | None:
-    """What a kernel computes with where it reads bytes; ``None`` unless bytes stand for all operands that it so takes."""
-    args = lowered.operator.byte_operands
+    """What a kernel computes with where it reads bytes; ``None`` unless bytes stand for all that it takes so."""
+    args, operator = lowered.operator.byte_operands, node.facts
     values = dict(zip(args, info.inputs, strict=False))
     quantizations = {arg: value.quantization for arg, value in values.items() if value and value.quantization}
-    if not args or quantizations.keys() != {*args} or not lowered.sources:
+    is_whole = args and quantizations.keys() == {*args} and lowered.sources
+    if not is_whole or not issubclass(operator, BaseOperator):
         return None
-    stored = tuple(
-        value.quantization.integers if value and value.quantization and value.quantization.integers else value
+    inputs = tuple(
+        value.quantization.integers or value if value is not None and value.quantization is not None else value
         for value in info.inputs
     )
-    bound = type(lowered.operator).from_onnx(replace(info, inputs=stored))
+    bound = operator.from_onnx(replace(info, inputs=inputs))
     if isinstance(bound, Refusal):
         return None
-    scales, zeros = {}, {}
+    arrays: dict[str, np.ndarray] = {}
+    scales: dict[str, np.ndarray] = {}
+    zeros: dict[str, np.ndarray] = {}
     for arg, quantization in quantizations.items():
-        numbers = _numbers(quantization)
-        if not quantization.is_of_whole and quantization.axis != type(lowered.operator).channel_axis(info, arg):
+        if not quantization.is_of_whole and quantization.axis != operator.channel_axis(info):
             return None
-        if arg in bound.constants and (bound.constants[arg].dtype != np.int8 or "zero_point" in numbers):
-            return None  # primitives take weights around 0
-        scales[arg] = numbers["scale"]
-        zeros |= {arg: numbers["zero_point"]} if "zero_point" in numbers else {}
-    arrays = {arg: array for arg, array in bound.constants.items() if arg in quantizations}
-    given = (*stored, *info.inputs)
-    scale_of, zero_of = ({f"{kind}_{arg}": each for arg, each in found.items()} for kind, found in (("scale", scales), ("zero_point", zeros)))
+        if quantization.integers is not None:
+            if not _is_seen_as(quantization, bound.constants.get(arg)):
+                return None
+            arrays[arg] = bound.constants[arg]
+        numbers = _numbers(quantization)
+        scales[f"scale_{arg}"] = numbers["scale"]
+        if "zero_point" in numbers:
+            zeros[f"zero_point_{arg}"] = numbers["zero_point"]
+    given = (*inputs, *info.inputs)
+    of_scales, of_zeros = (_named(each, node, given, constants) for each in (scales, zeros))
     return ByteOperands(
         _named(arrays, node, given, constants),
-        tuple(zip(scales, (each for _, each in _named(scale_of, node, given, constants)), strict=True)),
-        tuple(zip(zeros, (each for _, each in _named(zero_of, node, given, constants)), strict=True)),
+        tuple((arg.removeprefix("scale_"), constant) for arg, constant in of_scales),
+        tuple((arg.removeprefix("zero_point_"), constant) for arg, constant in of_zeros),
     )
+
+
+def _is_seen_as(quantization: Quantization, array: np.ndarray | None) -> bool:
+    """Whether a kernel's constant has the signed bytes around 0 that primitives take, and not what was made of them."""
+    stored = None if quantization.integers is None else quantization.integers.data
+    is_taken = quantization.dtype == "s8" and quantization.zero_point is None
+    return is_taken and array is not None and stored is not None and np.may_share_memory(array, stored)
 
 
 def _no_operator(node: Node) -> str:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS
+from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
 from blocklayout.ops._layouts import (
@@ -168,6 +169,8 @@ class Binary(ir.BaseOperator, frozen=True):
     is_quick_on_arrays = True
     broadcasts_from = 0
 
+    byte_operands = ("src_0", "src_1")
+
     algorithm: str
 
     @classmethod
@@ -197,17 +200,41 @@ class Binary(ir.BaseOperator, frozen=True):
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
 
+    def post_ops_of_bytes(
+        self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
+    ) -> tuple[tuple[dnnl.PostOp, ...], tuple[dnnl.PostOp, ...]]:
+        (first, zero), (second, other_zero) = (sources[name] for name in _OTHER)
+        if self.algorithm == "binary_add":
+            excess = first * zero + second * other_zero
+        elif self.algorithm == "binary_sub":
+            excess = first * zero - second * other_zero
+        elif zero or other_zero:
+            raise UnsupportedError(f"{self.algorithm} of bytes takes no zero points")
+        else:
+            excess = 0.0
+        before = (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
+        return before, (dnnl.Eltwise("linear", 1 / result[0], result[1]),) if result else ()
+
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         descs = followed(problem, wish, problem.dst)
         if descs is None:
             return None
         dst = descs[1]
+        if attr.scales:
+            return self._of_bytes(problem, dst, attr)
         dims = {name: argument(problem, name).dims for name in _OTHER}
         first, second = (Operand(name, extents) for name, extents in dims.items())
         steps = Combination(self.algorithm, dst, attr, problem.n_threads).steps(first, second)
         if steps is None:
             return None
         return ir.Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
+
+    def _of_bytes(self, problem: ir.Problem, dst: MemoryDesc, attr: dnnl.Attr) -> ir.Recipe | None:
+        infos = [argument(problem, name) for name in _OTHER]
+        if any(info.dims != dst.dims for info in infos) or dst.n_padding:
+            return None
+        first, second = (dst.with_dtype(info.dtype) for info in infos)
+        return ir.Recipe.single(dnnl.binary(first, second, dst, self.algorithm, attr=attr, n_threads=problem.n_threads))
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         if arg not in problem.sources or not (arg == "src_0" or self.algorithm in COMMUTATIVE):

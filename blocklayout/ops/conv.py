@@ -53,10 +53,12 @@ class Conv(ir.BaseOperator, frozen=True):
     keeps_rows = staticmethod(of_source)
 
     @classmethod
-    def channel_axis(cls, node: ir.NodeInfo, arg: str) -> int | None:
-        return 0 if arg == "weights" else None
+    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
+        del node
+        return 0
 
-    def scale_mask(self, arg: str, info: ir.TensorInfo) -> int:
+    def scale_mask(self, info: ir.TensorInfo) -> int:
+        del info
         return 0b11 if self.n_groups > 1 else 0b1
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:

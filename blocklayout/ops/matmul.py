@@ -28,8 +28,16 @@ class MatMul(ir.BaseOperator, frozen=True):
     is_quick_on_arrays = True
     role = ir.Role.CHOOSER
     needs = (are_floats,)
+    byte_operands = ("src", "weights")
 
     exchanged: frozenset[str] = frozenset()
+
+    @classmethod
+    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
+        return len(node.shape(1)) - 1
+
+    def scale_mask(self, info: ir.TensorInfo) -> int:
+        return 1 << len(info.dims) - 1
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
@@ -81,6 +89,8 @@ class MatMul(ir.BaseOperator, frozen=True):
         weights = argument(problem, "weights")
         wish = self.meant(wish)
         is_scaled = has_argument(problem, "scale_src")
+        if is_scaled and attr.scales:
+            return None
         if is_scaled:
             attr = replace(attr, scales=(("src", 0),))
         names = {"scale_src": "scale_src"} if is_scaled else None
@@ -127,7 +137,7 @@ def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[d
         dnnl.AnyDesc(seen["weights"].dims, weights.dtype) if "weights" in problem.constants else seen["weights"],
         seen["dst"],
         seen.get("bias"),
-        attr=replace(attr, post_ops=post_ops),
+        attr=replace(attr, post_ops=post_ops, scales=tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)),
         n_threads=problem.n_threads,
     )
     # Of constants only the bytes matter.
@@ -193,6 +203,15 @@ class InnerProduct(ir.BaseOperator, frozen=True):
     is_quick_on_arrays: ClassVar[bool] = True
     role: ClassVar[ir.Role] = ir.Role.CHOOSER
     needs = (are_floats,)
+    byte_operands = ("src", "weights")
+
+    @classmethod
+    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
+        return 0 if node.attrs.get("transB", 0) else 1
+
+    def scale_mask(self, info: ir.TensorInfo) -> int:
+        del info
+        return 0b1
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

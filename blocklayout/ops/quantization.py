@@ -252,7 +252,7 @@ class Quantized(ir.BaseOperator, frozen=True):
 
 
 class Dequantize(Quantized, frozen=True):
-    """Real numbers that are left as the bytes that stand for them: who reads them takes bytes and scale, or has a reorder."""
+    """Real numbers that are left as the bytes that stand for them; readers take bytes and scale, or have a reorder."""
 
     op_types = ("DequantizeLinear",)
     role = ir.Role.VIEW
@@ -289,6 +289,8 @@ class Quantize(Quantized, frozen=True):
     """The nearest bytes: of the primitive that computes the real numbers, or by a reorder."""
 
     op_types = ("QuantizeLinear",)
+    role = ir.Role.CHOOSER  # a reorder writes any layout as fast
+    byte_operands = ("src",)
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
@@ -307,7 +309,7 @@ class Quantize(Quantized, frozen=True):
         if attr.post_ops or not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc):
             return None
         shifted = (("dst", 0),) if "zero_point" in problem.constants else ()
-        attr = replace(attr, scales=(("dst", 0),), zero_points=shifted)
+        attr = replace(attr, scales=(*attr.scales, ("dst", 0)), zero_points=(*attr.zero_points, *shifted))
         names = {"scale_dst": "scale"} | ({"zero_point_dst": "zero_point"} if shifted else {})
         return ir.Recipe.single(dnnl.reorder(src, dst, attr=attr, n_threads=problem.n_threads), names)
 

@@ -236,7 +236,10 @@ def _conversion(
         return NO_ATTR, ()
     side = "dst" if src.dtype in PRIMITIVE_FLOATS else "src"
     numbers = [
-        (f"{arg}_{side}", _constant(assembly, constant, MemoryDesc((1,), "f32" if arg == "scale" else "s32"), kernel.name))
+        (
+            f"{arg}_{side}",
+            _constant(assembly, constant, MemoryDesc((1,), "f32" if arg == "scale" else "s32"), kernel.name),
+        )
         for arg, constant in kernel.constants
     ]
     masks = {kind: tuple((side, 0) for arg, _ in numbers if arg.startswith(kind)) for kind in ("scale", "zero_point")}

@@ -176,7 +176,7 @@ def _fused(case: OpCase, value: float, other: float | None = None) -> dict[str, 
     """What it gives as the post-op of a convolution whose bias is the special value, by kind of code."""
     lowered = case.lowered()
     use = lowered.operator.as_post_op(next(iter(lowered.sources)), problem_of(lowered, IMAGE))
-    if use is None:
+    if use is None or use.post_op is None:
         return {}
     producer = OpCase("Conv", ((1, 8, 2, 2), Weights((17, 8, 1, 1)), np.full(17, value, np.float32)))
     found: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}

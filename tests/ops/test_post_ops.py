@@ -28,6 +28,7 @@ class Fused:
     producer: OpCase
     follower: OpCase
     use: PostOpUse
+    post_op: dnnl.PostOp
     operand: np.ndarray | None
 
     @classmethod
@@ -44,10 +45,10 @@ class Fused:
         lowered = follower.lowered()
         arg = next(arg for arg, value in lowered.sources.items() if value.name == fed)
         use = lowered.operator.as_post_op(arg, problem_of(lowered, IMAGE))
-        if use is None:
+        if use is None or use.post_op is None:
             return None
         arrays = {arg: follower.feeds[value.name] for arg, value in lowered.sources.items()} | dict(lowered.constants)
-        return cls(producer, follower, use, arrays[use.operand] if use.operand else None)
+        return cls(producer, follower, use, use.post_op, arrays[use.operand] if use.operand else None)
 
     def __str__(self) -> str:
         return f"Conv and {self.follower}"
@@ -77,11 +78,11 @@ class Fused:
         return True
 
     def _post_op(self, dst: dnnl.Desc) -> dnnl.PostOp:
-        if self.operand is None or not isinstance(self.use.post_op, dnnl.Binary):
-            return self.use.post_op
+        if self.operand is None or not isinstance(self.post_op, dnnl.Binary):
+            return self.post_op
         if self.operand.shape == dst.dims and isinstance(dst, MemoryDesc):
-            return dnnl.Binary(self.use.post_op.algorithm, dst)
-        return dnnl.Binary(self.use.post_op.algorithm, MemoryDesc(self.operand.shape))
+            return dnnl.Binary(self.post_op.algorithm, dst)
+        return dnnl.Binary(self.post_op.algorithm, MemoryDesc(self.operand.shape))
 
 
 FOLLOWERS = [*test_eltwise.CASES, *test_clip.CASES, *test_binary.CASES, *test_nary.CASES, *test_prelu.CASES]

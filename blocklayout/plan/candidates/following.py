@@ -9,7 +9,8 @@ from math import prod
 from msgspec import field
 from msgspec.structs import replace
 
-from blocklayout.ir import Candidate, Fused, Role, Value, ValueLayout, Wish
+from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.ir import BYTES, Candidate, Fused, Role, Value, ValueLayout, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.joined import Joined
 from blocklayout.plan.candidates.propose import Proposer, lasts
@@ -93,8 +94,8 @@ class FollowingProposer(Proposer, frozen=True):
             yield from self._views(tile, [*_resized(tile, sources), *incoming["src"]])
         elif tile.main.operator.role is Role.PLAIN:
             yield from self._plain(tile)
-        elif sources and dst.dtype in tile.dtypes(self.dtype):
-            recipes = TileRecipes(tile, dst.dtype, self.costs.machine.n_threads, impls=impls)
+        elif sources and (dtype := _computing(tile, sources, dst)) in tile.dtypes(self.dtype):
+            recipes = TileRecipes(tile, dtype, self.costs.machine.n_threads, impls=impls)
             for source in dict.fromkeys((sources[0], dst)):
                 yield from self._wished(recipes, Wish(source, dst))
             wanted = dict(zip(tile.sources, sources, strict=False))
@@ -103,6 +104,13 @@ class FollowingProposer(Proposer, frozen=True):
             )
             if others:
                 yield from self._wished(recipes, Wish(first, dst, others=tuple(others)))
+
+
+def _computing(tile: Tile, sources: Sequence[MemoryDesc], dst: MemoryDesc) -> str:
+    """The data type that a tile computes in where it reads and writes these; a result of bytes does not say it."""
+    if tile.takes_bytes and sources[0].dtype not in PRIMITIVE_FLOATS:
+        return BYTES
+    return dst.dtype if dst.dtype in PRIMITIVE_FLOATS else sources[0].dtype
 
 
 def _apart(way: Way) -> Way:

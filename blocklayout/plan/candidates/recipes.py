@@ -13,7 +13,18 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
-from blocklayout.ir import BYTES, BaseOperator, Candidate, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
+from blocklayout.ir import (
+    BYTES,
+    BaseOperator,
+    Candidate,
+    HostSpec,
+    Problem,
+    Recipe,
+    RecipeStep,
+    TensorInfo,
+    Wish,
+    wished_desc,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.tiles import Member, Tile, constant_info, in_bytes, kernel_problem, value_info
 
@@ -86,8 +97,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
 
     def _fused(self, wish: Wish, n_fused: int, ways: _Ways) -> Iterator[Candidate]:
         fused, rest = self.tile.followers[:n_fused], self.tile.followers[n_fused:]
-        writes_bytes = any(each.use.post_op is None for each in fused)
-        if writes_bytes and self.dtype != BYTES:
+        if self.dtype != BYTES and len(rest) == 0 and self.tile.byte_writer is not None:
             return  # only primitives that compute with bytes have a scale for their result
         shared = self.tile.shared or () if self.dtype != BYTES else ()
         sums = (f.operand(f.use.operand or "") for f in fused[:1] if f.use.is_sum)
@@ -120,31 +130,43 @@ class TileRecipes(Struct, frozen=True, dict=True):
         """The tile's primitives, the last with its post-ops, in every implementation of that."""
         with suppress(*NOT_OFFERED):
             attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
-            problem = self._problem
-            if fused and fused[-1].use.post_op is None:
-                problem = replace(problem, dst=value_info(fused[-1].kernel.dst, self.dtype))
-            numbers = dict(self._numbers(problem, fused))
-            if numbers:
-                attr = _with_numbers(attr, numbers)
+            problem, numbers = self._problem, dict[str, str]()
+            if self.dtype == BYTES:
+                writer = fused[-1] if fused and fused[-1] is self.tile.byte_writer else None
+                problem = replace(problem, dst=value_info(writer.kernel.dst, BYTES)) if writer else problem
+                attr, numbers = self._with_numbers(attr, writer)
             for recipe in ways(problem, wish, attr):
                 with suppress(*NOT_OFFERED):
-                    recipe = _with_whole_operands(recipe, attr, fused)
-                    yield from _implementations(recipe, fused, self.impls, numbers)
+                    whole = _with_whole_operands(recipe, attr, fused)
+                    yield from _implementations(whole, fused, self.impls, numbers)
 
-    def _numbers(self, problem: Problem, fused: Sequence[Member]) -> Iterator[tuple[str, tuple[str, int]]]:
-        """Scales and zero points of a kernel that computes with bytes: the primitive's argument, operand and mask."""
-        given = self.tile.main.in_bytes
-        if self.dtype != BYTES or given is None:
-            return
-        infos = dict(problem.arguments)
-        for arg, constant in given.scales:
-            mask = self.tile.main.operator.scale_mask(arg, infos[arg]) if constant.array.size > 1 else 0
-            yield f"scale_{arg}", (in_bytes(f"scale_{arg}"), mask)
-        for arg, _ in given.zero_points:
-            yield f"zero_point_{arg}", (in_bytes(f"zero_point_{arg}"), 0)
-        if fused and fused[-1].use.post_op is None:
-            last = fused[-1]
-            yield from ((f"{name}_dst", (last.operand(name), 0)) for name, _ in last.kernel.constants)
+    def _with_numbers(self, attr: dnnl.Attr, writer: Member | None) -> tuple[dnnl.Attr, dict[str, str]]:
+        """With scales and zero points of bytes, and of a result of which ``writer`` makes bytes; the operands they are.
+
+        By argument of the primitive.
+
+        Raises:
+            UnsupportedError: The operator, or one of the post-ops, cannot compute with these bytes.
+        """
+        main = self.tile.main
+        given, infos = main.in_bytes, dict(self._problem.arguments)
+        if given is None:
+            return attr, {}
+        masks = {arg: main.operator.scale_mask(infos[arg]) if each.array.size > 1 else 0 for arg, each in given.scales}
+        operands = {f"scale_{arg}": in_bytes(f"scale_{arg}") for arg in masks}
+        around = self.tile.post_ops_of_bytes(writer)
+        if around is not None:
+            if any(isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in attr.post_ops):
+                raise UnsupportedError(f"{self.tile.name}: a post-op reads more than the result, which is bytes")
+            before, behind = around
+            return dnnl.Attr((*before, *attr.post_ops, *behind), tuple(masks.items())), operands
+        shifts = {f"zero_point_{arg}": in_bytes(f"zero_point_{arg}") for arg, _ in given.zero_points}
+        if writer:
+            masks["dst"] = 0
+            operands["scale_dst"] = writer.operand("scale")
+            shifts |= {f"{arg}_dst": writer.operand(arg) for arg, _ in writer.kernel.constants if arg == "zero_point"}
+        shifted = tuple((name.removeprefix("zero_point_"), 0) for name in shifts)
+        return replace(attr, scales=tuple(masks.items()), zero_points=shifted), operands | shifts
 
     def _post_ops(
         self, wish: Wish, dst: TensorInfo, fused: Sequence[Member], alias: str | None
@@ -252,16 +274,8 @@ def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
     return replace(step, operands=tuple((arg, names.get(operand, operand)) for arg, operand in step.operands))
 
 
-def _with_numbers(attr: dnnl.Attr, numbers: Mapping[str, tuple[str, int]]) -> dnnl.Attr:
-    """With scales and zero points of the primitive's arguments."""
-    masks = {name: mask for name, (_, mask) in numbers.items()}
-    scales = tuple((name.removeprefix("scale_"), mask) for name, mask in masks.items() if name.startswith("scale_"))
-    shifts = tuple((name.removeprefix("zero_point_"), 0) for name in masks if name.startswith("zero_point_"))
-    return replace(attr, scales=scales, zero_points=shifts)
-
-
 def _implementations(
-    recipe: Recipe, fused: Sequence[Member], impls: Sequence[str], numbers: Mapping[str, tuple[str, int]]
+    recipe: Recipe, fused: Sequence[Member], impls: Sequence[str], numbers: Mapping[str, str]
 ) -> list[Recipe]:
     """A recipe in every implementation of its last primitive, which takes the post-ops: numpy's steps take none.
 
@@ -284,11 +298,11 @@ def _implementations(
 
 
 def _with_bytes(
-    operands: Iterable[tuple[str, str]], spec: dnnl.Spec, numbers: Mapping[str, tuple[str, int]]
+    operands: Iterable[tuple[str, str]], spec: dnnl.Spec, numbers: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
     """With weights that are bytes, and what they and others are multiplied by."""
     kept = ((arg, in_bytes(arg) if arg == "weights" else operand) for arg, operand in operands if arg not in numbers)
-    return tuple(sorted((*kept, *((arg, operand) for arg, (operand, _) in numbers.items() if spec.has(arg)))))
+    return tuple(sorted((*kept, *((arg, operand) for arg, operand in numbers.items() if spec.has(arg)))))
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl import DepthwiseConv
+from blocklayout.dnnl import DepthwiseConv, PostOp
 from blocklayout.dtypes import PRIMITIVE_FLOATS, from_numpy
+from blocklayout.errors import UnsupportedError
 from blocklayout.ir import BYTES, Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
 
 MAX_POST_OPS = 5
@@ -92,6 +94,25 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
     def dst(self) -> Value:
         """The value the whole tile computes."""
         return self.followers[-1].kernel.dst if self.followers else self.main.dst
+
+    @property
+    def byte_writer(self) -> Member | None:
+        """The last follower, if it makes bytes of the result."""
+        return self.followers[-1] if self.followers and self.followers[-1].use.post_op is None else None
+
+    def post_ops_of_bytes(self, writer: Member | None) -> tuple[tuple[PostOp, ...], tuple[PostOp, ...]] | None:
+        """Post-ops before and behind all others, as the operator answers, where ``writer`` makes bytes of the result.
+
+        Raises:
+            UnsupportedError: It cannot compute with these bytes.
+        """
+        given = self.main.in_bytes
+        if given is None:
+            return None
+        zeros, result = dict(given.zero_points), dict(writer.kernel.constants) if writer else {}
+        sources = {arg: (_number(scale), int(_number(zeros.get(arg)))) for arg, scale in given.scales}
+        written = (_number(result["scale"]), int(_number(result.get("zero_point")))) if writer else None
+        return self.main.operator.post_ops_of_bytes(sources, written)
 
     @cached_property
     def depthwise(self) -> Member | None:
@@ -212,8 +233,23 @@ def problem_key(tile: Tile, dtype: str) -> object:
         (kernel.operator, arg, use, len(kernel.sources), problem.arguments)
         for (kernel, arg, use), problem in zip(kernels, problems, strict=True)
     )
-    numbers = tile.main.in_bytes and tuple((arg, each.array.shape) for arg, each in tile.main.in_bytes.all)
-    return tile.shared, numbers, *rows
+    return tile.shared, _bytes_key(tile), *rows
+
+
+def _bytes_key(tile: Tile) -> object:
+    """Scales have no say, but for those that are in post-ops."""
+    if tile.main.in_bytes is None:
+        return None
+    around = []
+    for writer in {None, tile.byte_writer}:
+        with suppress(UnsupportedError):
+            around.append(tile.post_ops_of_bytes(writer))
+    return *around, *((arg, each.array.shape) for arg, each in tile.main.in_bytes.all)
+
+
+def _number(constant: Constant | None) -> float:
+    """The only element of a constant, or the first of several; 0 without one."""
+    return 0.0 if constant is None else float(constant.array.flat[0])
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
