@@ -62,7 +62,7 @@ class Call:
         self._placed: dict[tuple[str, MemoryDesc], np.ndarray] = {}
 
     def error(self, name: str, rule: str) -> InputError:
-        """The error that names the argument, the rule and what would be right."""
+        """The error that names the argument, the rule and the right values."""
         return InputError(f"{self.function}: {name} {rule}")
 
     def read(
@@ -314,7 +314,7 @@ def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
         x: The source, of the same shape; the result has its format.
 
     Raises:
-        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
     return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))
