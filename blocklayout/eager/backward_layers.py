@@ -329,10 +329,7 @@ def _best_product(
 def _product_ways(
     direction: str, src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, bias: MemoryDesc | None, n_threads: int
 ) -> Iterator[Way]:
-    """Source and weights both in the source's format, then both plain.
-
-    Where the batch is not outermost the library offers its product of matrices, and refuses some when they run.
-    """
+    """Both in the source's format, unless its batch is inner (runs are refused then); then both plain."""
     pairs = [(src, in_format(src, weights))] if src.dim_order[0] == 0 else []
     for x, w in (*pairs, (MemoryDesc(src.dims, src.dtype), MemoryDesc(weights, src.dtype))):
         match direction:

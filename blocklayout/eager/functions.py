@@ -146,10 +146,7 @@ def _waiting(*args: Any, **kwargs: Any) -> Any:
 
 
 def _become(function: Any, definition: Any, *args: Any, **kwargs: Any) -> Any:
-    """Give a function its code, compiled from the definition's signature, and call it.
-
-    It is compiled, as a loop that reads one argument after the other adds 2 us (docs/decisions/0011).
-    """
+    """Give a function code, compiled since a loop over arguments adds 2 us (docs/decisions/0011), and call it."""
     signature = Shown(definition).__signature__
     names = function.__globals__
     names |= {f"default_{name}": each.default for name, each in signature.parameters.items()} | _NAMES

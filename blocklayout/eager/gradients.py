@@ -153,10 +153,7 @@ class Call:
         return Tensor(desc, self.placed(given, desc)), Tensor(desc, self.placed(source, desc))
 
     def of_slope(self, grad: TensorLike, x: TensorLike, slope: tuple[str, float, float]) -> Tensor:
-        """The gradient of a function of each element: its algorithm, alpha and beta.
-
-        Computed on the bare bytes, padding included: no layout is slower than another.
-        """
+        """The gradient of a function of each element (algorithm, alpha, beta), on the bare bytes of any layout."""
         given, source = self.alike(grad, x)
         desc = source.desc
         flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)

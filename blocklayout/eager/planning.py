@@ -314,10 +314,7 @@ class _Report(Struct, frozen=True):
 
 
 class Reports(Struct, frozen=True):
-    """The events of each run of a plan, and its steps.
-
-    ``always_warns`` is set where the caller is warned although nobody watches: a layout is lost.
-    """
+    """The events of each run of a plan, and its steps; ``always_warns`` where a layout is lost, watched or not."""
 
     operator: str
     inputs: tuple[MemoryDesc, ...]

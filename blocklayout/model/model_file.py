@@ -122,10 +122,7 @@ class ModelFile:
         return sum(array.nbytes for array in self._model.constants.values())
 
     def let_go(self) -> None:
-        """Hold the weights no longer, unless they lie in files of their own: those are mapped, and cost nothing.
-
-        The network stays, and where its weights lie in the file.
-        """
+        """Let go of weights, but those mapped from other files; the network stays, and where its weights lie."""
         self._contents = None
         if self._model is None or not self.is_whole:
             return

@@ -22,10 +22,7 @@ _Extents = tuple[int, ...]
 
 
 class Simplified(Struct, frozen=True, eq=False):
-    """A simplified graph that has the same nodes and constants for all extents of its inputs.
-
-    It holds its constants, in exchange for which a graph for other extents takes no more than inferring these.
-    """
+    """A simplified graph, which has the same nodes and constants for all extents of its inputs."""
 
     graph: Graph
 

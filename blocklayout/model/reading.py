@@ -180,10 +180,7 @@ def _deciding(
     undecided: Container[str],
     error: DependsOnDataError,
 ) -> dict[str, np.ndarray]:
-    """The contents that settle the extents of the node, of as few of its operands as will do; none where none do.
-
-    No operator says which of its operands its extents depend on, so inference is asked.
-    """
+    """Contents of as few operands as settle the node's extents, as inference tells; none where none do."""
     candidates = _candidates(model, shapes, known, error.node)
     chosen = (each for n_operands in range(1, len(candidates) + 1) for each in combinations(candidates, n_operands))
     for names in (frozenset().union(*each) for each in chosen):

@@ -155,10 +155,7 @@ def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
 
 
 class NodeByNode(Struct, frozen=True, eq=False, dict=True):
-    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
-
-    Inputs are names of the values that they read of others, beside constants.
-    """
+    """Nodes that ``onnx.reference`` computes in turn, of any extents; ``inputs`` are the values read of others."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]

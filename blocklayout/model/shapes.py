@@ -69,10 +69,7 @@ def _contents(info: DeclaredValue, array: np.ndarray | None) -> np.ndarray | Non
 def walk(
     nodes: Iterable[Node], values: dict[str, Value], opset: int, undecided: Container[str] = ()
 ) -> tuple[Node, ...]:
-    """Evaluate ``nodes`` in order into ``values``; returns those that must run, each with a name of its own.
-
-    Of the ``If`` nodes whose first outputs are ``undecided``, both branches run.
-    """
+    """Evaluate ``nodes`` into ``values``; returns those to run, with names. Both branches of ``undecided`` Ifs run."""
     pending = deque((node, node) for node in nodes)
     choices: dict[str, Node] = {}
     taken = {node.name for node, _ in pending if node.name}

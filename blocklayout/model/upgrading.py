@@ -38,10 +38,7 @@ def _wanted(proto: ModelProto) -> int:
 
 
 def _with_aligned_slopes(proto: ModelProto) -> ModelProto:
-    """A copy in which slopes of PRelu broadcast by the rule of later versions.
-
-    Before version 7 they belong to channels, of a source of any rank. The converter leaves them as they are.
-    """
+    """A copy whose PRelu slopes, of channels before version 7, broadcast by later rules, which no converter does."""
     from onnx import ModelProto, shape_inference
 
     if not any(node.op_type == "PRelu" for node in proto.graph.node):

@@ -60,10 +60,7 @@ def check_extents(node: ir.NodeInfo, extents: tuple[int, ...]) -> None:
 
 
 def combined(x: np.ndarray, window: ir.Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
-    """Elements of every window, reduced by a commutative function of two, one spatial dimension after the other.
-
-    Pads have no elements; ``extents`` are the numbers of windows, and ``start`` the answer for no elements.
-    """
+    """Each of ``extents`` windows reduced by a function of two, ``start`` of no elements; pads have no elements."""
     for d, n_windows in enumerate(extents):
         source = np.moveaxis(x, 2 + d, 0)
         found = np.full((n_windows, *source.shape[1:]), start, x.dtype)

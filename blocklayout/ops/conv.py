@@ -97,10 +97,7 @@ class Conv(ir.BaseOperator, frozen=True):
     def _of_line(
         self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
     ) -> ir.Recipe | None:
-        """A line as an image, one pixel high, or one wide (among rows any dilation is fast).
-
-        Where each of its channels is convolved on its own: the library's fast kernels are for images only.
-        """
+        """Channels convolved apart along a line, as an image one pixel high, or wide if dilated: that is fast."""
         weights, window, is_dense = argument(problem, "weights"), self.window, self.window.dilations == (1,)
         is_line = len(weights.dims) == 4 and weights.dims[1:3] == (1, 1) and len(problem.dst.dims) == 3
         if not is_line or not are_eltwise(attr.post_ops):
@@ -187,10 +184,7 @@ def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
 
 
 def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value, ir.Value | None, int]:
-    """Source, weights, bias and number of groups, whose extents fit one another and the attribute ``kernel_shape``.
-
-    ``channels_axis`` is where the weights hold the source's channels: 1 holds those of one group, 0 all.
-    """
+    """Source, weights, bias and groups, checked; at ``channels_axis`` weights have a group's channels (1), or all."""
     src, weights, bias = node.required(0, "X"), node.required(1, "W"), node.input(2)
     n_groups = node.int_attr("group", 1)
     if n_groups < 1:
@@ -286,10 +280,7 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         return ir.Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
 
     def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
-        """Whether the library's fast implementation in this layout is passed over where it has a bias to add.
-
-        It adds to partial sums where a strided kernel is large: ``dnnl/primitives/deconvolution.py``.
-        """
+        """Whether only a bias keeps the library from its fast kernel: ``dnnl/primitives/deconvolution.py``."""
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
         return is_strided and not dst.inner_blks and not dst.is_contiguous()
 
@@ -314,10 +305,7 @@ def _by_output_channel(dims: tuple[int, ...], n_groups: int) -> tuple[tuple[int,
 
 
 def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: ir.Problem) -> tuple[ConvTranspose, ir.TapSums] | None:
-    """The deconvolution of a tensor that is a convolution of it with every element repeated, and its weights.
-
-    ``None`` where the convolution takes steps, pads more than it reaches, or its weights are computed at run time.
-    """
+    """The deconvolution, and its weights, that convolves a tensor of repeated elements; ``None`` if there is none."""
     window, ndims = conv.window, len(repeats)
     pads = tuple(reach - 1 - pad for reach, pad in zip(window.reach * 2, window.pads, strict=True))
     if max(window.strides) > 1 or min(pads) < 0 or "weights" not in problem.constants:

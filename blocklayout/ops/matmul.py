@@ -19,10 +19,7 @@ from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any
 
 
 class MatMul(ir.BaseOperator, frozen=True):
-    """A product of matrices, in batches that broadcast, times the constant ``scale_src``, and then plus ``bias``.
-
-    Of arguments ``exchanged``, which are computed at run time, matrices are read with rows and columns exchanged.
-    """
+    """A product of batches of matrices times ``scale_src``, plus ``bias``; ``exchanged`` are read transposed."""
 
     op_types = ("MatMul",)
     is_quick_on_arrays = True
@@ -152,10 +149,7 @@ def _rows_of(desc: MemoryDesc) -> MemoryDesc | None:
 
 
 def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) -> tuple[dnnl.PostOp, ...] | None:
-    """Post-ops of a result of such extents, done to it as one matrix.
-
-    ``None`` where one reads something that is neither the same for all rows nor there for each result.
-    """
+    """Post-ops as of one matrix; ``None`` where an operand is neither one row nor as large as the result."""
     seen: list[dnnl.PostOp] = []
     for post_op in post_ops:
         if isinstance(post_op, dnnl.Sum | dnnl.Eltwise):
@@ -235,10 +229,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         return ir.Recipe.single(spec, whole=whole)
 
     def _over_pixels(self, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
-        """A convolution by a single element: rows are the pixels of an image that is channels last, in the same bytes.
-
-        It packs its weights, where the product of few rows by all of them mostly does that in each run.
-        """
+        """A convolution by one element over rows as channels-last pixels, which packs its weights beforehand."""
         if any(isinstance(post_op, dnnl.Binary) for post_op in attr.post_ops):
             return None  # its operand would have to be an image, too
         src, weights, bias = argument(problem, "src"), argument(problem, "weights"), plain_if_any(problem, "bias")
@@ -256,10 +247,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
 
 
 class SummedProduct(ir.BaseOperator, frozen=True):
-    """A product, and a matrix ``addend`` added to it, times the constant ``scale_addend`` where there is one.
-
-    A primitive's own bias is fast only where it is one row.
-    """
+    """A product plus a matrix ``addend``, times the constant ``scale_addend`` if any: fast biases are one row."""
 
     role: ClassVar[ir.Role] = ir.Role.CHOOSER
 

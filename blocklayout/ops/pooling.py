@@ -136,11 +136,7 @@ class Pooling(Follower, frozen=True):
     def _seen(
         self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
     ) -> tuple[tuple[MemoryDesc, MemoryDesc], ir.Window]:
-        """Source and result as the library has vectors for them, which are of channels.
-
-        Images that lie innermost are channels, and so are the last dimensions of row-major tensors where the window
-        leaves them alone.
-        """
+        """Both under extents that have vectors: images innermost, or untouched last dimensions, are channels."""
         swapped = with_roles_swapped(*descs) if are_eltwise(attr.post_ops) else None
         if swapped is not None:
             return (swapped[0], swapped[1]), self.window
@@ -174,10 +170,7 @@ class Pooling(Follower, frozen=True):
 
 
 def pooling_windows(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Window] | ir.Refusal:
-    """The window as the node has it, the whole image for a global pool; and with the pads that ``ceil_mode`` adds.
-
-    Refuses windows that see nothing but padding.
-    """
+    """The window, and it with the pads that ``ceil_mode`` adds; a refusal where one sees nothing but padding."""
     if 0 in src.shape[2:]:
         return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     window, covering = windows_of(node, src)

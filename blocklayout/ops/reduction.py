@@ -25,10 +25,7 @@ _POOLINGS: Mapping[str, str] = {
 
 
 class Steps(Struct):
-    """Primitives in a row, each reading the result of the one before; the last one writes ``dst``.
-
-    The next one reads ``source``; the results of those ``done`` are temporaries until :meth:`finished`.
-    """
+    """Primitives in a row, each reading ``source``, the last result; results are temporaries, the last is ``dst``."""
 
     dtype: str
     n_threads: int

@@ -185,10 +185,7 @@ def _dnnl_coordinates(axis: Axis) -> Coordinates:
 
 
 class Interpolate(Follower, frozen=True):
-    """Along some dimensions a product with a matrix each, ``matrix_2`` and so on: (new extent, old extent).
-
-    Runs in every dense layout: the digits before a dimension are a batch, those behind it are columns.
-    """
+    """Products with a matrix (new, old) along some dimensions, ``matrix_2`` and so on, in every dense layout."""
 
     axes: tuple[int, ...]
 

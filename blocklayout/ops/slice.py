@@ -106,10 +106,7 @@ class Slice(ir.BaseOperator, frozen=True):
 
 
 class SteppedSlice(Follower, frozen=True):
-    """Elements at equal distances, from ``offsets`` on: copies out of a source with longer strides, in any layout.
-
-    Distances of 0 are the same element again, negative ones go backwards. Dimensions that are cut must have no blocks.
-    """
+    """Copies of elements ``steps`` apart from ``offsets`` on, 0 for the same again; cut dimensions have no blocks."""
 
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
@@ -145,10 +142,7 @@ class _Line(Struct, frozen=True):
 
     @property
     def stretches(self) -> tuple[tuple[int, int], ...]:
-        """Beginnings and extents in the result.
-
-        The library has no strides whose last step would leave the tensor: that element is taken apart.
-        """
+        """Beginnings and extents in the result: the library has no strides that leave the source at the end."""
         if self.n_kept * abs(self.step) <= self.whole:
             return ((0, self.n_kept),)
         return (0, self.n_kept - 1), (self.n_kept - 1, 1)

@@ -33,10 +33,7 @@ __all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "legalize", "simpli
 
 
 class Pass(Protocol):
-    """A step of simplification or legalization.
-
-    One that has ``holds_for_all_extents`` set rewrites nothing that extents of inputs could make wrong.
-    """
+    """A step of simplification or legalization; ``holds_for_all_extents`` says that extents decide no rewrite."""
 
     def __call__(self, graph: Graph) -> Graph:
         """A graph that computes the same outputs."""

@@ -46,10 +46,7 @@ def _is_float(graph: Graph, node: Node) -> bool:
 
 
 class Steps:
-    """The nodes that take the place of one, written step by step; views of constants become constants.
-
-    If any step is written, the node goes, and the last step gets its name and its output.
-    """
+    """The nodes that take the place of one, written step by step; the last gets its name and its output."""
 
     def __init__(self, draft: Draft, node: Node) -> None:
         self.graph = draft.graph
@@ -341,10 +338,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _einsum(steps: Steps, node: Node) -> None:
-    """Sums along dimensions that only one operand has, and products of two at a time, from left to right.
-
-    None where an operand has a letter twice, or an extent of 1 meets another one in a sum: ``onnx.reference`` does it.
-    """
+    """Sums over dimensions of one operand, then products of two; no steps for repeated letters, or broadcast sums."""
     if not _is_float(steps.graph, node):
         return
     shapes = [steps.shape(name) for name in node.inputs]

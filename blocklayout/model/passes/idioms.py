@@ -89,10 +89,7 @@ class Merging(Draft):
 
 
 class Idiom(Struct, frozen=True):
-    """An operator, and an expression that spells it, in the notation of :mod:`blocklayout.model.passes.patterns`.
-
-    ``attrs`` makes its attributes of the numbers in the pattern, ``None`` where with these it is no spelling.
-    """
+    """An operator and an expression for it (see ``patterns``); ``attrs`` of its numbers, ``None`` if it is none."""
 
     name: str
     pattern: str
@@ -113,10 +110,7 @@ class Idiom(Struct, frozen=True):
 
 
 class Structure(Struct, frozen=True):
-    """An operator that no expression alone spells: a normalisation with its scales, or a reordering of channels.
-
-    ``merge`` merges nodes around one of ``op_types`` if they are the operator, as a rule of this name.
-    """
+    """An operator that no expression alone spells: ``merge`` merges nodes around one of ``op_types`` into it."""
 
     name: str
     op_types: tuple[str, ...]

@@ -122,10 +122,7 @@ class ChainConcats(Struct, frozen=True):
 
 
 class AlignRanks(Struct, frozen=True):
-    """Gives every operand of a broadcasting operator the rank of the result, with extents of 1 in front.
-
-    A constant is reshaped; a computed value gets a Reshape, which moves no byte.
-    """
+    """Gives operands of broadcasting operators the result's rank: constants reshaped, others by a Reshape."""
 
     def __call__(self, graph: Graph) -> Graph:
         draft = Draft(graph)

@@ -176,10 +176,7 @@ class _Walk:
         self.nodes.append(node if inputs == node.inputs else node.replace(inputs=inputs))
 
     def _move(self, node: Node) -> bool:
-        """Add a node in the order in which its sources are computed; ``False`` if it is better, or has to be, kept.
-
-        Of several orders, that in which the least has to be transposed.
-        """
+        """Add a node in the order of its sources that moves least; ``False`` if it is better, or must be, kept."""
         perms = dict.fromkeys(self.views[name].perm for name in node.inputs if name in self.views)
         if not perms or node.name in self.kept:
             return False
@@ -343,11 +340,7 @@ _Prices = dict[tuple[Hashable, Hashable], int]
 
 
 def _better_kept(walk: _Walk) -> frozenset[str]:
-    """The nodes of a finished walk that are better left in the order in which they are written.
-
-    A cut through the nodes that could be moved: on one side they work in the order of the sources of Transposes,
-    on the other as they are written, and bytes move where a value crosses. Of equal cuts the one farthest down.
-    """
+    """The nodes of a finished walk that are better left as written, by a cut where values cross in fewest bytes."""
     side = sinks_side(_prices(walk), _TURNED, _WRITTEN)
     return frozenset(name for name in walk.turning if ("node", name) in side)
 

@@ -57,10 +57,7 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 
 class Draft:
-    """A graph being rewritten: its values by name, new nodes in place of some, and names that clash with none.
-
-    ``values`` grow by :meth:`constant`; replace entries to change extents or contents.
-    """
+    """A graph being rewritten: ``values`` by name, entries of which may be replaced, and nodes in place of some."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
