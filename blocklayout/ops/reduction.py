@@ -1,4 +1,4 @@
-"""Reductions: one value out of all along some dimensions."""
+"""Reductions: one value out of all along some dimensions, or out of all up to each element."""
 
 from __future__ import annotations
 
@@ -330,3 +330,30 @@ class ArgReduce(ir.Facts, frozen=True):
             np.subtract(x.shape[axis] - 1, out, out=out)
 
         return last
+
+
+class Cumulative(ir.Facts, frozen=True):
+    """Sums and products of all elements up to each one, with or without that, from either end of a dimension."""
+
+    op_types = ("CumProd", "CumSum")
+    is_quick_on_arrays = True
+
+    @classmethod
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
+        axis = node.constant(1)
+        return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        function, nothing = (np.add, 0) if node.op_type == "CumSum" else (np.multiply, 1)
+        is_exclusive, is_reversed = node.flag_attr("exclusive"), node.flag_attr("reverse")
+
+        def accumulate(x: np.ndarray, axis: np.ndarray, out: np.ndarray) -> None:
+            src, dst = (np.moveaxis(array, int(axis.item()), 0)[:: -1 if is_reversed else 1] for array in (x, out))
+            if is_exclusive:
+                dst[:1] = nothing
+                src, dst = src[:-1], dst[1:]
+            if src.size:
+                function.accumulate(src, axis=0, dtype=out.dtype, out=dst)
+
+        return accumulate

@@ -14,7 +14,6 @@ from blocklayout.model.lowering import is_computed
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
-from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.one_walk import (
@@ -24,6 +23,7 @@ from blocklayout.model.passes.one_walk import (
     DropNoOps,
     FoldConstants,
     FoldMasks,
+    FoldPads,
     RemoveDead,
 )
 from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
