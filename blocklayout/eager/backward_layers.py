@@ -27,13 +27,7 @@ _PARTS = ("data", "weights", "bias")
 
 
 class ConvGradients(NamedTuple):
-    """Gradients of a convolution's arguments; ``None`` for those that were not asked for.
-
-    Attributes:
-        data: Of ``x``, in its format.
-        weights: Of ``weights``, in its layout.
-        bias: Of the bias: a vector of f32.
-    """
+    """Gradients of ``x`` and ``weights``, as these lie, and of the bias, a vector of f32; ``None`` if not needed."""
 
     data: Tensor | None
     weights: Tensor | None
@@ -235,13 +229,7 @@ class _Convolution(Call):
 
 
 class InnerProductGradients(NamedTuple):
-    """Gradients of an inner product's arguments.
-
-    Attributes:
-        data: Of ``x``, in its format.
-        weights: Of ``weights``, in its layout.
-        bias: Of the bias: a vector of f32.
-    """
+    """Gradients of ``x`` and ``weights``, as these lie, and of the bias, a vector of f32."""
 
     data: Tensor
     weights: Tensor
@@ -301,11 +289,11 @@ def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike)
     )
 
 
-def _read(
-    call: Call, x: TensorLike, weights: TensorLike, grad: TensorLike | None = None
-) -> tuple[dict[str, Given], MemoryDesc]:
-    """The operands by argument, a gradient among them, and the result's descriptor."""
-    grads = {} if grad is None else {"diff_dst": call.read("grad", grad, (2,))}
+def _read(call: Call, x: TensorLike, weights: TensorLike, *given: TensorLike) -> tuple[dict[str, Given], MemoryDesc]:
+    """The operands by argument, a gradient that is given among them, and the result's descriptor."""
+    grads: dict[str, Given] = {}
+    for grad in given:
+        grads["diff_dst"] = call.read("grad", grad, (2,))
     src = call.read("x", x, (2, 3, 4, 5))
     matrix = call.read("weights", weights, (src.desc.ndims,))
     call.check_same_dtype(*grads.values(), matrix, src)
@@ -347,13 +335,7 @@ _LEARNED = ("use_scale", "use_shift")
 
 
 class BatchNormTraining(NamedTuple):
-    """Results of a batch normalisation in training.
-
-    Attributes:
-        y: The result, in the format of ``x``.
-        mean: Of each channel over the batch and its images.
-        variance: Likewise; of the sample itself, divided by the number of elements.
-    """
+    """The result, as ``x`` lies, and each channel's mean and (biased) variance over the batch and its images."""
 
     y: Tensor
     mean: Tensor
@@ -361,13 +343,7 @@ class BatchNormTraining(NamedTuple):
 
 
 class BatchNormGradients(NamedTuple):
-    """Gradients of a batch normalisation's arguments.
-
-    Attributes:
-        data: Of ``x``, in its format.
-        scale: Of the scale: a vector.
-        shift: Of the shift: a vector.
-    """
+    """Gradients of ``x``, as it lies, and of the scale and the shift, vectors."""
 
     data: Tensor
     scale: Tensor
@@ -423,11 +399,13 @@ def batch_norm_backward(
 
 
 def _trained(
-    function: str, x: TensorLike, epsilon: float, vectors: Mapping[str, TensorLike], grad: TensorLike | None = None
+    function: str, x: TensorLike, epsilon: float, vectors: Mapping[str, TensorLike], *grads: TensorLike
 ) -> dict[str, Tensor]:
-    """The results of the primitive by the batch's own statistics: of the gradient's where there is a ``grad``."""
-    call, ranks, is_backward = Call(function), (2, 3, 4, 5), grad is not None
-    operands = {} if grad is None else {"diff_dst": call.read("grad", grad, ranks)}
+    """The results of the primitive by the batch's own statistics: of the gradient's where there are ``grads``."""
+    call, ranks, is_backward = Call(function), (2, 3, 4, 5), bool(grads)
+    operands: dict[str, Given] = {}
+    for grad in grads:
+        operands["diff_dst"] = call.read("grad", grad, ranks)
     operands["src"] = src = call.read("x", x, ranks)
     for given in operands.values():
         call.check_same_dtype(given, src)

@@ -264,9 +264,7 @@ def _first_optimised(tags: tuple[str, ...], ways: Callable[..., Iterable[Way]], 
     return references[0]
 
 
-@lru_cache(maxsize=512)
-def _primitive(spec: dnnl.Spec) -> dnnl.Primitive:
-    return dnnl.Primitive(spec)
+_primitive = lru_cache(maxsize=512)(dnnl.Primitive)
 
 
 def fresh(desc: MemoryDesc) -> MemoryDesc:

@@ -104,7 +104,7 @@ def always_cut(model: OnnxModel) -> dict[str, str]:
         if node.op_type != "If" and branches_of(node):
             reasons[first] = f"{node.op_type} runs its subgraph as often as its data say"
         elif any(made) or any(given) or held.intersection(node.inputs):
-            reasons[first] = f"{node.op_type} reads or writes what is no tensor"
+            reasons[first] = f"{node.op_type} reads or writes a value that is no tensor"
         held.update(name for name, is_container in zip(node.outputs, made, strict=False) if is_container)
     return reasons
 

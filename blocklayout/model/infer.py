@@ -1,7 +1,7 @@
 """One node at a time: its outputs from its inputs.
 
 Every extent is known before the walk begins, so one walk in topological order reaches the fixed point
-of shape inference and constant folding: whatever a node's shape may depend on is a constant by then.
+of shape inference and constant folding: all that a node's shape may depend on is a constant by then.
 """
 
 from __future__ import annotations

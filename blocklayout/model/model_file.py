@@ -70,8 +70,8 @@ class ModelFile:
         Weights in other files are mapped. Where these were truncated since, to look at them would end the process.
 
         Raises:
-            ModelError: It is damaged, not ONNX, against ONNX's specification, was altered meanwhile, or what is known
-                of it is not so.
+            ModelError: It is damaged, not ONNX, against ONNX's specification, was altered meanwhile, or its
+                signature is not the known one.
             UnsupportedError: Valid ONNX that cannot run here.
         """
         if self._model is None and self._emptied is not None:

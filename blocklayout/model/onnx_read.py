@@ -14,16 +14,16 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import ModelError, PlanError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.model.graph import Branch, Node, captured_by
-from blocklayout.model.metadata import demands_in
 from blocklayout.model.tensors import FORMAT_KEY, split_raw_data, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.regular_file import open_regular
@@ -39,6 +39,10 @@ _RENAMED_IN = {"Scatter": 11}
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
 _MAX_PROTO_NBYTES = 2**31 - 1
+DEMANDS_KEY = "blocklayout.demands"
+"""Key of the entry among a model's ``metadata_props`` that other runtimes pass over: demands, as JSON by option."""
+
+_Option = Literal["pin", "expect", "precision"]
 MAX_INLINED_NODES = 1 << 20
 """Nodes of a model once its functions are inlined; a few functions that call one another are any number."""
 
@@ -92,7 +96,7 @@ class OnnxModel(Struct, frozen=True, eq=False, tag=True):
         opset: Version of ONNX's own operator set.
         nodes: In topological order, without ``Constant`` nodes.
         constants: Initializers and ``Constant`` nodes, by name.
-        signature: As declared; of outputs, extents that nodes compute are what counts.
+        signature: As declared; outputs have the extents that nodes compute.
         has_external_data: Whether weights lie in other files.
         demands: Those that its metadata states.
         formats: Memory formats that initializers were given in, by name, as the file has them.
@@ -138,7 +142,7 @@ def open_contents(contents: bytes | memoryview, path: Path | None = None) -> Onn
     proto = _from_bytes(rest, origin)
     if raw_data and _is_outdated(proto):
         proto, raw_data = _from_bytes(contents, origin), {}
-    del contents, rest  # what protobuf has copied may take as much memory as the weights
+    del contents, rest  # copied by protobuf, they may take as much memory as the weights
     return _converted(proto, raw_data, path, origin)
 
 
@@ -216,7 +220,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         for entry in tensor.metadata_props
         if entry.key == FORMAT_KEY
     }
-    demands = demands_in(proto, origin)
+    demands = _demands(proto, origin)
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     proto = _upgraded(proto)
     if proto.graph.sparse_initializer:
@@ -243,6 +247,18 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     return OnnxModel(name, opset, nodes, constants, signature, is_external, demands, formats, metadata)
 
 
+def _demands(proto: ModelProto, origin: str) -> Demands:
+    texts = [entry.value for entry in proto.metadata_props if entry.key == DEMANDS_KEY]
+    if not texts:
+        return Demands()
+    try:
+        [record] = [msgspec.json.decode(text, type=dict[_Option, dict[str, str]]) for text in texts]
+        return Demands.of(record.get("pin"), record.get("expect"), record.get("precision"))
+    except (ValueError, RecursionError, PlanError) as error:
+        message = f"the entry {DEMANDS_KEY!r} in the metadata of {origin} is damaged: {error}"
+        raise ModelError(f"{message}; remove it, or save the model anew") from error
+
+
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
     """The nodes of a graph, and the contents of its ``Constant`` nodes by name.
 
@@ -250,7 +266,7 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
         ModelError: A constant is damaged.
         UnsupportedError: A loop or an unusual type.
     """
-    written = (node for node in graph.node if any(node.output))  # nobody can read what others compute
+    written = (node for node in graph.node if any(node.output))  # results of others cannot be read
     nodes = tuple(_node(node, model_path) for node in written if not _is_constant(node))
     constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
@@ -266,7 +282,7 @@ def _check_header(proto: ModelProto, origin: str) -> None:
 
 
 def _check_texts(message: Any) -> None:
-    """Decode the texts that protobuf could not, and gives as bytes: the error that this raises names the first."""
+    """Decode the texts that protobuf left as bytes, since it could not: the error names the first."""
     if message.DESCRIPTOR.name == "TensorProto":  # to list its fields would copy its elements
         fields = [(each, getattr(message, each.name)) for each in _fields_with_texts(message.DESCRIPTOR)]
     else:
@@ -378,7 +394,8 @@ def _check_domains(skeleton: ModelProto) -> None:
     for index, node in enumerate(_with_inner(skeleton.graph)):
         if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0):
             node.domain = _ONNXRUNTIME
-            _import(skeleton, _ONNXRUNTIME)
+            if _ONNXRUNTIME not in [each.domain for each in skeleton.opset_import]:
+                skeleton.opset_import.add(domain=_ONNXRUNTIME, version=1)
         if node.domain in OWN_DOMAINS:
             continue
         from blocklayout.model.microsoft import is_known
@@ -394,13 +411,6 @@ def _check_domains(skeleton: ModelProto) -> None:
                 "graph_optimization_level ORT_ENABLE_EXTENDED in place of ORT_ENABLE_ALL, or take the file before that"
             )
         raise UnsupportedError(f"{what}: {registered_like(op_type)}")
-
-
-def _import(skeleton: ModelProto, domain: str) -> None:
-    from onnx import helper
-
-    if domain not in [each.domain for each in skeleton.opset_import]:
-        skeleton.opset_import.append(helper.make_opsetid(domain, 1))
 
 
 def _with_inner(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
@@ -433,7 +443,7 @@ def _node(proto: NodeProto, model_path: Path | None) -> Node:
     domain = "" if proto.domain in OWN_DOMAINS else proto.domain
     op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
     node = Node(proto.name, op_type, tuple(proto.input), tuple(proto.output), attrs, domain)
-    # behind its own inputs it reads whatever its subgraphs read of the graph around it
+    # behind its own inputs it reads those that its subgraphs read of the graph around it
     return node.replace(inputs=(*node.inputs, *captured_by(node)))
 
 

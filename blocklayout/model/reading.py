@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.ir import Demands
 from blocklayout.model.cutting import has_much_to_do, is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
@@ -95,11 +94,6 @@ def tensors_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     model = open_onnx(path)
     return {name: formatted(name, array, model.formats.get(name)) for name, array in model.constants.items()}
-
-
-def demands(source: Any) -> Demands:
-    """The demands on kernels that a model states."""
-    return open_model(source).demands
 
 
 def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[DeclaredValue, ...]:

@@ -1,4 +1,4 @@
-"""Nodes computed by ``onnx.reference``: as plain steps of a plan, and between plans, whatever their extents."""
+"""Nodes computed by ``onnx.reference``: as plain steps of a plan, and, of any extents, between plans."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         UnsupportedError: The evaluator does not have the operator, or has it wrong.
     """
     if is_wrong_there(node, opset):
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} differs from ONNX's specification")
     from onnx.reference import ReferenceEvaluator
 
     model = _one_node_model(node, inputs, outputs, opset)
@@ -178,7 +178,7 @@ class NodeByNode(Struct, frozen=True, eq=False, dict=True):
 
 
 def by_reference(node: Node, opset: int) -> Callable[..., Any]:
-    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
+    """The function that computes a node by ``onnx.reference``, of any extents of its results.
 
     Raises:
         UnsupportedError: The evaluator does not have the operator.

@@ -19,7 +19,7 @@ _ADVICE = "run it without batching"
 
 
 def check_rows(source: Any, row: Mapping[str, Sequence[int]], sizes: Iterable[int]) -> None:
-    """Refuse a model that does not compute the same of each row, whatever other rows there are, and how many.
+    """Refuse a model that does not compute the same of each row beside any other rows.
 
     That is proven for graphs of these ``sizes``: node by node, no row reads another one, and but for the number of rows
     nodes and constants are the same as in the graph of one ``row``, whose inputs have these extents.

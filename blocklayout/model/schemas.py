@@ -202,7 +202,7 @@ def _converted(op_type: str, name: str, value: Any, kind: str) -> Any:
 def _as_float(value: Any) -> float:
     if isinstance(value, str):
         raise TypeError(value)
-    return float(np.float32(value))  # what ONNX stores
+    return float(np.float32(value))  # as ONNX stores it
 
 
 def _as_string(value: Any) -> str:

@@ -159,7 +159,7 @@ def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
 
 
 def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:
-    """The extents that a caller gives for an input; ``error`` where they are none."""
+    """A caller's extents of an input; ``error`` where they are none."""
     try:
         extents = tuple(operator.index(extent) for extent in shape)
     except TypeError as cause:

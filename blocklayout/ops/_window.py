@@ -66,7 +66,7 @@ def combined(x: np.ndarray, window: ir.Window, extents: tuple[int, ...], combine
         found = np.full((n_windows, *source.shape[1:]), start, x.dtype)
         stride = window.strides[d]
         for place in range(window.kernel[d]):
-            first = place * window.dilations[d] - window.pads_begin[d]  # what the first window sees in this place
+            first = place * window.dilations[d] - window.pads_begin[d]  # the first window's element in this place
             begin = max(0, -(first // stride))
             end = min(n_windows, (len(source) - 1 - first) // stride + 1)
             if begin < end:

@@ -121,23 +121,18 @@ class Conv(ir.BaseOperator, frozen=True):
         return ir.Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
 
     def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
-        recipe = self._of_steps(problem, wish, attr)
-        return () if recipe is None else (recipe,)
+        """Of one channel: each step along a row taken as one pixel, whose channels its pixels are, in the same bytes.
 
-    def _of_steps(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        """A convolution of one channel: each step along a row taken as one pixel, whose channels its pixels are.
-
-        The same bytes, in channels-last: a stride of 4 is 4 channels and a stride of 1. ``None`` where rows are no
-        whole number of steps.
+        A stride of 4 is 4 channels and a stride of 1, in channels-last. None where rows are no whole number of steps.
         """
         info, weights = argument(problem, "src"), problem.constants.get("weights")
         src, (*_, stride) = wish.src_desc(info), self.window.strides
         is_a_row = info.dims[1] == 1 < stride and self.window.dilations[-1] == 1 and info.dims[-1] % stride == 0
         if weights is None or not is_a_row or not isinstance(src, MemoryDesc):
-            return None
+            return ()
         channels_last = ir.wished_desc("channels_last", info)
         if not isinstance(channels_last, MemoryDesc) or not src.physically_equal(channels_last):
-            return None
+            return ()
         begins, ends, n_steps = list(self.window.pads_begin), list(self.window.pads_end), info.dims[-1] // stride
         before = -begins[-1] % stride
         begins[-1] = (begins[-1] + before) // stride
@@ -150,7 +145,7 @@ class Conv(ir.BaseOperator, frozen=True):
         descs = ir.wished_desc("channels_last", pixels), packed, wish.dst_desc(problem.dst)
         strides = (*self.window.strides[:-1], 1)
         spec = self._spec(descs, problem, wish, attr, strides=strides, pads=(*begins, *ends))
-        return replace(ir.Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),))
+        return (replace(ir.Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),)),)
 
     def _bias(self, problem: ir.Problem) -> MemoryDesc | None:
         """In f32; in f16 where the fast kernel, of depthwise convolutions in f16, takes no other."""

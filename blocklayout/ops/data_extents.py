@@ -80,7 +80,7 @@ class Range(ir.Facts, frozen=True):
             if not all(map(math.isfinite, (first, end, step))):
                 raise node.wrong(f"start, limit and delta are {first}, {end} and {step}", "they must be finite")
             n = (end - first) / step if isinstance(step, float) else -((first - end) // step)
-            n = math.ceil(min(max(n, 0), 2.0**63))  # what no address reaches, infinity too, counts as that
+            n = math.ceil(min(max(n, 0), 2.0**63))  # infinity, and all else beyond any address, counts as that
             check_affordable((n,), start.dtype.itemsize, f"node {node.name!r}: its output")
             found: np.ndarray = np.arange(n, dtype=np.float64 if isinstance(step, float) else np.int64)
             found *= step

@@ -163,13 +163,7 @@ class _Line(Struct, frozen=True):
 
 
 class _Copy(Struct, frozen=True):
-    """Along one line, elements to be filled and where they come from.
-
-    Attributes:
-        source: Where the first of those copied lies in the destination; ``None``: they are a constant.
-        repeats: Whether all come from there.
-        is_backwards: Whether the last of those copied comes first.
-    """
+    """Along one line, ``n`` elements from ``source`` on in the destination, or one repeated; ``None``: a constant."""
 
     line: int
     begin: int

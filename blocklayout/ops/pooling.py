@@ -64,7 +64,7 @@ class Pooling(Follower, frozen=True):
         algorithm = _algorithm(node, window, covering)
         if algorithm != "pooling_avg_include_padding" or covering == window:
             return cls(algorithm, covering).bind({"src": src})
-        # ONNX counts pads, but not what ceil_mode adds behind them; oneDNN counts the whole window.
+        # ONNX counts pads, but not those that ceil_mode adds behind; oneDNN counts the whole window.
         return cls(algorithm, covering, is_shared=True).bind(
             {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
         )
@@ -207,7 +207,7 @@ def _covering(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) ->
     for d, n in enumerate(n_windows):
         step, extent = window.strides[d], spatial[d] + window.pads_begin[d]
         needed = (n - 1) * step + window.reach[d] - extent
-        # At most one incomplete window; a model that says more is told so by the comparison of extents.
+        # At most one incomplete window; the comparison of extents refuses a model with more.
         end.append(max(window.pads_end[d], min(needed, window.pads_end[d] + step - 1)))
     return ir.Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
 
@@ -217,7 +217,7 @@ def _algorithm(node: ir.NodeInfo, window: ir.Window, covering: ir.Window) -> str
         return "pooling_max"
     if not node.flag_attr("count_include_pad") or not any(covering.pads):
         return "pooling_avg_exclude_padding"
-    # Nothing but what ceil_mode adds: that is not counted either way.
+    # Nothing but pads of ceil_mode, which are not counted either way.
     return "pooling_avg_include_padding" if any(window.pads) else "pooling_avg_exclude_padding"
 
 

@@ -18,7 +18,6 @@ from blocklayout.ops._layouts import argument, has_argument, plain
 Function = Callable[[np.ndarray], np.ndarray]
 
 _N_INPUTS = 8
-N_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 _OF_CELL_STATE = 2
 """Index among an LSTM's activations of the one that no gate has."""
@@ -388,7 +387,7 @@ def _direction(node: ir.NodeInfo) -> str:
 
 
 def _check_extents(node: ir.NodeInfo) -> None:
-    n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
+    n_gates, n_sides = len(_GATE_ORDER[node.op_type]), 2 if _direction(node) == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
     batch = src[0 if node.flag_attr("layout") else 1]
     width = n_gates * n_states

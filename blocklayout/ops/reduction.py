@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
-from blocklayout.ops._answers import beside_axis, is_filled, is_known, is_source, over_axis, with_axes
+from blocklayout.ops._answers import along_axis, beside_axis, is_known, is_source, with_axes
 from blocklayout.ops._layouts import Run, argument, digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops.views import Reshape
 
@@ -143,12 +143,19 @@ def _keeps_rows(node: ir.NodeInfo, rows: frozenset[int]) -> bool:
     return rows == {0} and gone is not None and 0 not in gone
 
 
+def _is_filled(node: ir.NodeInfo) -> ir.Refusal | None:
+    src = node.required(0, "data")
+    if 0 not in src.shape:
+        return None
+    return node.refused(f"{src.name} has extents {list(src.shape)}", "its primitive needs at least one element")
+
+
 class Reduce(ir.BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along dimensions of extents above 1, in any dense layout."""
 
     op_types = tuple(_FORMULAS)
     is_quick_on_arrays = True
-    needs = (is_source(1, 12), is_filled("its primitive needs at least one element"), is_known(1, "axes"))
+    needs = (is_source(1, 12), _is_filled, is_known(1, "axes"))
 
     formula: Formula
     axes: tuple[int, ...]
@@ -188,7 +195,7 @@ class Reduce(ir.BaseOperator, frozen=True):
         kept = src.resized(1 if dim in self.axes else extent for dim, extent in enumerate(src.dims))
         dst = seen_as(kept, problem.dst.dims)
         if dst is None:
-            # Blocks exist at some ranks only; what is left is little to move.
+            # Blocks exist at some ranks only; the result is little to move.
             steps.add(dnnl.reorder(kept, MemoryDesc(kept.dims, kept.dtype), n_threads=problem.n_threads))
             dst = MemoryDesc(problem.dst.dims, kept.dtype)
         if not _is_wished(wish, problem, dst):
@@ -315,7 +322,7 @@ class ArgReduce(ir.Facts, frozen=True):
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
-        return over_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))
+        return along_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

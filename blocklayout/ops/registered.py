@@ -229,7 +229,7 @@ def _bound(label: str, operator: Any, places: Sequence[str], *, keeps_zeros: boo
             return
         if result.buffer.size and (result.buffer == _UNTOUCHED).all():
             raise OperatorError(
-                f"{label}: compute wrote nothing into its first argument, the result; what it returns is not used"
+                f"{label}: compute wrote nothing into its first argument, the result; its return value is not used"
             )
         if keeps_zeros and not result.padding_is_zero():
             raise OperatorError(f"{label} states keeps_zeros, and compute left others in {result.desc}'s padding")

@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import along_axis, beside_axis, is_known, over_axis, with_axes
+from blocklayout.ops._answers import along_axis, beside_axis, is_known, with_axes
 from blocklayout.ops._layouts import Follower, copy_spec, paired
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
@@ -191,7 +191,7 @@ class Split(ir.Facts, frozen=True):
     is_quick_on_arrays = True
 
     keeps_rows = staticmethod(partial(beside_axis, default=0))
-    transposed = staticmethod(partial(along_axis, default=0))
+    transposed = staticmethod(along_axis)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -224,7 +224,7 @@ class Gather(ir.Facts, frozen=True):
         places = node.constant(1)
         if places is None or places.ndim > 1:
             return None
-        return over_axis(node, perm, keeps_axis=places.ndim == 1)
+        return along_axis(node, perm, keeps_axis=places.ndim == 1)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

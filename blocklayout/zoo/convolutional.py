@@ -202,7 +202,7 @@ def inception_v3(
     return net.classifier(x, classes)
 
 
-# --- DenseNet: every layer reads what all layers before it wrote
+# --- DenseNet: every layer reads the results of all layers before it
 
 BOTTLENECK = 4
 """How many times the growth a layer's 3x3 convolution reads."""

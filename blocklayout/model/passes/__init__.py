@@ -110,11 +110,7 @@ def legalize(
 
     Idioms become the operator they spell, functions that ONNX defines by simpler operators their bodies, operands of
     different ranks get views that make their ranks agree. Other nodes stay, and ``onnx.reference`` computes them.
-
-    Args:
-        graph: Simplified or not; left as it is.
-        passes: In the order they run.
-        on_pass: Called after each pass with its result, to show intermediate forms.
+    Arguments are those of :func:`simplify`.
 
     Raises:
         ModelError: A node contradicts its operator's specification, or a pass left a graph that is not well-formed.

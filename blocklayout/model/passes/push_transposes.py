@@ -140,7 +140,8 @@ class _Walk:
             elif not self._move(node):
                 self._keep(node)
         for name in self.graph.outputs:
-            self._give(name)
+            if name in self.views and name not in self._written:
+                self._compute(self.views[name], name)
         equal = {name: view.base for name, view in self.views.items() if view.perm == identity(len(view.perm))}
         after = self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
         return after.with_renamed(equal)
@@ -164,11 +165,6 @@ class _Walk:
         """Bytes that move when a permutation is computed, all others being where they are."""
         view = self.views[name]
         return _permuted_nbytes(self.draft.values[view.base], view.perm)
-
-    def _give(self, name: str) -> None:
-        view = self.views.get(name)
-        if view is not None and name not in self._written:
-            self._compute(view, name)
 
     def _keep(self, node: Node) -> None:
         """Add a node as it was, its sources computed."""
