@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,7 +132,7 @@ def conv_backward_weights(
 
 
 def _convolution_ways(
-    direction: str, src: MemoryDesc, dst: MemoryDesc, weights_dims: Sequence[int], window: Window, n_threads: int
+    direction: str, src: MemoryDesc, dst: MemoryDesc, weights_dims: tuple[int, ...], window: Window, n_threads: int
 ) -> Iterator[Way]:
     """Of ``data``, ``weights``, or ``weights and bias``, in the forward's formats, the destination's, any, plain."""
     weights = dnnl.AnyDesc(weights_dims, src.dtype)
