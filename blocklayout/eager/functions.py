@@ -79,7 +79,7 @@ def _function_of(definition: Function) -> Function:
 
 
 class Shown:
-    """A definition as its function shows it to ``help`` and editors; worked out when somebody looks."""
+    """A definition as its function shows it to ``help`` and editors; worked out on demand."""
 
     def __init__(self, definition: Any) -> None:
         self.definition = definition

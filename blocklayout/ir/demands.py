@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Asked: TypeAlias = "Mapping[str, str | None] | Callable[[KernelInfo], str | None]"
 else:
     Asked = Mapping[str, str | None]  # functions stay in their process
-"""Formats or data types by key: a name, a pattern of names, or an operator type. ``None`` takes back what the
-model itself states. Or a function of the kernel, which returns ``None`` where it asks for nothing."""
+"""Formats or data types by key: a name, a pattern of names, or an operator type. ``None`` takes back the
+model's own. Or a function of the kernel, which returns ``None`` where it asks for nothing."""
 
 EXACT, PATTERN, OPERATOR, OF_MODEL = range(4)
 """Ranks of demands, the highest precedence first; ``OF_MODEL`` is added to those of the model itself."""

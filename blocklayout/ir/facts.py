@@ -23,7 +23,7 @@ NumpyFunction = Callable[..., object]
 """Computes a node: ``function(*sources, out=result)``, as numpy's own.
 
 Arrays of the node's inputs, ``None`` for an absent one; where it has several outputs ``out`` is a tuple, with ``None``
-for one that nobody reads.
+for an unread one.
 """
 
 ArraysFunction = Callable[..., Any]

@@ -161,7 +161,7 @@ class Builder:
         Raises:
             ModelError: ``value`` is not this builder's.
         """
-        self._expected[self._own(value, f"what is expected in {layout}").name] = layout
+        self._expected[self._own(value, f"the value expected in {layout}").name] = layout
 
     def pin(self, value: BuildValue, layout: str) -> None:
         """State the format in which a value must be written; the rest of the network is chosen around it.
@@ -169,7 +169,7 @@ class Builder:
         Raises:
             ModelError: ``value`` is not this builder's.
         """
-        self._pinned[self._own(value, f"what is pinned to {layout}").name] = layout
+        self._pinned[self._own(value, f"the value pinned to {layout}").name] = layout
 
     @property
     def expected(self) -> dict[str, str]:

@@ -277,7 +277,7 @@ class Graph(Struct, frozen=True, eq=False, tag=True):
 
 
 def live_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
-    """The nodes that ``outputs`` depend on; their outputs that nobody reads become ``""``."""
+    """The nodes that ``outputs`` depend on; their unread outputs become ``""``."""
     wanted = set(outputs)
     kept: list[Node] = []
     for node in reversed(nodes):

@@ -141,10 +141,6 @@ def _gelu(x: BuildValue, /) -> BuildValue:
     return x * one * 0.5
 
 
-def _bias_gelu(x: BuildValue, bias: BuildValue, /) -> BuildValue:
-    return _gelu(x + bias)
-
-
 def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
     x = _plus(x, bias)
     cubic = x + x * x * x * 0.044715
@@ -614,7 +610,7 @@ def _requantized(x: BuildValue) -> BuildValue:
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Attention": _attention,
-    "BiasGelu": _bias_gelu,
+    "BiasGelu": lambda x, bias, /: _gelu(x + bias),
     "DequantizeLinear": _dequantized,
     "DynamicQuantizeMatMul": _dynamic_matmul,
     "DynamicQuantizeLSTM": _dynamic_lstm,

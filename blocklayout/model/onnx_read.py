@@ -389,7 +389,7 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
 
 
 def _check_domains(skeleton: ModelProto) -> None:
-    """Refuse operators that nobody knows; those that onnxruntime adds to ONNX's set are put into its own."""
+    """Refuse unknown operators; those that onnxruntime adds to ONNX's set are put into its own."""
     opset = max((each.version for each in skeleton.opset_import if each.domain in OWN_DOMAINS), default=math.inf)
     for index, node in enumerate(_with_inner(skeleton.graph)):
         if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0):
@@ -617,7 +617,7 @@ class _InParts(ModuleType):
 
 
 def _import_in_parts() -> None:
-    """Have the package imported part by part, unless somebody has imported it."""
+    """Have the package imported part by part, unless it has been imported."""
     spec = find_spec("onnx") if "onnx" not in sys.modules else None
     if spec is not None:
         sys.modules["onnx"] = package = module_from_spec(spec)

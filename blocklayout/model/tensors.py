@@ -127,7 +127,7 @@ def _model_parts(contents: memoryview, found: dict[int, memoryview]) -> Iterator
     for number, field, value in _fields(contents):
         if number == _GRAPH and value is not None:
             if has_graph:
-                raise _NotWellFormedError  # protobuf merges several; nobody writes that
+                raise _NotWellFormedError  # protobuf merges several, which no exporter writes
             has_graph = True
             yield _message(_GRAPH, _graph_parts(value, found))
         else:

@@ -90,8 +90,7 @@ class MatMul(ir.BaseOperator, frozen=True):
         if bias is not None and bias.ndims < len(problem.dst.dims):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
-        # Packing pays off only for constants.
-        packed = dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else None
+        packed = _packed(problem, weights.dims)
         spec = dnnl.matmul(
             seen.get("src") or wish.src_desc(argument(problem, "src")),
             seen.get("weights") or packed or dict(wish.others).get("weights") or plain(weights),
@@ -101,6 +100,12 @@ class MatMul(ir.BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         return ir.Recipe.single(spec, names, whole.items())
+
+
+def _packed(problem: ir.Problem, dims: tuple[int, ...]) -> dnnl.AnyDesc | None:
+    """Weights in any layout: packing pays off for constants alone."""
+    known = problem.constants.get("weights")
+    return None if known is None else dnnl.AnyDesc(dims, known.dtype)
 
 
 def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
@@ -120,8 +125,7 @@ def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[d
         return None
     spec = dnnl.matmul(
         seen["src"],
-        # Packing pays off only for constants.
-        dnnl.AnyDesc(seen["weights"].dims, weights.dtype) if "weights" in problem.constants else seen["weights"],
+        _packed(problem, seen["weights"].dims) or seen["weights"],
         seen["dst"],
         seen.get("bias"),
         attr=replace(attr, post_ops=post_ops),
@@ -218,8 +222,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         spec = dnnl.inner_product(
             wish.src_desc(argument(problem, "src")),
-            # Packing pays off only for constants.
-            dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
+            _packed(problem, weights.dims) or plain(weights),
             wish.dst_desc(problem.dst),
             bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias,
             prop_kind=wish.prop_kind,

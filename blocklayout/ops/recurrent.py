@@ -223,7 +223,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
 
     Attributes:
         n_states: Channels of a direction's state.
-        results: The primitive's that the node's outputs are, in order, without those that nobody reads.
+        results: The primitive's that the node's outputs are, in order, without unread ones.
         is_batch_first: Whether sequences precede steps and directions, in all operands.
         activation: Of the plain cell.
         alpha: The slope of that where it is a leaky ReLU.
@@ -341,7 +341,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
             steps_first = "abcd" if self._n_sides == 1 else "acbd"
             tags = {"any": steps_first, "plain": steps_first, "channels_last": batch_first}
         info = ir.TensorInfo(dims, problem.dst.dtype)
-        if self.results[0] != "dst":  # nobody sees them
+        if self.results[0] != "dst":  # they are unread
             return MemoryDesc(dims, info.dtype, steps_first) if wish.dst in ("any", "plain") else None
         desc = _with_channels_last(wish.dst, tags, info)
         sides = 2 if self.is_batch_first else 1

@@ -113,7 +113,7 @@ def registered_op_types() -> tuple[str, ...]:
 
 
 def registered_like(op_type: str) -> str:
-    """The end of a message about an operator that nobody has registered."""
+    """The end of a message about an unregistered operator."""
     known = f"; {closest(op_type, _definitions)}" if _definitions else ""
     return f"register a class for {op_type} first, with bl.register_operator{known}"
 

@@ -317,7 +317,7 @@ class Term(Struct, frozen=True):
 
 
 def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of each operand's dimensions, and of the result's; an ellipsis becomes letters that nobody uses.
+    """The letters of each operand's dimensions, and of the result's; an ellipsis becomes unused letters.
 
     Example:
         >>> parsed("...ij, jk", (3, 2))
@@ -375,7 +375,7 @@ def _check_letters(node: Node, extents: Mapping[str, set[int]], result: str) -> 
 
 
 def _summed(steps: Steps, term: Term, wanted: set[str]) -> Term:
-    """The sum along the dimensions that nobody wants any more."""
+    """The sum along the dimensions that are not wanted any more."""
     axes = tuple(axis for axis, letter in enumerate(term.letters) if letter not in wanted)
     if not axes:
         return term
@@ -392,7 +392,7 @@ def _summed(steps: Steps, term: Term, wanted: set[str]) -> Term:
 
 
 def _product(steps: Steps, a: Term, b: Term, wanted: set[str]) -> Term:
-    """The product of two operands, summed along the dimensions that nobody else wants."""
+    """The product of two operands, summed along the dimensions that are not wanted elsewhere."""
     b = _summed(steps, b, wanted | {*a.letters})
     shared = [letter for letter in a.letters if letter in b.letters]
     batch = "".join(letter for letter in shared if letter in wanted)
