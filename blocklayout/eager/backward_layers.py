@@ -27,7 +27,7 @@ _PARTS = ("data", "weights", "bias")
 
 
 class ConvGradients(NamedTuple):
-    """Gradients of ``x`` and ``weights``, as these lie, and of the bias, a vector of f32; ``None`` if not needed."""
+    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, an f32 vector; ``None`` if not needed."""
 
     data: Tensor | None
     weights: Tensor | None
@@ -229,7 +229,7 @@ class _Convolution(Call):
 
 
 class InnerProductGradients(NamedTuple):
-    """Gradients of ``x`` and ``weights``, as these lie, and of the bias, a vector of f32."""
+    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, a vector of f32."""
 
     data: Tensor
     weights: Tensor
@@ -335,7 +335,7 @@ _LEARNED = ("use_scale", "use_shift")
 
 
 class BatchNormTraining(NamedTuple):
-    """The result, as ``x`` lies, and each channel's mean and (biased) variance over the batch and its images."""
+    """The result, in the format of ``x``, and each channel's mean and (biased) variance over batch and images."""
 
     y: Tensor
     mean: Tensor
@@ -343,7 +343,7 @@ class BatchNormTraining(NamedTuple):
 
 
 class BatchNormGradients(NamedTuple):
-    """Gradients of ``x``, as it lies, and of the scale and the shift, vectors."""
+    """Gradients of ``x``, in its format, and of the scale and the shift, which are vectors."""
 
     data: Tensor
     scale: Tensor

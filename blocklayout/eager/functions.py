@@ -57,7 +57,7 @@ def install() -> dict[str, Function]:
         if getattr(definition, "__name__", "_").startswith("_") or hasattr(definition, "is_shorthand"):
             continue
         if definition not in functions:
-            functions[definition] = _function_of(definition)
+            functions[definition] = shown_as(Shown(definition), computed(definition, _special.get(definition)))
         setattr(Tensor, name, functions[definition])  # also as __add__, which is another name of add
     return {definition.__name__: function for definition, function in functions.items()}
 
@@ -72,10 +72,6 @@ def public_names(*modules: ModuleType) -> dict[str, Any]:
         and isinstance(each, FunctionType | type)
         and name[0] != "_"
     }
-
-
-def _function_of(definition: Function) -> Function:
-    return shown_as(Shown(definition), computed(definition, _special.get(definition)))
 
 
 class Shown:

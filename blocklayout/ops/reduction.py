@@ -262,10 +262,6 @@ def _mean(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
     np.copyto(out, total / (x.size // max(out.size, 1)), casting="unsafe")
 
 
-def _norm(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
-    np.copyto(out, np.sqrt(np.sum(np.square(x), **how)), casting="unsafe")
-
-
 def _sum_of(x: np.ndarray, out: np.ndarray, function: np.ufunc, **how: Any) -> None:
     np.add.reduce(function(x), dtype=out.dtype, out=out, **how)
 
@@ -286,7 +282,7 @@ def _log_of_exponentials(x: np.ndarray, out: np.ndarray, axis: Any, *, keepdims:
 
 _IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "ReduceL1": partial(_sum_of, function=np.absolute),
-    "ReduceL2": _norm,
+    "ReduceL2": lambda x, out, **how: np.copyto(out, np.sqrt(np.sum(np.square(x), **how)), casting="unsafe"),
     "ReduceLogSum": _log_of_sum,
     "ReduceMax": partial(_extreme, function=np.maximum, is_lowest=True),
     "ReduceMean": _mean,

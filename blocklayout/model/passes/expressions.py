@@ -178,7 +178,7 @@ def scale_and_shift(
     shift = np.zeros(tuple(shape[axis] for axis in axes))
     rest = dict(result.terms)
     for index, part in enumerate(normal):
-        found = [monomial for monomial in rest if _contains(monomial, part)]
+        found = [each for each in rest if all(each.count(atom) == part.count(atom) for atom in part)]
         if len(found) != 1:
             return None
         factor = rest.pop(found[0]) * (-1 if index else 1)
@@ -193,10 +193,6 @@ def scale_and_shift(
         shift = shift + factor * array
     is_one = all(np.allclose(each, scales[0], rtol=1e-6, atol=0) for each in scales[1:])
     return (scales[0], shift) if is_one else None
-
-
-def _contains(monomial: Monomial, part: Monomial) -> bool:
-    return all(monomial.count(atom) == part.count(atom) for atom in part)
 
 
 def _constant(graph: Graph, monomial: Monomial, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:
