@@ -180,7 +180,7 @@ def _check_variant(name: str, network: CatalogueEntry, variant: dict[str, Any]) 
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for keyword in variant:
         if keyword not in known:
-            raise ModelError(f"{name} has no variant {keyword!r}; it has {', '.join(known)}")
+            raise ModelError(f"{name} has no variant {keyword!r}; what can be varied: {', '.join(known)}")
 
 
 def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
