@@ -5,7 +5,7 @@ result, and returns the gradients of its arguments. ``grad`` is brought to the f
 reorder, where it is not in it.
 
 Where an operator states its slope (``gradient`` in its file in ``ops``), the function is made here, with the parameters
-of the forward's; the modules beside this one have the others. The names stand in the stub, which is generated.
+of the forward's; the module ``backward_layers`` has the others. The names stand in the stub, which is generated.
 
 Example:
     >>> import numpy as np
@@ -20,7 +20,7 @@ import inspect
 from typing import Any
 
 from blocklayout import ops
-from blocklayout.eager import backward_convolution, backward_inner_product, backward_normalization, backward_pooling
+from blocklayout.eager import backward_layers
 from blocklayout.eager.functions import Function, Shown, ordered, public_names, shown_as
 from blocklayout.eager.gradients import Call, square_backward
 from blocklayout.eager.operands import boolean
@@ -42,7 +42,7 @@ class _Shown(Shown):
     All others are those of the forward operator. On a kink the slope is 0.
 
     Raises:
-        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
         self.__name__ += "_backward"
@@ -77,9 +77,7 @@ def _function_of(definition: Any, op_type: str) -> Function:
 
 _operators = ((definition, ops.op_type_named(name)) for name, definition in vars(Operators).items())
 _made = [_function_of(each, op_type) for each, op_type in _operators if ops.facts_of(op_type).has_gradient(op_type)]
-_public = {each.__name__: each for each in (square_backward, *_made)} | public_names(
-    backward_convolution, backward_inner_product, backward_normalization, backward_pooling
-)
+_public = {each.__name__: each for each in (square_backward, *_made)} | public_names(backward_layers)
 globals().update(_public)
 
 __all__ = sorted(_public)  # noqa: PLE0605 - names, all of them strings

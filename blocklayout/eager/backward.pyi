@@ -10,20 +10,20 @@ from blocklayout.tensor import Tensor
 _Operand: TypeAlias = Tensor | ArrayLike
 _Extents: TypeAlias = int | Sequence[int]
 
-from blocklayout.eager.backward_convolution import ConvGradients as ConvGradients
-from blocklayout.eager.backward_convolution import conv_backward as conv_backward
-from blocklayout.eager.backward_convolution import conv_backward_data as conv_backward_data
-from blocklayout.eager.backward_convolution import conv_backward_weights as conv_backward_weights
-from blocklayout.eager.backward_inner_product import InnerProductGradients as InnerProductGradients
-from blocklayout.eager.backward_inner_product import inner_product as inner_product
-from blocklayout.eager.backward_inner_product import inner_product_backward as inner_product_backward
-from blocklayout.eager.backward_normalization import BatchNormGradients as BatchNormGradients
-from blocklayout.eager.backward_normalization import BatchNormTraining as BatchNormTraining
-from blocklayout.eager.backward_normalization import batch_norm_backward as batch_norm_backward
-from blocklayout.eager.backward_normalization import batch_norm_training as batch_norm_training
-from blocklayout.eager.backward_pooling import average_pool_backward as average_pool_backward
-from blocklayout.eager.backward_pooling import global_average_pool_backward as global_average_pool_backward
-from blocklayout.eager.backward_pooling import max_pool_backward as max_pool_backward
+from blocklayout.eager.backward_layers import BatchNormGradients as BatchNormGradients
+from blocklayout.eager.backward_layers import BatchNormTraining as BatchNormTraining
+from blocklayout.eager.backward_layers import ConvGradients as ConvGradients
+from blocklayout.eager.backward_layers import InnerProductGradients as InnerProductGradients
+from blocklayout.eager.backward_layers import average_pool_backward as average_pool_backward
+from blocklayout.eager.backward_layers import batch_norm_backward as batch_norm_backward
+from blocklayout.eager.backward_layers import batch_norm_training as batch_norm_training
+from blocklayout.eager.backward_layers import conv_backward as conv_backward
+from blocklayout.eager.backward_layers import conv_backward_data as conv_backward_data
+from blocklayout.eager.backward_layers import conv_backward_weights as conv_backward_weights
+from blocklayout.eager.backward_layers import global_average_pool_backward as global_average_pool_backward
+from blocklayout.eager.backward_layers import inner_product as inner_product
+from blocklayout.eager.backward_layers import inner_product_backward as inner_product_backward
+from blocklayout.eager.backward_layers import max_pool_backward as max_pool_backward
 from blocklayout.eager.gradients import square_backward as square_backward
 
 __all__: list[str]

@@ -154,16 +154,12 @@ def _is_stuck(operand: Any) -> bool:
     """Whether the library cannot bring it into another layout: it does not know the type, or has no such layout."""
     if type(operand) is not Tensor or (has_reorder(operand.desc.dtype) and dnnl.is_expressible(operand.desc)):
         return False
-    return not operand.desc.readable_as(_row_major(operand.desc))
+    return not operand.desc.readable_as(MemoryDesc(operand.desc.dims, operand.desc.dtype))
 
 
 def _movable(desc: MemoryDesc) -> MemoryDesc:
     dense = MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
-    return dense if has_reorder(desc.dtype) and dnnl.is_expressible(dense) else _row_major(desc)
-
-
-def _row_major(desc: MemoryDesc) -> MemoryDesc:
-    return MemoryDesc(desc.dims, desc.dtype)
+    return dense if has_reorder(desc.dtype) and dnnl.is_expressible(dense) else MemoryDesc(desc.dims, desc.dtype)
 
 
 def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> list[Tensor]:

@@ -128,7 +128,7 @@ def _packed(
     has_bias: bool,
 ) -> Tensor:
     from blocklayout.eager.call import problem_of
-    from blocklayout.eager.planning import free_format
+    from blocklayout.eager.planning import plan_for
 
     op = replace(op_of(definition), name=f"{definition.__name__}_weights")
     function = op.name
@@ -141,4 +141,5 @@ def _packed(
     said = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
     problem = problem_of(op, (source, kernel, vector), tuple(read.items()), said)
     role = "weights" if len(outputs) == 1 else "grouped_weights"
-    return reorder(kernel, free_format(problem, "weights").in_role(role))
+    plan = plan_for(replace(problem, free=frozenset(("weights",)))).ready.plan
+    return reorder(kernel, dict(plan.inputs)["weights"].in_role(role))

@@ -66,8 +66,8 @@ def cast_like(x: Operand, other: Operand) -> Tensor:
 def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **attrs: Any) -> Any:
     """Any operator of ONNX's own operator set, on Tensors.
 
-    What no primitive computes, ``onnx.reference`` does on row-major arrays; the result has the first operand's format
-    all the same, and the caller is warned.
+    Where no primitive computes it, ``onnx.reference`` does on row-major arrays; the result has the first operand's
+    format all the same, and the caller is warned.
 
     Args:
         op_type: As ONNX writes it, ``Erf``.

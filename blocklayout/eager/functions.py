@@ -57,7 +57,7 @@ def install() -> dict[str, Function]:
         if getattr(definition, "__name__", "_").startswith("_") or hasattr(definition, "is_shorthand"):
             continue
         if definition not in functions:
-            functions[definition] = _function_of(definition)
+            functions[definition] = shown_as(Shown(definition), computed(definition, _special.get(definition)))
         setattr(Tensor, name, functions[definition])  # also as __add__, which is another name of add
     return {definition.__name__: function for definition, function in functions.items()}
 
@@ -74,12 +74,8 @@ def public_names(*modules: ModuleType) -> dict[str, Any]:
     }
 
 
-def _function_of(definition: Function) -> Function:
-    return shown_as(Shown(definition), computed(definition, _special.get(definition)))
-
-
 class Shown:
-    """A definition as its function shows it to ``help`` and editors; worked out when somebody looks."""
+    """A definition as its function shows it to ``help`` and editors; worked out on demand."""
 
     def __init__(self, definition: Any) -> None:
         self.definition = definition
@@ -146,10 +142,7 @@ def _waiting(*args: Any, **kwargs: Any) -> Any:
 
 
 def _become(function: Any, definition: Any, *args: Any, **kwargs: Any) -> Any:
-    """Give a function its code, compiled from the definition's signature, and call it.
-
-    It is compiled, as a loop that reads one argument after the other adds 2 us (docs/decisions/0011).
-    """
+    """Give a function code, compiled since a loop over arguments adds 2 us (docs/decisions/0011), and call it."""
     signature = Shown(definition).__signature__
     names = function.__globals__
     names |= {f"default_{name}": each.default for name, each in signature.parameters.items()} | _NAMES

@@ -62,7 +62,7 @@ class Call:
         self._placed: dict[tuple[str, MemoryDesc], np.ndarray] = {}
 
     def error(self, name: str, rule: str) -> InputError:
-        """The error that names the argument, the rule and what would be right."""
+        """The error that names the argument, the rule and the right values."""
         return InputError(f"{self.function}: {name} {rule}")
 
     def read(
@@ -153,10 +153,7 @@ class Call:
         return Tensor(desc, self.placed(given, desc)), Tensor(desc, self.placed(source, desc))
 
     def of_slope(self, grad: TensorLike, x: TensorLike, slope: tuple[str, float, float]) -> Tensor:
-        """The gradient of a function of each element: its algorithm, alpha and beta.
-
-        Computed on the bare bytes, padding included: no layout is slower than another.
-        """
+        """The gradient of a function of each element (algorithm, alpha, beta), on the bare bytes of any layout."""
         given, source = self.alike(grad, x)
         desc = source.desc
         flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
@@ -267,9 +264,7 @@ def _first_optimised(tags: tuple[str, ...], ways: Callable[..., Iterable[Way]], 
     return references[0]
 
 
-@lru_cache(maxsize=512)
-def _primitive(spec: dnnl.Spec) -> dnnl.Primitive:
-    return dnnl.Primitive(spec)
+_primitive = lru_cache(maxsize=512)(dnnl.Primitive)
 
 
 def fresh(desc: MemoryDesc) -> MemoryDesc:
@@ -314,7 +309,7 @@ def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
         x: The source, of the same shape; the result has its format.
 
     Raises:
-        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
     return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))

@@ -1,4 +1,4 @@
-"""Candidates: in which layouts an operator computes, by what implementation, and at what price."""
+"""Candidates: layouts in which an operator computes, implementations and prices."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Sample(Struct, frozen=True):
 def candidates(
     op_type: str, *inputs: Input, layouts: str | Sequence[str] | None = None, dtype: str = "f32", **attrs: Any
 ) -> tuple[Offer, ...]:
-    """In which layouts an operator computes on this CPU, through what, and at what price: as ``bl.op`` would run it.
+    """Layouts in which an operator computes on this CPU, implementations and prices, as ``bl.op`` would run it.
 
     Args:
         op_type: As ONNX writes it, or that of a registered operator.
@@ -91,7 +91,7 @@ def candidates(
         attrs: The attributes as ONNX names them; a sample has some of its own.
 
     Returns:
-        For each layout the way that is cheapest. What cannot be planned is an offer that says why.
+        For each layout the way that is cheapest, or an offer that says why it cannot be planned.
 
     Raises:
         ModelError: No such operator.

@@ -131,10 +131,7 @@ def as_tensor(operand: Any, name: str) -> Tensor:
 
 
 def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
-    """As :func:`as_tensor`; a number becomes one element of the other operand's data type and rank.
-
-    An array of the other operand's extents is brought to its format: only Tensors are in one on purpose.
-    """
+    """As :func:`as_tensor`; a number takes the other's type and rank, an array of its extents its format."""
     if isinstance(operand, Tensor):
         return operand
     if isinstance(operand, Real):

@@ -1,4 +1,4 @@
-"""The plan of one operator for operands of given layouts: it checks arguments, chooses, and reports what runs move."""
+"""The plan of one operator for operands of given layouts: it checks arguments, chooses, and reports moves of runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Planned(Struct, frozen=True):
     """A plan that is ready to run.
 
     Attributes:
-        followed: What each result is to be like, and why an operand's layout is given up.
+        followed: The format that each result is to have, and why an operand's layout is given up.
         fixed: For each result, the operand that it is, unchanged, or its contents where extents alone tell them;
             ``None`` where it is computed.
     """
@@ -92,7 +92,7 @@ def plan_for(problem: OperatorCall) -> Planned:
     """Choose implementations such that the result has its format, and the operands stay as they are if possible.
 
     Raises:
-        InputError: An argument is out of range; the message names it, and what would be right.
+        InputError: An argument is out of range; the message names it, and the right values.
         ModelError: The operands contradict the operator's specification.
         UnsupportedError: Nothing computes it here.
         LayoutError: ``memory_format`` is none, or has another rank.
@@ -119,17 +119,6 @@ def _planned(problem: OperatorCall) -> Planned:
     known, constants = known_outputs(program), constants_of(program, plan)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), known, computes_of(plan))
     return Planned(ready, followed, tuple(_fixed(program, value) for value in program.outputs))
-
-
-def free_format(problem: OperatorCall, name: str) -> MemoryDesc:
-    """The format in which an operand would best come: the one it is read in where that is left to the plan.
-
-    Raises:
-        ModelError: The operands contradict the operator's specification.
-        UnsupportedError: Nothing computes it here.
-    """
-    plan = plan_for(replace(problem, free=frozenset({name}))).ready.plan
-    return dict(plan.inputs)[name]
 
 
 def _program(problem: OperatorCall) -> Program:
@@ -295,14 +284,7 @@ _RULES: dict[str, Callable[[Any, MemoryDesc], str]] = {
 
 
 class _Report(Struct, frozen=True):
-    """An event of each run.
-
-    Attributes:
-        place: Of its time among a run's, if bytes move for it.
-        src: The layout that these are brought from.
-        is_of_first: Whether they are the first operand's, or a value's that is computed of it; not those of weights,
-            say.
-    """
+    """An event of each run: bytes moved from ``src``, at ``place`` in its times, of the first operand or others."""
 
     kind: EventKind
     result: MemoryDesc
@@ -314,10 +296,7 @@ class _Report(Struct, frozen=True):
 
 
 class Reports(Struct, frozen=True):
-    """The events of each run of a plan, and its steps.
-
-    ``always_warns`` is set where the caller is warned although nobody watches: a layout is lost.
-    """
+    """The events of each run of a plan, and its steps; ``always_warns`` where a layout is lost, watched or not."""
 
     operator: str
     inputs: tuple[MemoryDesc, ...]
@@ -383,7 +362,7 @@ def _steps(planned: Planned) -> Iterator[_Report]:
 
 
 def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Report]) -> list[_Report]:
-    """A layout that gives way to another, and one that nothing computes in."""
+    """Layouts that give way to others, and those that no primitive computes in."""
     found = [_Report("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
     result = planned.followed[0].desc
     if found or is_plain(given):

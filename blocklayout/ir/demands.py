@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Asked: TypeAlias = "Mapping[str, str | None] | Callable[[KernelInfo], str | None]"
 else:
     Asked = Mapping[str, str | None]  # functions stay in their process
-"""Formats or data types by key: a name, a pattern of names, or an operator type. ``None`` takes back what the
-model itself states. Or a function of the kernel, which returns ``None`` where it asks for nothing."""
+"""Formats or data types by key: a name, a pattern of names, or an operator type. ``None`` takes back the
+model's own. Or a function of the kernel, which returns ``None`` where it asks for nothing."""
 
 EXACT, PATTERN, OPERATOR, OF_MODEL = range(4)
 """Ranks of demands, the highest precedence first; ``OF_MODEL`` is added to those of the model itself."""
@@ -60,11 +60,7 @@ class Demanded(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True, dict=True):
-    """Names in a network: of its kernels in order, and of values beside their results.
-
-    Attributes:
-        gone: Reasons why other names of the model stand for no kernel.
-    """
+    """Names in a network, of kernels in order and of values; ``gone`` says why others stand for no kernel."""
 
     kernels: tuple[KernelInfo, ...]
     values: frozenset[str]
@@ -120,7 +116,7 @@ class Names(Struct, frozen=True, dict=True):
         return True
 
     def check_present(self, name: str, said: str) -> None:
-        """Refuse the name of a node that passes took out, by a PlanError that tells what became of it."""
+        """Refuse the name of a node that passes took out, by a PlanError that tells why."""
         if name in self.gone:
             raise PlanError(f"{said}: {self.gone[name]}")
 
@@ -134,7 +130,7 @@ class Demands(Struct, frozen=True):
 
     @classmethod
     def of(cls, pin: Asked | None, expect: Asked | None, precision: Asked | None) -> Demands:
-        """Demands as a caller gives them; a PlanError where one is neither a mapping of texts nor a function."""
+        """A caller's demands; a PlanError where one is neither a mapping of texts nor a function."""
         given = {"pin": pin, "expect": expect, "precision": precision}
         return cls(**{option: _checked(option, asked) for option, asked in given.items() if asked is not None})
 

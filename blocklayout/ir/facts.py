@@ -24,7 +24,7 @@ NumpyFunction = Callable[..., object]
 """Computes a node: ``function(*sources, out=result)``, as numpy's own.
 
 Arrays of the node's inputs, ``None`` for an absent one; where it has several outputs ``out`` is a tuple, with ``None``
-for one that nobody reads.
+for an unread one.
 """
 
 ArraysFunction = Callable[..., Any]
@@ -128,12 +128,7 @@ class Window(Struct, frozen=True):
 
 
 class Affine(Struct, frozen=True, eq=False):
-    """A scale and a shift of each channel (dimension 1): ``source * scale + shift``.
-
-    Attributes:
-        source: Index of the input that is scaled.
-        scale: Shape (channels,), float64, as the shift.
-    """
+    """``source * scale + shift``, of an input's index and of float64 for each channel (dimension 1)."""
 
     source: int
     scale: np.ndarray
@@ -165,7 +160,7 @@ class Facts(Struct, frozen=True):
     """Indices of the inputs whose elements results follow from, if not from all: of others, extents and type do."""
 
     extents_read: ClassVar[tuple[int, ...]] = ()
-    """Indices of the inputs whose elements say nothing but what extents the result has."""
+    """Indices of the inputs whose elements say nothing but the result's extents."""
 
     channels_last: ClassVar[tuple[int, ...]] = ()
     """Indices of the inputs that come to the function in numpy with their channels innermost."""
@@ -230,7 +225,7 @@ class Facts(Struct, frozen=True):
     def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
         """Whether each row of all results, an index of dimension 0, follows from the same row of the inputs ``rows``.
 
-        Results then have as many rows as these, and follow from all of the other inputs, whatever the number of rows.
+        Results then have as many rows as these, and follow from all of the other inputs, for any number of rows.
         """
         if cls.is_random:
             return False

@@ -71,10 +71,7 @@ class HostSpec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
-    """Zeros to the padded lanes of an operand that a primitive has written in all its lanes.
-
-    For functions that do not keep zero: they run over the padded extents, and the padding is restored after.
-    """
+    """Zeros to an operand's padded lanes, overwritten by a function that does not keep zero."""
     return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", operand),))
 
 

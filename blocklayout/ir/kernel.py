@@ -23,7 +23,7 @@ class Constant(Struct, frozen=True, eq=False):
         name: The initializer it comes from, numbered where kernels see that in several ways, or
             ``kernel.argument`` where it was computed. One name of a program stands for one array.
         array: The contents; any strides.
-        made: Makes of them what kernels see, when it is packed; ``None`` where they see them as they are.
+        made: Makes the array that kernels see, when it is packed; ``None`` where they see it as it is.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Constant(Struct, frozen=True, eq=False):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of what kernels see."""
+        """Extents that kernels see."""
         return self.made.dims(self.array.shape) if self.made else self.array.shape
 
 

@@ -27,7 +27,7 @@ class NodeInfo(Struct, frozen=True):
     Attributes:
         name: For error messages: the node's own name, else ``conv_3`` and the like.
         inputs: In ONNX order; ``None`` where an optional input is absent.
-        outputs: In ONNX order, those that somebody reads; ``None`` for the others.
+        outputs: In ONNX order, those that are read; ``None`` for the others.
         opset: Version of the default operator set.
     """
 

@@ -164,7 +164,7 @@ class PostOpUse(Struct, frozen=True):
 class BaseOperator(Facts, frozen=True):
     """An operator that primitives compute, with its attributes: derive from this in ``ops/``.
 
-    It inherits "no" to what is optional: it is no post-op, no view, and has no primitive.
+    By default it is no post-op, no view, and has no primitive.
 
     Attributes:
         needs: Requirements of its primitives, checked in turn before a node is read.
@@ -216,7 +216,7 @@ class BaseOperator(Facts, frozen=True):
     def merged(
         self, problem: Problem, reader: BaseOperator, reading: Problem
     ) -> tuple[BaseOperator, Mapping[str, MadeWeights]] | None:
-        """The operator that computes of this one's source what ``reader`` computes of this one's result, its ``src``.
+        """The operator that computes of this one's source the result of ``reader``, whose ``src`` is this one's result.
 
         Its other arguments are the reader's; with it, how its constants are made of the reader's that are not the same.
         ``None`` where there is no such operator.
@@ -266,10 +266,7 @@ class BaseOperator(Facts, frozen=True):
         return None
 
     def bind(self, arguments: Mapping[str, Value | None], arrays: Mapping[str, np.ndarray] | None = None) -> Lowered:
-        """This operator with its arguments by oneDNN's names, the constants among them told apart.
-
-        ``arrays`` are constants that are not an input as it stands: reshaped, folded or computed.
-        """
+        """This operator with its arguments by oneDNN's names; ``arrays`` are constants that are no input as it is."""
         given = {name: value for name, value in arguments.items() if value is not None}
         sources = {name: value for name, value in given.items() if not value.is_constant}
         constants = {name: value.data for name, value in given.items() if value.data is not None}

@@ -1,6 +1,6 @@
 """Which format the result of an operator has: the rules by which layouts propagate.
 
-A rule looks at what the operands were given as, not at what their strides would allow: with one channel, or one pixel,
+A rule looks at the operands' own formats, not at those that their strides would allow: with one channel, or one pixel,
 those cannot tell.
 """
 
@@ -54,7 +54,7 @@ def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: s
 
 
 def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-    """That of a convolution's source; what goes with the weights', where only these are not row-major.
+    """That of a convolution's source; the one that goes with the weights', where only these are not row-major.
 
     Example:
         >>> x, w = MemoryDesc((1, 16, 8, 8), "f32", "nchw"), MemoryDesc((32, 16, 3, 3), "f32", "OIhw8i8o")

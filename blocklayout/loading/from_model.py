@@ -142,7 +142,7 @@ class Loading(Struct, frozen=True):
             infos = chain(*signature_of(self.opened, terms.io_layout))
             terms = replace(terms, io_layout={info.name: info.border for info in infos if info.border is not None})
         terms.check(plan)
-        check_wishes(plan, what.wishes, what.demands, model.demands(self.opened))
+        check_wishes(plan, what.wishes, what.demands, model.open_model(self.opened).demands)
         saved = SavedPlan(plan)
         try:
             book = self._book(Terms.of(plan), saved)

@@ -29,7 +29,7 @@ _NAMES = {
     "onnx_write": "stating to_model write",
     "other_extents": "simplified",
     "passes": "legalize simplify",
-    "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
+    "reading": "free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "NodeByNode by_reference compute_of",
     "rows": "check_rows",
 }

@@ -32,7 +32,6 @@ from blocklayout.model.onnx_write import write as write
 from blocklayout.model.other_extents import simplified as simplified
 from blocklayout.model.passes import legalize as legalize
 from blocklayout.model.passes import simplify as simplify
-from blocklayout.model.reading import demands as demands
 from blocklayout.model.reading import free_extents as free_extents
 from blocklayout.model.reading import keep_model as keep_model
 from blocklayout.model.reading import open_model as open_model

@@ -11,12 +11,12 @@ from blocklayout import dtypes
 from blocklayout.errors import LayoutError, ModelError, close_names
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
-from blocklayout.model.graph import Graph, Node, fresh_name
+from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.shapes import as_shape
-from blocklayout.model.types import from_numpy, to_elem_type
+from blocklayout.model.types import to_elem_type
 from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, contiguous_format
 
@@ -98,7 +98,7 @@ class Builder:
             self._check_free(name, "constant")
         known = name or fresh_name("constant", self._values)
         self._keep_format(array, known)
-        return self._add(_constant_value(np.asarray(array), known))
+        return self._add(constant_value(known, _native(np.asarray(array))))
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
         """Any operator of ONNX's own operator set, or a registered one.
@@ -161,7 +161,7 @@ class Builder:
         Raises:
             ModelError: ``value`` is not this builder's.
         """
-        self._expected[self._own(value, f"what is expected in {layout}").name] = layout
+        self._expected[self._own(value, f"the value expected in {layout}").name] = layout
 
     def pin(self, value: BuildValue, layout: str) -> None:
         """State the format in which a value must be written; the rest of the network is chosen around it.
@@ -169,7 +169,7 @@ class Builder:
         Raises:
             ModelError: ``value`` is not this builder's.
         """
-        self._pinned[self._own(value, f"what is pinned to {layout}").name] = layout
+        self._pinned[self._own(value, f"the value pinned to {layout}").name] = layout
 
     @property
     def expected(self) -> dict[str, str]:
@@ -209,7 +209,7 @@ class Builder:
         """The network so far as a checked ONNX model, which other runtimes can load.
 
         Raises:
-            ModelError: It has no output, or its weights exceed what protobuf can hold.
+            ModelError: It has no output, or its weights exceed protobuf's limit.
         """
         from blocklayout.model.onnx_write import to_model
 
@@ -266,7 +266,7 @@ class Builder:
             else:
                 array = literal_as_array(arg, what, schema, index, known)
                 name = fresh_name(f"{node_name}.{formal.name if formal else index}", taken)
-                values.append(_constant_value(array, name))
+                values.append(constant_value(name, _native(array)))
                 self._keep_format(arg, name)
                 taken.add(name)
         return values
@@ -302,10 +302,7 @@ class BuildValue(Operators):
         return self.value.dtype
 
     def expect(self, layout: str) -> BuildValue:
-        """This value, which must come in a format: checked when the network is planned, also from a saved model.
-
-        Args:
-            layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
+        """This value, which must come in a format, such as ``nChw8c`` or ``channels_last``: checked by each plan.
 
         Example:
             >>> from blocklayout import Builder
@@ -318,10 +315,7 @@ class BuildValue(Operators):
         return self
 
     def pin(self, layout: str) -> BuildValue:
-        """This value, which must be written in a format: the rest of the network is chosen around it.
-
-        Args:
-            layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
+        """This value, which must be written in a format, such as ``nChw8c``: others are chosen around it.
 
         Example:
             >>> from blocklayout import Builder
@@ -342,14 +336,14 @@ class BuildValue(Operators):
         return result
 
     def __bool__(self) -> bool:
-        raise ModelError(f"{self!r} has no truth: what it will be, the network tells when it runs")
+        raise ModelError(f"{self!r} has no truth: its elements are known when the network runs")
 
     def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Any:
         while operands and operands[-1] is None:
             operands = operands[:-1]
         schema = schema_or_none(op_type, self.builder.opset)
         n_inputs = len(operands) if schema is None else schema.max_input
-        if len(operands) > n_inputs:  # older versions have as attributes what newer ones have as inputs
+        if len(operands) > n_inputs:  # attributes of older versions became inputs
             from onnx import defs
 
             newest = [formal.name for formal in defs.get_schema(op_type).inputs]
@@ -390,7 +384,5 @@ class BuildValue(Operators):
         return spread
 
 
-def _constant_value(array: np.ndarray, name: str) -> Value:
-    dtype = from_numpy(array.dtype, f"constant {name!r}")
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return Value(name, array.shape, dtype, native)
+def _native(array: np.ndarray) -> np.ndarray:
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 
 class Cut(Struct, frozen=True, eq=False):
-    """Some nodes of a model, which run together: a single one where the model is cut at it, for a reason.
-
-    Inputs are names of the values that they read of others, without constants; outputs those that others, or the
-    caller, read of them.
-    """
+    """Nodes that run together, or one cut for a ``reason``; others write ``inputs``, and read ``outputs``."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
@@ -90,10 +86,7 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
 
 
 def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
-    """Results of a subgraph, by the arguments as which it comes the next time, as far as nodes of it compute it.
-
-    A result that it returns in another place besides is left out.
-    """
+    """Computed results of a subgraph, by the arguments as which they come next; not those returned twice."""
     info = NodeInfo(node.name or node.op_type, node.op_type, node.attrs, (), (), opset)
     written = {name for each in branch.nodes for name in each.outputs}
     pairs = node.facts.carried(info, branch.inputs, branch.outputs)
@@ -111,7 +104,7 @@ def always_cut(model: OnnxModel) -> dict[str, str]:
         if node.op_type != "If" and branches_of(node):
             reasons[first] = f"{node.op_type} runs its subgraph as often as its data say"
         elif any(made) or any(given) or held.intersection(node.inputs):
-            reasons[first] = f"{node.op_type} reads or writes what is no tensor"
+            reasons[first] = f"{node.op_type} reads or writes a value that is no tensor"
         held.update(name for name, is_container in zip(node.outputs, made, strict=False) if is_container)
     return reasons
 
@@ -131,10 +124,7 @@ def reasons_of(model: OnnxModel, node: Node, message: str) -> dict[str, str]:
 
 
 def pieces_of(model: OnnxModel, reasons: Mapping[str, str]) -> tuple[Cut, ...]:
-    """The model as pieces in an order in which they can run, cut for ``reasons`` at nodes, by their first outputs.
-
-    There are as few straight ones as there can be.
-    """
+    """The model as the fewest pieces that can run in order, cut for ``reasons``, by first outputs of nodes."""
     outputs = [info.name for info in model.signature.outputs]
     nodes = live_nodes(model.nodes, outputs)
     levels: dict[str, int] = {}
@@ -174,10 +164,7 @@ def _cuts(
 
 
 def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]:
-    """Values that one straight piece writes and only one other reads, with the place of that one.
-
-    Those among the model's ``outputs`` are none of them.
-    """
+    """Values, none of ``outputs``, that one straight piece writes and one other alone reads: the place of that."""
     readers: dict[str, list[int]] = {}
     for place, piece in enumerate(pieces):
         for name in piece.inputs:
@@ -203,10 +190,7 @@ def without_copies(branch: Branch) -> Branch:
 
 
 def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
-    """A function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
-
-    It is not where its constants are more than ``max_nbytes``.
-    """
+    """A function that computes a piece node by node; ``None`` if slow, or if constants exceed ``max_nbytes``."""
     constants = piece.constants(model)
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
     if not is_small or any(node.domain or is_wrong_there(node, model.opset) for node in piece.nodes):
@@ -217,10 +201,7 @@ def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | Non
 
 
 def body_model(branch: Branch, inputs: Sequence[DeclaredValue], model: OnnxModel, name: str) -> OnnxModel:
-    """A subgraph as a model, without those of its results that no node of it computes.
-
-    ``inputs`` are its arguments and those that it reads of the graph around it, ``model``.
-    """
+    """A subgraph of ``model`` as a model of the results that it computes; ``inputs`` are arguments and captures."""
     written = {each for node in branch.nodes for each in node.outputs}
     outputs = tuple(DeclaredValue(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
     return _part(model, name, branch.nodes, branch.constants, Declaration(tuple(inputs), outputs))

@@ -45,7 +45,7 @@ class Node(Struct, frozen=True, eq=False):
     @property
     def facts(self) -> type[Facts]:
         """Answers about its operator."""
-        from blocklayout import ops  # only where passes run: what is remembered of a file needs none
+        from blocklayout import ops  # only where passes run: a file that is remembered needs none
 
         return ops.facts_of(self.op_type)
 
@@ -75,9 +75,12 @@ class Node(Struct, frozen=True, eq=False):
         return replace(self, **changes)
 
     def renamed(self, names: Mapping[str, str]) -> Node:
-        """The node with other names for some of the values it reads and writes."""
-        inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (self.inputs, self.outputs))
-        return self.replace(inputs=inputs, outputs=outputs)
+        """The node with other names for some of the values that it and its subgraphs read and write."""
+        sides = {"inputs": self.inputs, "outputs": self.outputs}
+        changes: dict[str, Any] = {key: tuple(names.get(name, name) for name in side) for key, side in sides.items()}
+        if branches := {key: branch.renamed(names) for key, branch in branches_of(self).items()}:
+            changes["attrs"] = {**self.attrs, **branches}
+        return self if changes == sides else self.replace(**changes)
 
     def __str__(self) -> str:
         attrs = ", ".join(f"{key}={value!r}" for key, value in self.attrs.items())
@@ -112,7 +115,7 @@ class Branch(Struct, frozen=True, eq=False):
 
     def renamed(self, names: Mapping[str, str]) -> Branch:
         """The same with other names for some values."""
-        nodes = tuple(_renamed(node, names) for node in self.nodes)
+        nodes = tuple(node.renamed(names) for node in self.nodes)
         constants = {names.get(name, name): array for name, array in self.constants.items()}
         outputs, inputs = (tuple(names.get(name, name) for name in side) for side in (self.outputs, self.inputs))
         return Branch(nodes, constants, outputs, inputs, self.results)
@@ -132,11 +135,6 @@ def captured_by(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for branch in branches_of(node).values() for name in branch.captured))
 
 
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    attrs = {key: value.renamed(names) if isinstance(value, Branch) else value for key, value in node.attrs.items()}
-    return node.renamed(names).replace(attrs=attrs)
-
-
 class NodeAsRead(Struct, frozen=True):
     """A node before any pass: its operator, and the extents of its outputs by name."""
 
@@ -145,12 +143,7 @@ class NodeAsRead(Struct, frozen=True):
 
 
 class DependsOnDataError(UnsupportedError):
-    """An extent, or the way through an ``If``, depends on data that are not known yet.
-
-    Attributes:
-        node: The node whose output it is an extent of, or the ``If``.
-        origin: The node of the model that it is, or is a part of.
-    """
+    """An extent of ``node``, or the way through it, depends on data; ``origin`` is the model's node around it."""
 
     def __init__(self, message: str, node: Node) -> None:
         super().__init__(message)
@@ -284,7 +277,7 @@ class Graph(Struct, frozen=True, eq=False, tag=True):
 
 
 def live_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
-    """The nodes that ``outputs`` depend on; their outputs that nobody reads become ``""``."""
+    """The nodes that ``outputs`` depend on; their unread outputs become ``""``."""
     wanted = set(outputs)
     kept: list[Node] = []
     for node in reversed(nodes):

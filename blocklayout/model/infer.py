@@ -1,7 +1,7 @@
 """One node at a time: its outputs from its inputs.
 
 Every extent is known before the walk begins, so one walk in topological order reaches the fixed point
-of shape inference and constant folding: whatever a node's shape may depend on is a constant by then.
+of shape inference and constant folding: all that a node's shape may depend on is a constant by then.
 """
 
 from __future__ import annotations
@@ -279,10 +279,7 @@ def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | Non
 
 
 def _target_of_empty(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray]:
-    """The target of a Reshape of a batch of 0, with -1 worked out as for any other batch.
-
-    ONNX leaves (0, 4, 4) to (0, -1) open, because every number would do.
-    """
+    """The target of a Reshape of a batch of 0, with -1, which ONNX leaves open there, as of any other batch."""
     source, target = inputs
     if source is None or target is None or target.data is None or target.data.ndim != 1 or 0 not in source.shape:
         return {}
@@ -319,11 +316,7 @@ def has_body(node: Node, opset: int) -> bool:
 def function_body(
     node: Node, inputs: Sequence[Value | None], opset: int
 ) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
-    """The nodes that compute the same as ``node``, and the constants they read.
-
-    ``None`` where ONNX has no body, or one with subgraphs. Names inside of the body begin with the node's name;
-    its inputs and outputs keep theirs.
-    """
+    """The nodes and constants of ONNX's body for ``node``, named after it inside; ``None`` where there is none."""
     model = _inlined(node, inputs, opset) if has_body(node, opset) else None
     if model is None or any(each.op_type == node.op_type for each in model.graph.node):
         return None

@@ -36,11 +36,8 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     """Every node as a kernel: an operator bound to its sources and constants, or a plain kernel that says why not.
 
     Any graph gives a program with the same results. Legalize it first (:func:`blocklayout.model.legalize`) for speed:
-    nodes that this rewrites become plain kernels otherwise, or several kernels where one would do.
-
-    Args:
-        graph: Simplified and legalized, or not.
-        find: The operator for an op type; by default those in ``blocklayout.ops``.
+    nodes that this rewrites become plain kernels otherwise, or several kernels where one would do. ``find`` returns the
+    operator of an op type, by default of those in ``blocklayout.ops``.
 
     Raises:
         ModelError: A node contradicts its operator's specification.
@@ -135,7 +132,7 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
         return refusal
     if lowered.operator.role is Role.VIEW and not lowered.sources:
         return Refusal(f"node {node.name!r}: {node.op_type} is a view of a constant, which was not folded")
-    # An empty constant may be an argument left out: only what the operator took of them is computed with.
+    # An empty constant may be an argument left out: only those that the operator took are computed with.
     return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
 
 

@@ -4,7 +4,7 @@ Each operator is a function in the words of a :class:`Builder`: its positional p
 the attributes with their defaults, and it returns the outputs. A node with an attribute that its function does not
 take is refused.
 
-Source: docs/ContribOperators.md of onnxruntime 1.31, and what its kernels compute.
+Source: docs/ContribOperators.md of onnxruntime 1.31, and its kernels.
 """
 
 # ruff: noqa: N803, PLR0913, PLR0917 - inputs and attributes are as many, and have the names, that files have
@@ -133,16 +133,12 @@ def _op(op_type: str, x: BuildValue, *others: Given, **attrs: Any) -> BuildValue
     return result
 
 
-# --- activations and what they are fused with
+# --- activations, and operators that they are fused with
 
 
 def _gelu(x: BuildValue, /) -> BuildValue:
     one = _op("Erf", x * 0.5**0.5) + 1.0
     return x * one * 0.5
-
-
-def _bias_gelu(x: BuildValue, bias: BuildValue, /) -> BuildValue:
-    return _gelu(x + bias)
 
 
 def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
@@ -570,7 +566,7 @@ def _dynamic_lstm(
     /,
     **attrs: Any,
 ) -> tuple[BuildValue, BuildValue, BuildValue]:
-    """Steps one by one: the source is quantised as a whole, what comes back in each step on its own."""
+    """Steps one by one: the source is quantised as a whole, the state of each step on its own."""
     direction, activations = attrs.pop("direction", "forward"), attrs.pop("activations", ())
     b, (length, batch, _) = x.builder, x.shape
     size = recurrent.shape[1]
@@ -614,7 +610,7 @@ def _requantized(x: BuildValue) -> BuildValue:
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Attention": _attention,
-    "BiasGelu": _bias_gelu,
+    "BiasGelu": lambda x, bias, /: _gelu(x + bias),
     "DequantizeLinear": _dequantized,
     "DynamicQuantizeMatMul": _dynamic_matmul,
     "DynamicQuantizeLSTM": _dynamic_lstm,

@@ -70,8 +70,8 @@ class ModelFile:
         Weights in other files are mapped. Where these were truncated since, to look at them would end the process.
 
         Raises:
-            ModelError: It is damaged, not ONNX, against ONNX's specification, was altered meanwhile, or what is known
-                of it is not so.
+            ModelError: It is damaged, not ONNX, against ONNX's specification, was altered meanwhile, or its
+                signature is not the known one.
             UnsupportedError: Valid ONNX that cannot run here.
         """
         if self._model is None and self._emptied is not None:
@@ -122,10 +122,7 @@ class ModelFile:
         return sum(array.nbytes for array in self._model.constants.values())
 
     def let_go(self) -> None:
-        """Hold the weights no longer, unless they lie in files of their own: those are mapped, and cost nothing.
-
-        The network stays, and where its weights lie in the file.
-        """
+        """Let go of weights, but those mapped from other files; the network stays, and where its weights lie."""
         self._contents = None
         if self._model is None or not self.is_whole:
             return

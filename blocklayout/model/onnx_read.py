@@ -14,27 +14,35 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import ModelError, PlanError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.model.graph import Branch, Node, captured_by
-from blocklayout.model.metadata import demands_in
 from blocklayout.model.tensors import FORMAT_KEY, split_raw_data, to_array
 from blocklayout.model.types import from_elem_type
-from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 from blocklayout.regular_file import open_regular
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
+OLDEST_OPSET = 7
+"""Of ONNX's own operator sets that are read as they are."""
+OWN_DOMAINS = ("", "ai.onnx")
+_RENAMED_IN = {"Scatter": 11}
+"""Operator sets in which an operator got another name; the reference knows the new one only."""
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
 _MAX_PROTO_NBYTES = 2**31 - 1
+DEMANDS_KEY = "blocklayout.demands"
+"""Key of the entry among a model's ``metadata_props`` that other runtimes pass over: demands, as JSON by option."""
+
+_Option = Literal["pin", "expect", "precision"]
 MAX_INLINED_NODES = 1 << 20
 """Nodes of a model once its functions are inlined; a few functions that call one another are any number."""
 
@@ -88,7 +96,7 @@ class OnnxModel(Struct, frozen=True, eq=False, tag=True):
         opset: Version of ONNX's own operator set.
         nodes: In topological order, without ``Constant`` nodes.
         constants: Initializers and ``Constant`` nodes, by name.
-        signature: As declared; of outputs, extents that nodes compute are what counts.
+        signature: As declared; outputs have the extents that nodes compute.
         has_external_data: Whether weights lie in other files.
         demands: Those that its metadata states.
         formats: Memory formats that initializers were given in, by name, as the file has them.
@@ -132,9 +140,9 @@ def open_contents(contents: bytes | memoryview, path: Path | None = None) -> Onn
     origin = "the given bytes" if path is None else f"{path}"
     rest, raw_data = split_raw_data(memoryview(contents))
     proto = _from_bytes(rest, origin)
-    if raw_data and is_outdated(proto):
+    if raw_data and _is_outdated(proto):
         proto, raw_data = _from_bytes(contents, origin), {}
-    del contents, rest  # what protobuf has copied may take as much memory as the weights
+    del contents, rest  # copied by protobuf, they may take as much memory as the weights
     return _converted(proto, raw_data, path, origin)
 
 
@@ -212,9 +220,9 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         for entry in tensor.metadata_props
         if entry.key == FORMAT_KEY
     }
-    demands = demands_in(proto, origin)
+    demands = _demands(proto, origin)
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
-    proto = upgraded(proto)
+    proto = _upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
     constants = {
@@ -239,6 +247,18 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     return OnnxModel(name, opset, nodes, constants, signature, is_external, demands, formats, metadata)
 
 
+def _demands(proto: ModelProto, origin: str) -> Demands:
+    texts = [entry.value for entry in proto.metadata_props if entry.key == DEMANDS_KEY]
+    if not texts:
+        return Demands()
+    try:
+        [record] = [msgspec.json.decode(text, type=dict[_Option, dict[str, str]]) for text in texts]
+        return Demands.of(record.get("pin"), record.get("expect"), record.get("precision"))
+    except (ValueError, RecursionError, PlanError) as error:
+        message = f"the entry {DEMANDS_KEY!r} in the metadata of {origin} is damaged: {error}"
+        raise ModelError(f"{message}; remove it, or save the model anew") from error
+
+
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
     """The nodes of a graph, and the contents of its ``Constant`` nodes by name.
 
@@ -246,7 +266,7 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
         ModelError: A constant is damaged.
         UnsupportedError: A loop or an unusual type.
     """
-    written = (node for node in graph.node if any(node.output))  # nobody can read what others compute
+    written = (node for node in graph.node if any(node.output))  # results of others cannot be read
     nodes = tuple(_node(node, model_path) for node in written if not _is_constant(node))
     constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
@@ -262,7 +282,7 @@ def _check_header(proto: ModelProto, origin: str) -> None:
 
 
 def _check_texts(message: Any) -> None:
-    """Decode the texts that protobuf could not, and gives as bytes: the error that this raises names the first."""
+    """Decode the texts that protobuf left as bytes, since it could not: the error names the first."""
     if message.DESCRIPTOR.name == "TensorProto":  # to list its fields would copy its elements
         fields = [(each, getattr(message, each.name)) for each in _fields_with_texts(message.DESCRIPTOR)]
     else:
@@ -369,12 +389,13 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
 
 
 def _check_domains(skeleton: ModelProto) -> None:
-    """Refuse operators that nobody knows; those that onnxruntime adds to ONNX's set are put into its own."""
+    """Refuse unknown operators; those that onnxruntime adds to ONNX's set are put into its own."""
     opset = max((each.version for each in skeleton.opset_import if each.domain in OWN_DOMAINS), default=math.inf)
     for index, node in enumerate(_with_inner(skeleton.graph)):
         if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0):
             node.domain = _ONNXRUNTIME
-            _import(skeleton, _ONNXRUNTIME)
+            if _ONNXRUNTIME not in [each.domain for each in skeleton.opset_import]:
+                skeleton.opset_import.add(domain=_ONNXRUNTIME, version=1)
         if node.domain in OWN_DOMAINS:
             continue
         from blocklayout.model.microsoft import is_known
@@ -390,13 +411,6 @@ def _check_domains(skeleton: ModelProto) -> None:
                 "graph_optimization_level ORT_ENABLE_EXTENDED in place of ORT_ENABLE_ALL, or take the file before that"
             )
         raise UnsupportedError(f"{what}: {registered_like(op_type)}")
-
-
-def _import(skeleton: ModelProto, domain: str) -> None:
-    from onnx import helper
-
-    if domain not in [each.domain for each in skeleton.opset_import]:
-        skeleton.opset_import.append(helper.make_opsetid(domain, 1))
 
 
 def _with_inner(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
@@ -429,7 +443,7 @@ def _node(proto: NodeProto, model_path: Path | None) -> Node:
     domain = "" if proto.domain in OWN_DOMAINS else proto.domain
     op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
     node = Node(proto.name, op_type, tuple(proto.input), tuple(proto.output), attrs, domain)
-    # behind its own inputs it reads whatever its subgraphs read of the graph around it
+    # behind its own inputs it reads those that its subgraphs read of the graph around it
     return node.replace(inputs=(*node.inputs, *captured_by(node)))
 
 
@@ -524,6 +538,62 @@ def _label(node: NodeProto, index: int | None = None) -> str:
     return f"{where} ({node.op_type}, which writes {', '.join(node.output)})"
 
 
+# --- models of operator sets that are no longer read, or with operators since renamed: converted by ``onnx``
+
+
+def _upgraded(proto: ModelProto) -> ModelProto:
+    """The model in an operator set that can be read; the model itself if it is, or cannot be converted."""
+    from onnx import version_converter
+
+    if not _is_outdated(proto):
+        return proto
+    try:
+        return version_converter.convert_version(_with_aligned_slopes(proto), _wanted(proto))
+    except Exception:  # noqa: BLE001  # the C++ converter raises several types; the model then stays too old
+        return proto
+
+
+def _is_outdated(proto: ModelProto) -> bool:
+    """Whether the model is to be converted, which takes its weights."""
+    versions = [opset.version for opset in proto.opset_import if opset.domain in OWN_DOMAINS]
+    return bool(versions) and 1 <= versions[0] < _wanted(proto)
+
+
+def _wanted(proto: ModelProto) -> int:
+    """The oldest operator set that can be read, or that has all operators of the model, some by a later name."""
+    return max([OLDEST_OPSET, *(_RENAMED_IN.get(node.op_type, 0) for node in proto.graph.node)])
+
+
+def _with_aligned_slopes(proto: ModelProto) -> ModelProto:
+    """A copy whose PRelu slopes, of channels before version 7, broadcast by later rules, which no converter does."""
+    from onnx import ModelProto, shape_inference
+
+    if not any(node.op_type == "PRelu" for node in proto.graph.node):
+        return proto
+    graph = shape_inference.infer_shapes(proto).graph
+    infos = [*graph.input, *graph.value_info, *graph.output]
+    shapes = {info.name: [dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in infos}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    del copy.graph.node[:]
+    for node in proto.graph.node:
+        copy.graph.node.extend(_aligned(node, shapes) if node.op_type == "PRelu" else [node])
+    return copy
+
+
+def _aligned(node: NodeProto, shapes: dict[str, list[int]]) -> list[NodeProto]:
+    from onnx import helper
+
+    source, slope = node.input
+    axes = list(range(1, len(shapes[source]) - 1))
+    if not axes or shapes[slope] == [1]:
+        return [node]
+    name = f"{node.output[0]}_slope"
+    aligned = helper.make_node("PRelu", [source, name], list(node.output), name=node.name)
+    return [helper.make_node("Unsqueeze", [slope], [name], axes=axes), aligned]
+
+
 # --- the onnx package, imported part by part: all of it takes as long as a small network takes to plan
 #
 # Half of that is for parts that reading a model does not take: composing models, writing them as text, metadata.
@@ -547,7 +617,7 @@ class _InParts(ModuleType):
 
 
 def _import_in_parts() -> None:
-    """Have the package imported part by part, unless somebody has imported it."""
+    """Have the package imported part by part, unless it has been imported."""
     spec = find_spec("onnx") if "onnx" not in sys.modules else None
     if spec is not None:
         sys.modules["onnx"] = package = module_from_spec(spec)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from blocklayout.atomic_write import replacing
@@ -15,8 +16,9 @@ from blocklayout.ir import Demands, Names
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, former_names
 from blocklayout.model.lowering import lower
-from blocklayout.model.metadata import DEMANDS_KEY, demands_text
+from blocklayout.model.onnx_read import DEMANDS_KEY
 from blocklayout.model.passes import legalize, simplify
+from blocklayout.model.reading import weights_nbytes
 from blocklayout.model.schemas import to_proto, value_info
 from blocklayout.model.tensors import FORMAT_KEY
 from blocklayout.model.types import to_elem_type
@@ -36,11 +38,11 @@ def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProt
     """A graph as a checked ``ModelProto`` with its weights inside, and the functions that its nodes name.
 
     Raises:
-        ModelError: The weights exceed what protobuf can hold, or the graph is against ONNX's specification.
+        ModelError: The weights exceed protobuf's limit, or the graph is against ONNX's specification.
     """
-    if _weights_nbytes(graph) > MAX_INLINE_NBYTES:
+    if weights_nbytes(graph) > MAX_INLINE_NBYTES:
         raise ModelError(
-            f"the weights are {_weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
+            f"the weights are {weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
         )
     model = _model(graph, [_tensor(value, raw_data=array.tobytes()) for value, array in _constants(graph)], functions)
     _check(model)
@@ -68,7 +70,7 @@ def write(
     graph = graph if isinstance(graph, Graph) else graph.to_graph()
     target = Path(path)
     try:
-        if _weights_nbytes(graph) <= external_nbytes:
+        if weights_nbytes(graph) <= external_nbytes:
             _replace(target, [to_model(graph, functions).SerializeToString()])
         else:
             _write_external(graph, target, functions)
@@ -133,6 +135,12 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     return model
 
 
+def demands_text(demands: Demands) -> str:
+    """Demands without functions, as the text of a model's metadata."""
+    record = {option: getattr(demands, option) for option in demands.__struct_fields__ if getattr(demands, option)}
+    return msgspec.json.encode(record, order="sorted").decode()
+
+
 def _by_present_names(graph: Graph) -> Demands:
     """The demands on a graph, by the names that nodes and values have after passes; none may be on one that is gone."""
     aliases, gone = former_names(graph, graph.nodes)
@@ -159,10 +167,6 @@ def _check(model: ModelProto) -> None:
 
 def _constants(graph: Graph) -> Iterator[tuple[Value, np.ndarray]]:
     return ((value, value.data) for value in graph.values.values() if value.data is not None)
-
-
-def _weights_nbytes(graph: Graph) -> int:
-    return sum(array.nbytes for _, array in _constants(graph))
 
 
 def _tensor(value: Value, **data: Any) -> TensorProto:

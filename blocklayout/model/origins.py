@@ -127,15 +127,19 @@ def origins_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Origin] | None:
     return found
 
 
+def owner_of(array: np.ndarray) -> object:
+    """The object that holds the elements of an array: another array, or the lender of its bytes."""
+    owner: object = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return owner.obj if isinstance(owner, memoryview) else owner
+
+
 def origin_of(array: np.ndarray) -> Part | Product | None:
     """How an array follows from its file; ``None`` where it is no view of one, nor of a product of known factors."""
     if min(array.strides, default=0) < 0 or not array.size:
         return None
-    owner: object = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    if isinstance(owner, memoryview):
-        owner = owner.obj
+    owner = owner_of(array)
     if not isinstance(owner, FileBytes | Scaled):
         return None
     offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]

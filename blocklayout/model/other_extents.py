@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError
 from blocklayout.model.graph import Graph, NodeAsRead, live_nodes, resolve
+from blocklayout.model.origins import owner_of
 from blocklayout.model.passes import Pass, simplify
 from blocklayout.model.shapes import walk
 
@@ -22,10 +23,7 @@ _Extents = tuple[int, ...]
 
 
 class Simplified(Struct, frozen=True, eq=False):
-    """A simplified graph that has the same nodes and constants for all extents of its inputs.
-
-    It holds its constants, in exchange for which a graph for other extents takes no more than inferring these.
-    """
+    """A simplified graph, which has the same nodes and constants for all extents of its inputs."""
 
     graph: Graph
 
@@ -38,7 +36,7 @@ class Simplified(Struct, frozen=True, eq=False):
         values |= {name: replace(mine.values[name], shape=extents[name]) for name in mine.inputs}
         try:
             nodes = walk(mine.nodes, values, mine.opset)
-        except BlockLayoutError:  # reading the model says what is wrong, in its own words
+        except BlockLayoutError:  # reading the model names the fault, in its own words
             return None
         if [node.name for node in nodes] != [node.name for node in mine.nodes]:
             return None
@@ -49,13 +47,9 @@ class Simplified(Struct, frozen=True, eq=False):
     def nbytes(self) -> int:
         """Bytes of the constants that it holds; of a part of a file, the file's."""
         owners: dict[int, int] = {}
-        for value in self.graph.values.values():
-            owner: object = value.data
-            while isinstance(owner, np.ndarray) and owner.base is not None:
-                owner = owner.base
-            owner = owner.obj if isinstance(owner, memoryview) else owner
-            held = owner if isinstance(owner, np.ndarray) else value.data
-            owners[id(owner)] = 0 if held is None else held.nbytes
+        for array in (value.data for value in self.graph.values.values() if value.data is not None):
+            owner = owner_of(array)
+            owners[id(owner)] = (owner if isinstance(owner, np.ndarray) else array).nbytes
         return sum(owners.values())
 
     def _as_read(self, graph: Graph) -> dict[str, NodeAsRead]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.ir import Demands
 from blocklayout.model.cutting import has_much_to_do, is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
@@ -97,11 +96,6 @@ def tensors_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     return {name: formatted(name, array, model.formats.get(name)) for name, array in model.constants.items()}
 
 
-def demands(source: Any) -> Demands:
-    """The demands on kernels that a model states."""
-    return open_model(source).demands
-
-
 def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[DeclaredValue, ...]:
     return tuple(DeclaredValue(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
 
@@ -180,10 +174,7 @@ def _deciding(
     undecided: Container[str],
     error: DependsOnDataError,
 ) -> dict[str, np.ndarray]:
-    """The contents that settle the extents of the node, of as few of its operands as will do; none where none do.
-
-    No operator says which of its operands its extents depend on, so inference is asked.
-    """
+    """Contents of as few operands as settle the node's extents, as inference tells; none where none do."""
     candidates = _candidates(model, shapes, known, error.node)
     chosen = (each for n_operands in range(1, len(candidates) + 1) for each in combinations(candidates, n_operands))
     for names in (frozenset().union(*each) for each in chosen):

@@ -1,4 +1,4 @@
-"""Nodes computed by ``onnx.reference``: as plain steps of a plan, and between plans, whatever their extents."""
+"""Nodes computed by ``onnx.reference``: as plain steps of a plan, and, of any extents, between plans."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         UnsupportedError: The evaluator does not have the operator, or has it wrong.
     """
     if is_wrong_there(node, opset):
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} differs from ONNX's specification")
     from onnx.reference import ReferenceEvaluator
 
     model = _one_node_model(node, inputs, outputs, opset)
@@ -155,10 +155,7 @@ def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
 
 
 class NodeByNode(Struct, frozen=True, eq=False, dict=True):
-    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
-
-    Inputs are names of the values that they read of others, beside constants.
-    """
+    """Nodes that ``onnx.reference`` computes in turn, of any extents; ``inputs`` are the values read of others."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
@@ -181,7 +178,7 @@ class NodeByNode(Struct, frozen=True, eq=False, dict=True):
 
 
 def by_reference(node: Node, opset: int) -> Callable[..., Any]:
-    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
+    """The function that computes a node by ``onnx.reference``, of any extents of its results.
 
     Raises:
         UnsupportedError: The evaluator does not have the operator.

@@ -19,7 +19,7 @@ _ADVICE = "run it without batching"
 
 
 def check_rows(source: Any, row: Mapping[str, Sequence[int]], sizes: Iterable[int]) -> None:
-    """Refuse a model that does not compute the same of each row, whatever other rows there are, and how many.
+    """Refuse a model that does not compute the same of each row beside any other rows.
 
     That is proven for graphs of these ``sizes``: node by node, no row reads another one, and but for the number of rows
     nodes and constants are the same as in the graph of one ``row``, whose inputs have these extents.
@@ -29,16 +29,15 @@ def check_rows(source: Any, row: Mapping[str, Sequence[int]], sizes: Iterable[in
         InputError: Extents that the model does not allow.
     """
     try:
-        graphs = {n: _graph(source, row, n) for n in sorted({1, *sizes})}
+        graphs = {
+            n: Decompose()(read(source, {name: (n, *extents[1:]) for name, extents in row.items()}))
+            for n in sorted({1, *sizes})
+        }
     except DependsOnDataError as error:
         raise UnsupportedError(f"batching: {error}; {_ADVICE}") from error
     for n, graph in graphs.items():
         if n > 1:
             _Proof(graph, graphs[1], n).check()
-
-
-def _graph(source: Any, row: Mapping[str, Sequence[int]], n: int) -> Graph:
-    return Decompose()(read(source, {name: (n, *extents[1:]) for name, extents in row.items()}))
 
 
 class _Proof:

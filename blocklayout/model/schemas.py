@@ -48,7 +48,7 @@ def value_info(value: Value) -> ValueInfoProto:
 
 
 def with_named_outputs(node: Node) -> Node:
-    """The node with names also for outputs that nobody reads: the checker refuses a first one without."""
+    """The node with names also for unread outputs: the checker refuses a first one without."""
     if all(node.outputs):
         return node
     return node.replace(outputs=tuple(name or f"unread output {index}" for index, name in enumerate(node.outputs)))
@@ -202,7 +202,7 @@ def _converted(op_type: str, name: str, value: Any, kind: str) -> Any:
 def _as_float(value: Any) -> float:
     if isinstance(value, str):
         raise TypeError(value)
-    return float(np.float32(value))  # what ONNX stores
+    return float(np.float32(value))  # as ONNX stores it
 
 
 def _as_string(value: Any) -> str:

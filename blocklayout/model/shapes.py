@@ -69,10 +69,7 @@ def _contents(info: DeclaredValue, array: np.ndarray | None) -> np.ndarray | Non
 def walk(
     nodes: Iterable[Node], values: dict[str, Value], opset: int, undecided: Container[str] = ()
 ) -> tuple[Node, ...]:
-    """Evaluate ``nodes`` in order into ``values``; returns those that must run, each with a name of its own.
-
-    Of the ``If`` nodes whose first outputs are ``undecided``, both branches run.
-    """
+    """Evaluate ``nodes`` into ``values``; returns those to run, with names. Both branches of ``undecided`` Ifs run."""
     pending = deque((node, node) for node in nodes)
     choices: dict[str, Node] = {}
     taken = {node.name for node, _ in pending if node.name}
@@ -162,7 +159,7 @@ def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
 
 
 def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:
-    """The extents that a caller gives for an input; ``error`` where they are none."""
+    """A caller's extents of an input; ``error`` where they are none."""
     try:
         extents = tuple(operator.index(extent) for extent in shape)
     except TypeError as cause:

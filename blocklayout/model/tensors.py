@@ -82,10 +82,7 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
 
 
 def _beside(model_path: Path, location: str, name: str) -> Path:
-    """The file of an external tensor, which a foreign model must not place outside of its own directory.
-
-    Links count as their targets. A model may be a link itself, into a store that has its data as well.
-    """
+    """The file of an external tensor; one outside of the model's directory, links followed, is refused."""
     relative = PurePosixPath(location)
     refusal = ModelError(f"the constant {name!r} lies in {location!r}; it must be a file beside the model")
     if not location or relative.is_absolute() or ".." in relative.parts or "\0" in location:
@@ -116,10 +113,7 @@ class _NotWellFormedError(Exception):
 
 
 def split_raw_data(contents: memoryview) -> tuple[bytes | memoryview, dict[int, memoryview]]:
-    """The bytes of a ``ModelProto`` without the large raw data of its initializers, and these by initializer.
-
-    Bytes that are not well-formed stay as they are: protobuf names the fault.
-    """
+    """A ``ModelProto`` without its initializers' large raw data, and those by number; as it is where damaged."""
     found: dict[int, memoryview] = {}
     try:
         rest = b"".join(_model_parts(contents, found))
@@ -133,7 +127,7 @@ def _model_parts(contents: memoryview, found: dict[int, memoryview]) -> Iterator
     for number, field, value in _fields(contents):
         if number == _GRAPH and value is not None:
             if has_graph:
-                raise _NotWellFormedError  # protobuf merges several; nobody writes that
+                raise _NotWellFormedError  # protobuf merges several, which no exporter writes
             has_graph = True
             yield _message(_GRAPH, _graph_parts(value, found))
         else:

@@ -47,18 +47,6 @@ def is_known(index: int, name: str) -> ir.Need:
     return need
 
 
-def is_filled(remedy: str) -> ir.Need:
-    """The first input has elements."""
-
-    def need(node: ir.NodeInfo) -> ir.Refusal | None:
-        src = node.input(0)
-        if src is None or 0 not in src.shape:
-            return None
-        return node.refused(f"{src.name} has extents {list(src.shape)}", remedy)
-
-    return need
-
-
 def has_one_output(meaning: str) -> ir.Need:
     """Nothing but the first output is read; ``meaning`` names the content of the others."""
 
@@ -163,15 +151,9 @@ def beside_axis(node: ir.NodeInfo, rows: frozenset[int], default: int = -1) -> b
     return rows == {0} and int(node.attrs.get("axis", default)) % len(node.shape(0)) != 0
 
 
-def along_axis(node: ir.NodeInfo, perm: Perm, default: int) -> ir.Transposed:
-    """An operator with the attribute ``axis`` whose results have the source's rank."""
+def along_axis(node: ir.NodeInfo, perm: Perm, default: int = 0, *, keeps_axis: bool = True) -> ir.Transposed:
+    """An operator with the attribute ``axis``, of whose dimension nothing is left unless it keeps it."""
     axis = int(node.attrs.get("axis", default)) % len(perm)
-    return ir.Transposed(perm, {**node.attrs, "axis": perm[axis]})
-
-
-def over_axis(node: ir.NodeInfo, perm: Perm, *, keeps_axis: bool) -> ir.Transposed:
-    """An operator with the attribute ``axis``, by default 0, of whose dimension nothing is left unless it keeps it."""
-    axis = int(node.attrs.get("axis", 0)) % len(perm)
     result = perm if keeps_axis else without(perm, {axis})
     return ir.Transposed(result, {**node.attrs, "axis": perm[axis]})
 

@@ -60,16 +60,13 @@ def check_extents(node: ir.NodeInfo, extents: tuple[int, ...]) -> None:
 
 
 def combined(x: np.ndarray, window: ir.Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
-    """Elements of every window, reduced by a commutative function of two, one spatial dimension after the other.
-
-    Pads have no elements; ``extents`` are the numbers of windows, and ``start`` the answer for no elements.
-    """
+    """Each of ``extents`` windows reduced by a function of two, ``start`` of no elements; pads have no elements."""
     for d, n_windows in enumerate(extents):
         source = np.moveaxis(x, 2 + d, 0)
         found = np.full((n_windows, *source.shape[1:]), start, x.dtype)
         stride = window.strides[d]
         for place in range(window.kernel[d]):
-            first = place * window.dilations[d] - window.pads_begin[d]  # what the first window sees in this place
+            first = place * window.dilations[d] - window.pads_begin[d]  # the first window's element in this place
             begin = max(0, -(first // stride))
             end = min(n_windows, (len(source) - 1 - first) // stride + 1)
             if begin < end:

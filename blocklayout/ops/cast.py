@@ -16,10 +16,7 @@ _CONVERTED = ("u8", "s8", "s32", "bool")
 
 
 class Cast(Follower, frozen=True):
-    """The same numbers as floats: a reorder that keeps the layout; between floats nothing, a plan computes in one type.
-
-    Conversions to integers are left to numpy: primitives round and saturate where ONNX cuts off.
-    """
+    """Numbers as floats: a reorder, or nothing between floats. To integers numpy converts: primitives round."""
 
     op_types = ("Cast", "CastLike")
     is_quick_on_arrays = True

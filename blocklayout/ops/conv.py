@@ -111,10 +111,7 @@ class Conv(ir.BaseOperator, frozen=True):
     def _of_line(
         self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
     ) -> ir.Recipe | None:
-        """A line as an image, one pixel high, or one wide (among rows any dilation is fast).
-
-        Where each of its channels is convolved on its own: the library's fast kernels are for images only.
-        """
+        """Channels convolved apart along a line, as an image one pixel high, or wide if dilated: that is fast."""
         weights, window, is_dense = argument(problem, "weights"), self.window, self.window.dilations == (1,)
         is_line = len(weights.dims) == 4 and weights.dims[1:3] == (1, 1) and len(problem.dst.dims) == 3
         if not is_line or not are_eltwise(attr.post_ops):
@@ -138,14 +135,9 @@ class Conv(ir.BaseOperator, frozen=True):
         return ir.Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
 
     def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
-        recipe = self._of_steps(problem, wish, attr)
-        return () if recipe is None else (recipe,)
+        """Of one channel: each step along a row taken as one pixel, whose channels its pixels are, in the same bytes.
 
-    def _of_steps(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        """A convolution of one channel: each step along a row taken as one pixel, whose channels its pixels are.
-
-        The same bytes, in channels-last: a stride of 4 is 4 channels and a stride of 1. ``None`` where rows are no
-        whole number of steps.
+        A stride of 4 is 4 channels and a stride of 1, in channels-last. None where rows are no whole number of steps.
         """
         info, weights = argument(problem, "src"), problem.constants.get("weights")
         src, (*_, stride) = wish.src_desc(info), self.window.strides
@@ -153,10 +145,10 @@ class Conv(ir.BaseOperator, frozen=True):
             return None
         is_a_row = info.dims[1] == 1 < stride and self.window.dilations[-1] == 1 and info.dims[-1] % stride == 0
         if weights is None or not is_a_row or not isinstance(src, MemoryDesc):
-            return None
+            return ()
         channels_last = ir.wished_desc("channels_last", info)
         if not isinstance(channels_last, MemoryDesc) or not src.physically_equal(channels_last):
-            return None
+            return ()
         begins, ends, n_steps = list(self.window.pads_begin), list(self.window.pads_end), info.dims[-1] // stride
         before = -begins[-1] % stride
         begins[-1] = (begins[-1] + before) // stride
@@ -169,7 +161,7 @@ class Conv(ir.BaseOperator, frozen=True):
         descs = ir.wished_desc("channels_last", pixels), packed, wish.dst_desc(problem.dst)
         strides = (*self.window.strides[:-1], 1)
         spec = self._spec(descs, problem, wish, attr, strides=strides, pads=(*begins, *ends))
-        return replace(ir.Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),))
+        return (replace(ir.Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),)),)
 
     def _bias(self, problem: ir.Problem) -> MemoryDesc | None:
         """In f32; in f16 where the fast kernel, of depthwise convolutions in f16, takes no other."""
@@ -203,10 +195,7 @@ def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
 
 
 def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value, ir.Value | None, int]:
-    """Source, weights, bias and number of groups, whose extents fit one another and the attribute ``kernel_shape``.
-
-    ``channels_axis`` is where the weights hold the source's channels: 1 holds those of one group, 0 all.
-    """
+    """Source, weights, bias and groups, checked; at ``channels_axis`` weights have a group's channels (1), or all."""
     src, weights, bias = node.required(0, "X"), node.required(1, "W"), node.input(2)
     n_groups = node.int_attr("group", 1)
     if n_groups < 1:
@@ -302,10 +291,7 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         return ir.Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
 
     def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
-        """Whether the library's fast implementation in this layout is passed over where it has a bias to add.
-
-        It adds to partial sums where a strided kernel is large: ``dnnl/primitives/deconvolution.py``.
-        """
+        """Whether only a bias keeps the library from its fast kernel: ``dnnl/primitives/deconvolution.py``."""
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
         return is_strided and not dst.inner_blks and not dst.is_contiguous()
 
@@ -330,10 +316,7 @@ def _by_output_channel(dims: tuple[int, ...], n_groups: int) -> tuple[tuple[int,
 
 
 def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: ir.Problem) -> tuple[ConvTranspose, ir.TapSums] | None:
-    """The deconvolution of a tensor that is a convolution of it with every element repeated, and its weights.
-
-    ``None`` where the convolution takes steps, pads more than it reaches, or its weights are computed at run time.
-    """
+    """The deconvolution, and its weights, that convolves a tensor of repeated elements; ``None`` if there is none."""
     window, ndims = conv.window, len(repeats)
     pads = tuple(reach - 1 - pad for reach, pad in zip(window.reach * 2, window.pads, strict=True))
     if max(window.strides) > 1 or min(pads) < 0 or "weights" not in problem.constants:

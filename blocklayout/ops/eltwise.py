@@ -415,10 +415,7 @@ _OF_HALF = (dnnl.Eltwise("linear", math.sqrt(0.5)), dnnl.Eltwise("square"), dnnl
 
 
 class Cosh(Follower, frozen=True):
-    """(exp(x) + exp(-x)) / 2, over all lanes of any dense layout.
-
-    The source is multiplied by the constant ``half``. Of NaN it makes infinity, as the library's exp does.
-    """
+    """(exp(x) + exp(-x)) / 2, over all lanes of any dense layout; ``half`` is a constant. NaN becomes infinity."""
 
     op_types = ("Cosh",)
     needs = (is_source(1, 12),)

@@ -50,10 +50,7 @@ class _Normal(Struct, frozen=True):
     has_vectors: bool = True
 
     def steps(self, found: Sequence[Run], most_images: int) -> tuple[ir.RecipeStep, ...] | None:
-        """Primitives that normalise ``src`` to ``dst`` along marked runs; ``None`` where there are none, or too many.
-
-        ``most_images`` limits those of which each has its own image where channels are the innermost.
-        """
+        """Primitives from ``src`` to ``dst`` along marked runs; ``None`` if there are none, or over ``most_images``."""
         rows = as_rows(found)
         if rows is not None:
             return self._of_rows(*rows)
@@ -90,10 +87,7 @@ class _Normal(Struct, frozen=True):
 
 
 def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep | None:
-    """``dst * scale + shift`` in place, then post-ops that read no tensor.
-
-    ``None`` with other post-ops, and in blocks that are not as wide as a register: there is a reference only.
-    """
+    """``dst * scale + shift`` in place, then functions; ``None`` with other post-ops, and in slow blocks."""
     if not are_eltwise(attr.post_ops):
         return None
     functions = dnnl.Attr((dnnl.Binary("add", vector), *attr.post_ops))
@@ -107,10 +101,7 @@ def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads:
 def by_groups(
     n_groups: int, epsilon: float, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
 ) -> tuple[ir.Recipe, ...]:
-    """Group normalisation as one primitive, in layouts whose groups do not lie together, too.
-
-    Its scale and shift have extents (C,), (N or 1, C or groups), or these and ones behind them.
-    """
+    """Group normalisation as one primitive; scale and shift are (C,), or (N or 1, C or groups), and ones behind."""
     descs = followed(problem, wish, argument(problem, "src"))
     if descs is None:
         return ()
@@ -192,11 +183,7 @@ _WITHIN = -1
 
 
 class GroupNormalization(Follower, frozen=True):
-    """Brings each group of channels of each image to mean 0 and variance 1, and scales and shifts channels.
-
-    Runs in layouts in which the elements of a group lie together: plain ones, and blocks that hold one group only.
-    Where it ``is_per_group``, the channels of a group share their scale and shift.
-    """
+    """Normalises groups of channels; scale and shift are of channels, or of groups if ``is_per_group``."""
 
     op_types = ("GroupNormalization",)
     needs = (is_source(2, 12), has_f32_statistics, is_known(1, "scale"), is_known(2, "bias"))

@@ -22,10 +22,7 @@ _VECTORS = ("scale", "shift")
 
 
 class LayerNormalization(ir.BaseOperator, frozen=True):
-    """Brings the elements from ``axis`` on to mean 0 and variance 1, and scales and shifts each.
-
-    Runs in any layout in which these dimensions are the inner ones.
-    """
+    """Normalises rows, the dimensions from ``axis`` on, which must be innermost; scales and shifts elements."""
 
     op_types = ("LayerNormalization",)
     needs = (is_source(1, 12), has_one_output("mean or deviation"), has_f32_statistics)

@@ -22,10 +22,7 @@ _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
 
 class LRN(Follower, frozen=True):
-    """Divides every element by the energy of the ``size`` channels around it, (``bias`` + ``alpha`` * mean) ** beta.
-
-    The bias is oneDNN's ``k``.
-    """
+    """Each element divided by the energy of ``size`` channels around it: (``bias`` + ``alpha`` * mean) ** beta."""
 
     op_types = ("LRN",)
     needs = (is_source(2, 5),)

@@ -19,10 +19,7 @@ from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any
 
 
 class MatMul(ir.BaseOperator, frozen=True):
-    """A product of matrices, in batches that broadcast, times the constant ``scale_src``, and then plus ``bias``.
-
-    Of arguments ``exchanged``, which are computed at run time, matrices are read with rows and columns exchanged.
-    """
+    """A product of batches of matrices times ``scale_src``, plus ``bias``; ``exchanged`` are read transposed."""
 
     op_types = ("MatMul",)
     is_quick_on_arrays = True
@@ -103,8 +100,7 @@ class MatMul(ir.BaseOperator, frozen=True):
         if bias is not None and bias.ndims < len(problem.dst.dims):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
-        # Packing pays off only for constants.
-        packed = dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else None
+        packed = _packed(problem, weights.dims)
         spec = dnnl.matmul(
             seen.get("src") or wish.src_desc(argument(problem, "src")),
             seen.get("weights") or packed or dict(wish.others).get("weights") or plain(weights),
@@ -114,6 +110,12 @@ class MatMul(ir.BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         return ir.Recipe.single(spec, names, whole.items())
+
+
+def _packed(problem: ir.Problem, dims: tuple[int, ...]) -> dnnl.AnyDesc | None:
+    """Weights in any layout: packing pays off for constants alone."""
+    known = problem.constants.get("weights")
+    return None if known is None else dnnl.AnyDesc(dims, known.dtype)
 
 
 def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
@@ -133,8 +135,7 @@ def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[d
         return None
     spec = dnnl.matmul(
         seen["src"],
-        # Packing pays off only for constants.
-        dnnl.AnyDesc(seen["weights"].dims, weights.dtype) if "weights" in problem.constants else seen["weights"],
+        _packed(problem, seen["weights"].dims) or seen["weights"],
         seen["dst"],
         seen.get("bias"),
         attr=replace(attr, post_ops=post_ops, scales=tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)),
@@ -162,10 +163,7 @@ def _rows_of(desc: MemoryDesc) -> MemoryDesc | None:
 
 
 def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) -> tuple[dnnl.PostOp, ...] | None:
-    """Post-ops of a result of such extents, done to it as one matrix.
-
-    ``None`` where one reads something that is neither the same for all rows nor there for each result.
-    """
+    """Post-ops as of one matrix; ``None`` where an operand is neither one row nor as large as the result."""
     seen: list[dnnl.PostOp] = []
     for post_op in post_ops:
         if isinstance(post_op, dnnl.Sum | dnnl.Eltwise):
@@ -243,8 +241,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         spec = dnnl.inner_product(
             wish.src_desc(argument(problem, "src")),
-            # Packing pays off only for constants.
-            dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
+            _packed(problem, weights.dims) or plain(weights),
             wish.dst_desc(problem.dst),
             bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias,
             prop_kind=wish.prop_kind,
@@ -254,10 +251,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         return ir.Recipe.single(spec, whole=whole)
 
     def _over_pixels(self, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
-        """A convolution by a single element: rows are the pixels of an image that is channels last, in the same bytes.
-
-        It packs its weights, where the product of few rows by all of them mostly does that in each run.
-        """
+        """A convolution by one element over rows as channels-last pixels, which packs its weights beforehand."""
         if any(isinstance(post_op, dnnl.Binary) for post_op in attr.post_ops):
             return None  # its operand would have to be an image, too
         src, weights, bias = argument(problem, "src"), argument(problem, "weights"), plain_if_any(problem, "bias")
@@ -275,10 +269,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
 
 
 class SummedProduct(ir.BaseOperator, frozen=True):
-    """A product, and a matrix ``addend`` added to it, times the constant ``scale_addend`` where there is one.
-
-    A primitive's own bias is fast only where it is one row.
-    """
+    """A product plus a matrix ``addend``, times the constant ``scale_addend`` if any: fast biases are one row."""
 
     role: ClassVar[ir.Role] = ir.Role.CHOOSER
 

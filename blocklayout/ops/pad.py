@@ -143,10 +143,7 @@ class Pad(Follower, frozen=True):
 
 
 class _Line(Struct, frozen=True):
-    """One digit of a tensor that is put inside a larger one, or cut.
-
-    Of its extent in the source, ``n_kept`` behind those ``skipped`` lie in the destination from ``begin`` on.
-    """
+    """One digit of a tensor put in a larger one, or cut: behind ``skipped``, ``n_kept`` lie from ``begin`` on."""
 
     src: int
     dst: int
@@ -166,13 +163,7 @@ class _Line(Struct, frozen=True):
 
 
 class _Copy(Struct, frozen=True):
-    """Along one line, elements to be filled and where they come from.
-
-    Attributes:
-        source: Where the first of those copied lies in the destination; ``None``: they are a constant.
-        repeats: Whether all come from there.
-        is_backwards: Whether the last of those copied comes first.
-    """
+    """Along one line, ``n`` elements from ``source`` on in the destination, or one repeated; ``None``: a constant."""
 
     line: int
     begin: int
@@ -183,10 +174,7 @@ class _Copy(Struct, frozen=True):
 
 
 def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[_Line] | None:
-    """The change of each digit; neighbours of which nothing is added or cut off are one line.
-
-    ``padded`` is, by dimension, how many steps of its outer digit are added before and behind; negative to cut.
-    """
+    """Changes of digits, unchanged neighbours joined; ``padded`` has steps before and behind, by dimension."""
     if [digit.dim for digit in src] != [digit.dim for digit in dst]:
         return None
     found: list[_Line] = []

@@ -64,7 +64,7 @@ class Pooling(Follower, frozen=True):
         algorithm = _algorithm(node, window, covering)
         if algorithm != "pooling_avg_include_padding" or covering == window:
             return cls(algorithm, covering).bind({"src": src})
-        # ONNX counts pads, but not what ceil_mode adds behind them; oneDNN counts the whole window.
+        # ONNX counts pads, but not those that ceil_mode adds behind; oneDNN counts the whole window.
         return cls(algorithm, covering, is_shared=True).bind(
             {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
         )
@@ -136,11 +136,7 @@ class Pooling(Follower, frozen=True):
     def _seen(
         self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
     ) -> tuple[tuple[MemoryDesc, MemoryDesc], ir.Window]:
-        """Source and result as the library has vectors for them, which are of channels.
-
-        Images that lie innermost are channels, and so are the last dimensions of row-major tensors where the window
-        leaves them alone.
-        """
+        """Both under extents that have vectors: images innermost, or untouched last dimensions, are channels."""
         swapped = with_roles_swapped(*descs) if are_eltwise(attr.post_ops) else None
         if swapped is not None:
             return (swapped[0], swapped[1]), self.window
@@ -174,10 +170,7 @@ class Pooling(Follower, frozen=True):
 
 
 def pooling_windows(node: ir.NodeInfo, src: ir.Value) -> tuple[ir.Window, ir.Window] | ir.Refusal:
-    """The window as the node has it, the whole image for a global pool; and with the pads that ``ceil_mode`` adds.
-
-    Refuses windows that see nothing but padding.
-    """
+    """The window, and it with the pads that ``ceil_mode`` adds; a refusal where one sees nothing but padding."""
     if 0 in src.shape[2:]:
         return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     window, covering = windows_of(node, src)
@@ -214,7 +207,7 @@ def _covering(node: ir.NodeInfo, window: ir.Window, spatial: tuple[int, ...]) ->
     for d, n in enumerate(n_windows):
         step, extent = window.strides[d], spatial[d] + window.pads_begin[d]
         needed = (n - 1) * step + window.reach[d] - extent
-        # At most one incomplete window; a model that says more is told so by the comparison of extents.
+        # At most one incomplete window; the comparison of extents refuses a model with more.
         end.append(max(window.pads_end[d], min(needed, window.pads_end[d] + step - 1)))
     return ir.Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
 
@@ -224,7 +217,7 @@ def _algorithm(node: ir.NodeInfo, window: ir.Window, covering: ir.Window) -> str
         return "pooling_max"
     if not node.flag_attr("count_include_pad") or not any(covering.pads):
         return "pooling_avg_exclude_padding"
-    # Nothing but what ceil_mode adds: that is not counted either way.
+    # Nothing but pads of ceil_mode, which are not counted either way.
     return "pooling_avg_include_padding" if any(window.pads) else "pooling_avg_exclude_padding"
 
 

@@ -18,7 +18,6 @@ from blocklayout.ops._layouts import argument, has_argument, plain
 Function = Callable[[np.ndarray], np.ndarray]
 
 _N_INPUTS = 8
-N_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 _OF_CELL_STATE = 2
 """Index among an LSTM's activations of the one that no gate has."""
@@ -224,7 +223,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
 
     Attributes:
         n_states: Channels of a direction's state.
-        results: The primitive's that the node's outputs are, in order, without those that nobody reads.
+        results: The primitive's that the node's outputs are, in order, without unread ones.
         is_batch_first: Whether sequences precede steps and directions, in all operands.
         activation: Of the plain cell.
         alpha: The slope of that where it is a leaky ReLU.
@@ -342,7 +341,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
             steps_first = "abcd" if self._n_sides == 1 else "acbd"
             tags = {"any": steps_first, "plain": steps_first, "channels_last": batch_first}
         info = ir.TensorInfo(dims, problem.dst.dtype)
-        if self.results[0] != "dst":  # nobody sees them
+        if self.results[0] != "dst":  # they are unread
             return MemoryDesc(dims, info.dtype, steps_first) if wish.dst in ("any", "plain") else None
         desc = _with_channels_last(wish.dst, tags, info)
         sides = 2 if self.is_batch_first else 1
@@ -388,7 +387,7 @@ def _direction(node: ir.NodeInfo) -> str:
 
 
 def _check_extents(node: ir.NodeInfo) -> None:
-    n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
+    n_gates, n_sides = len(_GATE_ORDER[node.op_type]), 2 if _direction(node) == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
     batch = src[0 if node.flag_attr("layout") else 1]
     width = n_gates * n_states

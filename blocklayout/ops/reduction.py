@@ -1,4 +1,4 @@
-"""Reductions: one value out of all along some dimensions."""
+"""Reductions: one value out of all along some dimensions, or out of all up to each element."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
-from blocklayout.ops._answers import beside_axis, is_filled, is_known, is_source, over_axis, with_axes
+from blocklayout.ops._answers import along_axis, beside_axis, is_known, is_source, with_axes
 from blocklayout.ops._layouts import Run, argument, digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops.views import Reshape
 
@@ -25,10 +25,7 @@ _POOLINGS: Mapping[str, str] = {
 
 
 class Steps(Struct):
-    """Primitives in a row, each reading the result of the one before; the last one writes ``dst``.
-
-    The next one reads ``source``; the results of those ``done`` are temporaries until :meth:`finished`.
-    """
+    """Primitives in a row, each reading ``source``, the last result; results are temporaries, the last is ``dst``."""
 
     dtype: str
     n_threads: int
@@ -146,12 +143,19 @@ def _keeps_rows(node: ir.NodeInfo, rows: frozenset[int]) -> bool:
     return rows == {0} and gone is not None and 0 not in gone
 
 
+def _is_filled(node: ir.NodeInfo) -> ir.Refusal | None:
+    src = node.required(0, "data")
+    if 0 not in src.shape:
+        return None
+    return node.refused(f"{src.name} has extents {list(src.shape)}", "its primitive needs at least one element")
+
+
 class Reduce(ir.BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along dimensions of extents above 1, in any dense layout."""
 
     op_types = tuple(_FORMULAS)
     is_quick_on_arrays = True
-    needs = (is_source(1, 12), is_filled("its primitive needs at least one element"), is_known(1, "axes"))
+    needs = (is_source(1, 12), _is_filled, is_known(1, "axes"))
 
     formula: Formula
     axes: tuple[int, ...]
@@ -191,7 +195,7 @@ class Reduce(ir.BaseOperator, frozen=True):
         kept = src.resized(1 if dim in self.axes else extent for dim, extent in enumerate(src.dims))
         dst = seen_as(kept, problem.dst.dims)
         if dst is None:
-            # Blocks exist at some ranks only; what is left is little to move.
+            # Blocks exist at some ranks only; the result is little to move.
             steps.add(dnnl.reorder(kept, MemoryDesc(kept.dims, kept.dtype), n_threads=problem.n_threads))
             dst = MemoryDesc(problem.dst.dims, kept.dtype)
         if not _is_wished(wish, problem, dst):
@@ -258,10 +262,6 @@ def _mean(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
     np.copyto(out, total / (x.size // max(out.size, 1)), casting="unsafe")
 
 
-def _norm(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
-    np.copyto(out, np.sqrt(np.sum(np.square(x), **how)), casting="unsafe")
-
-
 def _sum_of(x: np.ndarray, out: np.ndarray, function: np.ufunc, **how: Any) -> None:
     np.add.reduce(function(x), dtype=out.dtype, out=out, **how)
 
@@ -282,7 +282,7 @@ def _log_of_exponentials(x: np.ndarray, out: np.ndarray, axis: Any, *, keepdims:
 
 _IN_NUMPY: Mapping[str, ir.NumpyFunction] = {
     "ReduceL1": partial(_sum_of, function=np.absolute),
-    "ReduceL2": _norm,
+    "ReduceL2": lambda x, out, **how: np.copyto(out, np.sqrt(np.sum(np.square(x), **how)), casting="unsafe"),
     "ReduceLogSum": _log_of_sum,
     "ReduceMax": partial(_extreme, function=np.maximum, is_lowest=True),
     "ReduceMean": _mean,
@@ -318,7 +318,7 @@ class ArgReduce(ir.Facts, frozen=True):
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
-        return over_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))
+        return along_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -333,3 +333,30 @@ class ArgReduce(ir.Facts, frozen=True):
             np.subtract(x.shape[axis] - 1, out, out=out)
 
         return last
+
+
+class Cumulative(ir.Facts, frozen=True):
+    """Sums and products of all elements up to each one, with or without that, from either end of a dimension."""
+
+    op_types = ("CumProd", "CumSum")
+    is_quick_on_arrays = True
+
+    @classmethod
+    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
+        axis = node.constant(1)
+        return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        function, nothing = (np.add, 0) if node.op_type == "CumSum" else (np.multiply, 1)
+        is_exclusive, is_reversed = node.flag_attr("exclusive"), node.flag_attr("reverse")
+
+        def accumulate(x: np.ndarray, axis: np.ndarray, out: np.ndarray) -> None:
+            src, dst = (np.moveaxis(array, int(axis.item()), 0)[:: -1 if is_reversed else 1] for array in (x, out))
+            if is_exclusive:
+                dst[:1] = nothing
+                src, dst = src[:-1], dst[1:]
+            if src.size:
+                function.accumulate(src, axis=0, dtype=out.dtype, out=dst)
+
+        return accumulate

@@ -113,7 +113,7 @@ def registered_op_types() -> tuple[str, ...]:
 
 
 def registered_like(op_type: str) -> str:
-    """The end of a message about an operator that nobody has registered."""
+    """The end of a message about an unregistered operator."""
     known = f"; {closest(op_type, _definitions)}" if _definitions else ""
     return f"register a class for {op_type} first, with bl.register_operator{known}"
 
@@ -229,7 +229,7 @@ def _bound(label: str, operator: Any, places: Sequence[str], *, keeps_zeros: boo
             return
         if result.buffer.size and (result.buffer == _UNTOUCHED).all():
             raise OperatorError(
-                f"{label}: compute wrote nothing into its first argument, the result; what it returns is not used"
+                f"{label}: compute wrote nothing into its first argument, the result; its return value is not used"
             )
         if keeps_zeros and not result.padding_is_zero():
             raise OperatorError(f"{label} states keeps_zeros, and compute left others in {result.desc}'s padding")

@@ -32,7 +32,7 @@ _LEAST_TOLERANCE = 1e-5
 
 
 class Axis(Struct, frozen=True):
-    """One dimension to resize: both extents, and the scale that the model gives, which need not be their ratio."""
+    """One dimension to resize: both extents, and the model's scale, which need not be their ratio."""
 
     src: int
     dst: int
@@ -185,10 +185,7 @@ def _dnnl_coordinates(axis: Axis) -> Coordinates:
 
 
 class Interpolate(Follower, frozen=True):
-    """Along some dimensions a product with a matrix each, ``matrix_2`` and so on: (new extent, old extent).
-
-    Runs in every dense layout: the digits before a dimension are a batch, those behind it are columns.
-    """
+    """Products with a matrix (new, old) along some dimensions, ``matrix_2`` and so on, in every dense layout."""
 
     axes: tuple[int, ...]
 
@@ -420,7 +417,9 @@ def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered
     matrices = {}
     for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True)):
         if not np.array_equal(elements, np.arange(extent)):
-            check_affordable((len(elements), extent), 4, f"node {node.name!r}: what picks along dimension {dim}")
+            check_affordable(
+                (len(elements), extent), 4, f"node {node.name!r}: the matrix that picks along dimension {dim}"
+            )
             matrices[dim] = np.zeros((len(elements), extent), np.float32)
             matrices[dim][np.arange(len(elements)), elements] = 1
     return interpolated(src, matrices)

@@ -10,10 +10,7 @@ from blocklayout.ops._layouts import Follower
 
 
 class ChannelShuffle(Follower, frozen=True):
-    """Takes the channels as rows, one for each of ``groups``, and writes them column by column.
-
-    No ONNX operator: ShuffleNet writes it as Reshape, Transpose and Reshape.
-    """
+    """Channels as rows of ``groups``, read by column: in ONNX Reshape, Transpose and Reshape."""
 
     op_types = ("ChannelShuffle",)
     needs = (is_source(2, 12),)

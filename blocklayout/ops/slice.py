@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import along_axis, beside_axis, is_known, over_axis, with_axes
+from blocklayout.ops._answers import along_axis, beside_axis, is_known, with_axes
 from blocklayout.ops._layouts import Follower, copy_spec, paired
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
@@ -106,10 +106,7 @@ class Slice(ir.BaseOperator, frozen=True):
 
 
 class SteppedSlice(Follower, frozen=True):
-    """Elements at equal distances, from ``offsets`` on: copies out of a source with longer strides, in any layout.
-
-    Distances of 0 are the same element again, negative ones go backwards. Dimensions that are cut must have no blocks.
-    """
+    """Copies of elements ``steps`` apart from ``offsets`` on, 0 for the same again; cut dimensions have no blocks."""
 
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
@@ -145,10 +142,7 @@ class _Line(Struct, frozen=True):
 
     @property
     def stretches(self) -> tuple[tuple[int, int], ...]:
-        """Beginnings and extents in the result.
-
-        The library has no strides whose last step would leave the tensor: that element is taken apart.
-        """
+        """Beginnings and extents in the result: the library has no strides that leave the source at the end."""
         if self.n_kept * abs(self.step) <= self.whole:
             return ((0, self.n_kept),)
         return (0, self.n_kept - 1), (self.n_kept - 1, 1)
@@ -197,7 +191,7 @@ class Split(ir.Facts, frozen=True):
     is_quick_on_arrays = True
 
     keeps_rows = staticmethod(partial(beside_axis, default=0))
-    transposed = staticmethod(partial(along_axis, default=0))
+    transposed = staticmethod(along_axis)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -230,7 +224,7 @@ class Gather(ir.Facts, frozen=True):
         places = node.constant(1)
         if places is None or places.ndim > 1:
             return None
-        return over_axis(node, perm, keeps_axis=places.ndim == 1)
+        return along_axis(node, perm, keeps_axis=places.ndim == 1)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

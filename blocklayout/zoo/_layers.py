@@ -92,10 +92,7 @@ class Layers:
         group: int = 1,
         bias: bool | float = False,
     ) -> BuildValue:
-        """Convolution; ``pads`` of half the kernel, as far as that reaches, unless they are given.
-
-        A ``bias`` has zero mean, or the one given.
-        """
+        """Convolution; by default ``pads`` are half the kernel. A ``bias`` has zero mean, or the one given."""
         extents = _spread(x, kernel)
         weights = self._he(
             (channels, x.shape[1] // group, *extents), x.shape[1] // group * math.prod(extents), self._power(x)
@@ -270,10 +267,7 @@ class Layers:
         return self._generator.uniform(low, high, tuple(shape)).astype(np.float32)
 
     def _he(self, shape: Sequence[int], fan_in: float, power: float) -> NDArray[np.float32]:
-        """He-normal: sums of ``fan_in`` products with values of this mean square have unit variance.
-
-        Behind a ReLU that is 1/2, which is He's factor of 2.
-        """
+        """He-normal: sums of ``fan_in`` products with values of this mean square have unit variance."""
         return self._normal(shape, 1 / math.sqrt(fan_in * power))
 
     def _known(self, x: BuildValue, power: float) -> BuildValue:

@@ -181,11 +181,7 @@ def inception_v3(
     channels6: Sequence[int] = (128, 160, 160, 192),
     classes: int = 1000,
 ) -> BuildValue:
-    """Modules of five kinds.
-
-    Those of the fifth stage differ in the channels behind their pooling, those of the sixth in the channels between
-    their convolutions.
-    """
+    """Modules of five kinds; channels behind poolings (``pooled5``), and between convolutions (``channels6``)."""
     net.epsilon = 1e-3
     net.at("stem")
     x = chain(net, x, (32, 3, 2), (32, 3, 1), (64, 3)).max_pool(3, 2)
@@ -206,7 +202,7 @@ def inception_v3(
     return net.classifier(x, classes)
 
 
-# --- DenseNet: every layer reads what all layers before it wrote
+# --- DenseNet: every layer reads the results of all layers before it
 
 BOTTLENECK = 4
 """How many times the growth a layer's 3x3 convolution reads."""

@@ -39,11 +39,7 @@ _MOST = math.log(1000 / 16)
 
 
 def decoded(offsets: BuildValue, centres: BuildValue | np.ndarray, extents: BuildValue | np.ndarray) -> BuildValue:
-    """Boxes as corners, left, top, right and bottom, within an image of 1x1.
-
-    ``offsets`` are four for each box: of the centre in extents, and of the logarithm of the extents; ``centres`` and
-    ``extents`` of the boxes that they are offsets from are (..., 2).
-    """
+    """Corners of boxes in an image of 1x1; ``offsets`` are of the centre, in extents, and of log extents."""
     shift, growth = offsets.split((2, 2), axis=-1)
     middle = shift * (1 / _SHIFT) * extents + centres
     half = (growth * (1 / _GROWTH)).clip(hi=_MOST).exp() * extents * 0.5
@@ -66,10 +62,7 @@ class Suppression(Struct, frozen=True):
     is_centred: bool = False
 
     def behind(self, model: ModelProto) -> ModelProto:
-        """The model with three results: ``boxes`` that are kept, their ``scores`` and ``classes``.
-
-        Its own are ``boxes``, (batch, boxes, 4), and ``scores``, (batch, classes, boxes).
-        """
+        """The model with the best of its ``boxes`` (batch, n, 4) and ``scores`` (batch, kinds, n), and ``classes``."""
         from onnx import TensorProto, helper, numpy_helper
 
         graph = model.graph

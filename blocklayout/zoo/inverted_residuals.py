@@ -95,10 +95,7 @@ def narrowed(
     act: str,
     squeeze: Mapping[str, Any] | None = None,
 ) -> BuildValue:
-    """The rest of an inverted residual of ``x``, which was widened to ``y``: depthwise, and fewer channels again.
-
-    ``squeeze`` has the options of a squeeze-and-excitation in between.
-    """
+    """The rest of an inverted residual of ``x``, widened to ``y``; ``squeeze``: options of squeeze_and_excite."""
     y = net.conv_bn(y, y.shape[1], kernel, strides=strides, group=y.shape[1], act=act)
     y = net.squeeze_and_excite(y, **squeeze) if squeeze else y
     return projected(net, x, y, channels, is_residual=strides == 1 and x.shape[1] == channels, act=None)

@@ -74,10 +74,7 @@ def resnet(
 def layers(
     net: Layers, x: BuildValue, *, blocks: Sequence[int], has_bottlenecks: bool = True, width: int = 64, group: int = 1
 ) -> Iterator[BuildValue]:
-    """The result of each layer of ``blocks``.
-
-    Bottlenecks of the first layer are ``width`` channels wide, of each further layer twice as many.
-    """
+    """The result of each layer of ``blocks``; bottlenecks are ``width`` channels wide, twice as wide in each next."""
     net.at("stem")
     x = net.conv_bn(x, 64, 7, strides=2).max_pool(3, 2, pads=1)
     for layer, n_blocks in enumerate(blocks):

@@ -36,10 +36,7 @@ def raw_waveform(
     is_residual: bool = False,
     classes: int = 10,
 ) -> BuildValue:
-    """A convolution of 80 samples at every fourth, and ``stages``: channels and number of layers of each.
-
-    A layer is a convolution of 3, or a residual block of two.
-    """
+    """A convolution of 80 samples, and ``stages``: channels and number of layers, convolutions or residual blocks."""
     net.at("stem")
     x = net.conv_bn(x, stem, 80, strides=4, pads=(38, 38)).max_pool(4, ceil_mode=True)
     for stage, (channels, n_layers) in enumerate(stages, start=1):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import blocklayout as bl
 from blocklayout.ir import Demands
-from blocklayout.model.metadata import DEMANDS_KEY, demands_text
+from blocklayout.model.onnx_read import DEMANDS_KEY
+from blocklayout.model.onnx_write import demands_text
 from blocklayout.plan import POLICIES, Plan
 from blocklayout.plan.plan import FREE
 from tests import nets

@@ -12,9 +12,8 @@ import pytest
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.graph import constant_value
 from blocklayout.model.passes.decompose import Decompose
-from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.idioms import MergeIdioms
-from blocklayout.model.passes.one_walk import DropExpands, DropNoOps, FoldConstants, FoldMasks, RemoveDead
+from blocklayout.model.passes.one_walk import DropExpands, DropNoOps, FoldConstants, FoldMasks, FoldPads, RemoveDead
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]

@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout.model import open_model, read
-from blocklayout.model.upgrading import OLDEST_OPSET
+from blocklayout.model.onnx_read import OLDEST_OPSET
 from tests.model.protos import make_model, relu_model
 
 

@@ -14,7 +14,6 @@ from blocklayout.model.lowering import is_computed
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
-from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.one_walk import (
@@ -24,6 +23,7 @@ from blocklayout.model.passes.one_walk import (
     DropNoOps,
     FoldConstants,
     FoldMasks,
+    FoldPads,
     RemoveDead,
 )
 from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
@@ -33,10 +33,7 @@ __all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "legalize", "simpli
 
 
 class Pass(Protocol):
-    """A step of simplification or legalization.
-
-    One that has ``holds_for_all_extents`` set rewrites nothing that extents of inputs could make wrong.
-    """
+    """A step of simplification or legalization; ``holds_for_all_extents`` says that extents decide no rewrite."""
 
     def __call__(self, graph: Graph) -> Graph:
         """A graph that computes the same outputs."""
@@ -113,11 +110,7 @@ def legalize(
 
     Idioms become the operator they spell, functions that ONNX defines by simpler operators their bodies, operands of
     different ranks get views that make their ranks agree. Other nodes stay, and ``onnx.reference`` computes them.
-
-    Args:
-        graph: Simplified or not; left as it is.
-        passes: In the order they run.
-        on_pass: Called after each pass with its result, to show intermediate forms.
+    Arguments are those of :func:`simplify`.
 
     Raises:
         ModelError: A node contradicts its operator's specification, or a pass left a graph that is not well-formed.

@@ -46,10 +46,7 @@ def _is_float(graph: Graph, node: Node) -> bool:
 
 
 class Steps:
-    """The nodes that take the place of one, written step by step; views of constants become constants.
-
-    If any step is written, the node goes, and the last step gets its name and its output.
-    """
+    """The nodes that take the place of one, written step by step; the last gets its name and its output."""
 
     def __init__(self, draft: Draft, node: Node) -> None:
         self.graph = draft.graph
@@ -320,7 +317,7 @@ class Term(Struct, frozen=True):
 
 
 def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of each operand's dimensions, and of the result's; an ellipsis becomes letters that nobody uses.
+    """The letters of each operand's dimensions, and of the result's; an ellipsis becomes unused letters.
 
     Example:
         >>> parsed("...ij, jk", (3, 2))
@@ -341,10 +338,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
 
 
 def _einsum(steps: Steps, node: Node) -> None:
-    """Sums along dimensions that only one operand has, and products of two at a time, from left to right.
-
-    None where an operand has a letter twice, or an extent of 1 meets another one in a sum: ``onnx.reference`` does it.
-    """
+    """Sums over dimensions of one operand, then products of two; no steps for repeated letters, or broadcast sums."""
     if not _is_float(steps.graph, node):
         return
     shapes = [steps.shape(name) for name in node.inputs]
@@ -381,7 +375,7 @@ def _check_letters(node: Node, extents: Mapping[str, set[int]], result: str) -> 
 
 
 def _summed(steps: Steps, term: Term, wanted: set[str]) -> Term:
-    """The sum along the dimensions that nobody wants any more."""
+    """The sum along the dimensions that are not wanted any more."""
     axes = tuple(axis for axis, letter in enumerate(term.letters) if letter not in wanted)
     if not axes:
         return term
@@ -398,7 +392,7 @@ def _summed(steps: Steps, term: Term, wanted: set[str]) -> Term:
 
 
 def _product(steps: Steps, a: Term, b: Term, wanted: set[str]) -> Term:
-    """The product of two operands, summed along the dimensions that nobody else wants."""
+    """The product of two operands, summed along the dimensions that are not wanted elsewhere."""
     b = _summed(steps, b, wanted | {*a.letters})
     shared = [letter for letter in a.letters if letter in b.letters]
     batch = "".join(letter for letter in shared if letter in wanted)

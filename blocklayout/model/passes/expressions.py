@@ -178,11 +178,11 @@ def scale_and_shift(
     shift = np.zeros(tuple(shape[axis] for axis in axes))
     rest = dict(result.terms)
     for index, part in enumerate(normal):
-        found = [monomial for monomial in rest if _contains(monomial, part)]
+        found = [each for each in rest if all(each.count(atom) == part.count(atom) for atom in part)]
         if len(found) != 1:
             return None
         factor = rest.pop(found[0]) * (-1 if index else 1)
-        array = _constant(graph, _without(found[0], part), shape, axes)
+        array = _constant(graph, tuple(atom for atom in found[0] if atom not in part), shape, axes)
         if array is None:
             return None
         scales.append(factor * array)
@@ -195,30 +195,16 @@ def scale_and_shift(
     return (scales[0], shift) if is_one else None
 
 
-def _contains(monomial: Monomial, part: Monomial) -> bool:
-    return all(monomial.count(atom) == part.count(atom) for atom in part)
-
-
-def _without(monomial: Monomial, part: Monomial) -> Monomial:
-    return tuple(atom for atom in monomial if atom not in part)
-
-
 def _constant(graph: Graph, monomial: Monomial, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:
-    """The product of at most one constant."""
+    """The product of at most one constant, as numbers along ``axes``; ``None`` if it varies along others."""
+    along = tuple(shape[axis] for axis in axes)
     if not monomial:
-        return np.ones(tuple(shape[axis] for axis in axes))
-    if len(monomial) > 1 or monomial[0] not in graph.values:
-        return None
-    return _spread(graph, monomial[0], shape, axes)
-
-
-def _spread(graph: Graph, name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:
-    """A constant operand of a tensor of ``shape`` as numbers along ``axes``; ``None`` if it varies along others."""
-    array = graph.constant(name)
+        return np.ones(along)
+    array = graph.constant(monomial[0]) if len(monomial) == 1 and monomial[0] in graph.values else None
     if array is None or array.ndim > len(shape):
         return None
     extents = (1,) * (len(shape) - array.ndim) + array.shape
     if any(extent not in ((1, shape[axis]) if axis in axes else (1,)) for axis, extent in enumerate(extents)):
         return None
     kept = tuple(extents[axis] for axis in axes)
-    return np.broadcast_to(array.astype(np.float64).reshape(kept), tuple(shape[axis] for axis in axes))
+    return np.broadcast_to(array.astype(np.float64).reshape(kept), along)

@@ -28,7 +28,7 @@ class FoldAffine(Struct, frozen=True):
 
     def __call__(self, graph: Graph) -> Graph:
         readers = graph.readers()
-        chains: dict[str, _Chain] = {}  # what follows a node, by its name
+        chains: dict[str, _Chain] = {}  # behind a node, by its name
         bases: dict[str, Node] = {}  # whose chain writes a value
         draft = Draft(graph)
         for node in graph.nodes:

@@ -1,6 +1,6 @@
 """Idioms: several nodes that are one operator, whichever version of ONNX has it.
 
-The merged node is for kernels, in whatever operator set the graph is; files are written without it.
+The merged node is for kernels, in any operator set; files are written without it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,9 @@ class Merging(Draft):
         attrs: Mapping[str, Any],
         perm: Sequence[int] = (),
     ) -> bool:
-        """Compute ``root`` by one node in place of ``nodes``; returns whether that was possible.
+        """Compute ``root`` by one node in place of ``nodes``, unless one was merged, or others read values between.
 
-        It is not where other nodes read a value between them, or one of them was merged already.
-
-        ``perm`` is the order of dimensions in which the new node has its first input and its output, if another.
+        Returns whether it did. ``perm`` is another order of dimensions of the new node's first input and output.
         """
         last = self.expressions.producers.get(root)
         if last is None or last.name not in nodes or not self._is_closed(root, nodes):
@@ -89,10 +87,7 @@ class Merging(Draft):
 
 
 class Idiom(Struct, frozen=True):
-    """An operator, and an expression that spells it, in the notation of :mod:`blocklayout.model.passes.patterns`.
-
-    ``attrs`` makes its attributes of the numbers in the pattern, ``None`` where with these it is no spelling.
-    """
+    """An operator and an expression for it (see ``patterns``); ``attrs`` of its numbers, ``None`` if it is none."""
 
     name: str
     pattern: str
@@ -113,10 +108,7 @@ class Idiom(Struct, frozen=True):
 
 
 class Structure(Struct, frozen=True):
-    """An operator that no expression alone spells: a normalisation with its scales, or a reordering of channels.
-
-    ``merge`` merges nodes around one of ``op_types`` if they are the operator, as a rule of this name.
-    """
+    """An operator that no expression alone spells: ``merge`` merges nodes around one of ``op_types`` into it."""
 
     name: str
     op_types: tuple[str, ...]
@@ -124,10 +116,7 @@ class Structure(Struct, frozen=True):
 
 
 class MergeIdioms(Struct, frozen=True):
-    """Makes one node of each idiom in :data:`IDIOMS`.
-
-    Attributes:
-        without: Names of idioms to leave as they are.
+    """Makes one node of each idiom in :data:`IDIOMS`, but of those named in ``without``.
 
     Raises:
         PlanError: There is no idiom of such a name.

@@ -17,11 +17,7 @@ _CLIPS = frozenset(("Clip", "Max", "Min", "Relu"))
 
 
 class MergeClips(Struct, frozen=True):
-    """Makes one Clip, or Relu, of a run of Relu, Clip, and Min and Max with a constant scalar.
-
-    Such runs are how exporters spell Relu6. Nodes that stand alone are rewritten too where that makes
-    a Relu or Clip of them. Equal for finite data.
-    """
+    """Makes one Clip or Relu of a run of Relu, Clip, and Min and Max with a scalar; equal for finite data."""
 
     holds_for_all_extents: ClassVar[bool] = True
 

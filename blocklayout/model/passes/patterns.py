@@ -52,10 +52,7 @@ class Call(Struct, frozen=True):
 
 
 class Pattern(Struct, frozen=True):
-    """A polynomial in ``x`` and the result ``g`` of one call, if there is one.
-
-    The factor of each product is a number, or the name of one to find out.
-    """
+    """A polynomial in ``x`` and the result ``g`` of one call or none; factors are numbers, or names of unknown ones."""
 
     terms: tuple[tuple[Monomial, float | str], ...]
     call: Call | None
@@ -236,8 +233,7 @@ def _called(call: Call, calls: list[Call]) -> Terms:
 class Reading(Struct, frozen=True):
     """A value as ``scale * f(slope * argument + offset, ...)``, or one divided by that (``is_inverse``).
 
-    Arguments are names of values, and numbers and tuples of numbers that the nodes hold; ``nodes`` compute the value of
-    them.
+    Arguments are names of values, and numbers and tuples of numbers that ``nodes``, which compute the value, hold.
     """
 
     arguments: tuple[Any, ...]
@@ -299,10 +295,7 @@ def _mean(expressions: Expressions, node: Node) -> Iterator[Reading]:
 
 
 def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
-    """``across(p, size)``: the mean of p over an odd number of neighbouring channels, with zeros beyond them.
-
-    It is an AveragePool, behind a Reshape or Unsqueeze that makes a spatial dimension of the channels.
-    """
+    """``across(p, size)``: an AveragePool over an odd number of channels, zeros beyond, that a view made spatial."""
     graph = expressions.graph
     behind, pooled = _through_views(expressions, node.outputs[0])
     pool = expressions.producer(pooled, "AveragePool")

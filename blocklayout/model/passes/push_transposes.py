@@ -140,7 +140,8 @@ class _Walk:
             elif not self._move(node):
                 self._keep(node)
         for name in self.graph.outputs:
-            self._give(name)
+            if name in self.views and name not in self._written:
+                self._compute(self.views[name], name)
         equal = {name: view.base for name, view in self.views.items() if view.perm == identity(len(view.perm))}
         after = self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
         return after.with_renamed(equal)
@@ -165,21 +166,13 @@ class _Walk:
         view = self.views[name]
         return _permuted_nbytes(self.draft.values[view.base], view.perm)
 
-    def _give(self, name: str) -> None:
-        view = self.views.get(name)
-        if view is not None and name not in self._written:
-            self._compute(view, name)
-
     def _keep(self, node: Node) -> None:
         """Add a node as it was, its sources computed."""
         inputs = tuple(self._read(name) if name else "" for name in node.inputs)
         self.nodes.append(node if inputs == node.inputs else node.replace(inputs=inputs))
 
     def _move(self, node: Node) -> bool:
-        """Add a node in the order in which its sources are computed; ``False`` if it is better, or has to be, kept.
-
-        Of several orders, that in which the least has to be transposed.
-        """
+        """Add a node in the order of its sources that moves least; ``False`` if it is better, or must be, kept."""
         perms = dict.fromkeys(self.views[name].perm for name in node.inputs if name in self.views)
         if not perms or node.name in self.kept:
             return False
@@ -343,11 +336,7 @@ _Prices = dict[tuple[Hashable, Hashable], int]
 
 
 def _better_kept(walk: _Walk) -> frozenset[str]:
-    """The nodes of a finished walk that are better left in the order in which they are written.
-
-    A cut through the nodes that could be moved: on one side they work in the order of the sources of Transposes,
-    on the other as they are written, and bytes move where a value crosses. Of equal cuts the one farthest down.
-    """
+    """The nodes of a finished walk that are better left as written, by a cut where values cross in fewest bytes."""
     side = sinks_side(_prices(walk), _TURNED, _WRITTEN)
     return frozenset(name for name in walk.turning if ("node", name) in side)
 

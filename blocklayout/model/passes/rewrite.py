@@ -45,22 +45,12 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
                 kept.add(old)
     gone = {old for old in sources if old not in kept}
     nodes = [node for node in graph.nodes if not gone.intersection(node.outputs)]
-    return graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values).with_renamed(names)
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    inputs = tuple(resolve(names, name) for name in node.inputs)
-    outputs = tuple(resolve(names, name) for name in node.outputs)
-    if inputs == node.inputs and outputs == node.outputs:
-        return node
-    return node.replace(inputs=inputs, outputs=outputs)
+    final = {name: resolve(names, name) for name in names}
+    return graph.replace(nodes=tuple(node.renamed(final) for node in nodes), values=values).with_renamed(names)
 
 
 class Draft:
-    """A graph being rewritten: its values by name, new nodes in place of some, and names that clash with none.
-
-    ``values`` grow by :meth:`constant`; replace entries to change extents or contents.
-    """
+    """A graph being rewritten: ``values`` by name, entries of which may be replaced, and nodes in place of some."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
