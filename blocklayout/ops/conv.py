@@ -142,7 +142,7 @@ class Conv(ir.BaseOperator, frozen=True):
         info, weights = argument(problem, "src"), problem.constants.get("weights")
         src, (*_, stride) = wish.src_desc(info), self.window.strides
         if info.dtype not in FLOATS:
-            return None
+            return ()
         is_a_row = info.dims[1] == 1 < stride and self.window.dilations[-1] == 1 and info.dims[-1] % stride == 0
         if weights is None or not is_a_row or not isinstance(src, MemoryDesc):
             return ()
