@@ -42,7 +42,7 @@ _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
 _LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.session", "blocklayout.tensor")
-"""Homes of what makes Tensors: their operators are loaded with them."""
+"""Homes of names that make Tensors: operators are loaded with them."""
 
 
 def _fetch(name: str) -> Any:

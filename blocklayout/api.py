@@ -74,10 +74,10 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
-        threads: Threads of all runs that go on at a time; by default what this process may use. They are a team of our
-            own, or libgomp's: ``blocklayout --version`` says which.
+        threads: Threads of all runs that go on at a time; by default as many as this process may use. They are a
+            team of our own, or libgomp's: ``blocklayout --version`` says which.
         streams: How many runs go on at a time, for more of them in a second where single ones may take longer. Each
-            stream has an equal part of ``threads`` (what is left over stays idle), a share of the CPUs, and its own
+            stream has an equal part of ``threads`` (the rest stays idle), a share of the CPUs, and its own
             memory for activations; weights are shared. See ``Session.submit``.
         max_waiting: How many submitted runs may wait for a stream; one more is a ``QueueFullError``. Any number if
             ``None``.
@@ -86,12 +86,12 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             gets its own row. A model whose rows cannot be proven to be computed apart from each other is refused.
         shapes: Extents of the inputs, by name, as the caller's arrays have them. With them, or where the
             model fixes all extents, the plan is made now; else at the first run of each set of shapes. Where
-            extents also follow from what small inputs hold (a Reshape's target), it is made at the first
+            extents also follow from the contents of small inputs (a Reshape's target), it is made at the first
             run of each such content. An extent may be a range, its least and its most:
             ``{"x": (1, 3, (32, 640), (32, 640))}``. Then other extents are refused, numbers included; the plan for
             the largest is made now, those for others take its layouts and run in its memory.
-        io_layout: Formats of inputs and outputs, by name: in what order, or in what blocks, the caller holds
-            them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
+        io_layout: Formats of inputs and outputs, by name: the order, or the blocks, in which the caller holds them.
+            With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
             transposed at the border. Outputs in blocks come as Tensors. ``any`` leaves the format to the plan,
             whose ``formats`` tell it: such an input may be fed in that without a reorder, as a Tensor or with
             strides, and such an output is a Tensor. Row-major by default.
@@ -100,29 +100,29 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             ``{"Conv": "nhwc"}``. A name precedes a pattern, a pattern an operator type; patterns and types pass over
             kernels of another rank. Or a function that takes each kernel
             (:class:`~blocklayout.ir.KernelInfo`) and returns a format or ``None``. The rest of the network is chosen
-            around them. What is given here precedes what the model itself states; ``None`` as a format takes that back.
+            around them. They precede those that the model itself states; ``None`` as a format takes one back.
         expect: Formats that values must come in, selected likewise; the plan is refused where one does not.
         precision: Data types that kernels must be computed in, selected likewise: ``{"fc": "f32"}`` in a network in
-            ``bf16``. What they read in another type is converted by reorders. Patterns and types pass over views, and
-            what ``onnx.reference`` computes.
+            ``bf16``. Values that they read in another type are converted by reorders. Patterns and types pass over
+            views, and nodes that ``onnx.reference`` computes.
         on_layout_loss: ``warn`` or ``raise`` where an operator drops a run of blocked or channels-last layouts
             to plain; the message names it, and the shapes, strides and types of its inputs.
         tune: Where the costs come from that layouts are chosen by. ``cached``: times that were measured on this
             machine before, else a model. The first load of a model then runs the best uniform policy and the likeliest
             plans whole, in turn, and takes the fastest, which is remembered.
-            ``model``: the same without what this machine has measured, and nothing is run.
-            ``measure``: what matters is measured now, and kept for later; then the likeliest plans are run for as
+            ``model``: the same without times of this machine, and nothing is run.
+            ``measure``: times that matter are measured now, and kept for later; then the likeliest plans are run for as
             long as it takes.
-        tune_seconds: How long to measure at most; what matters most comes first.
+        tune_seconds: How long to measure at most, the times that matter most first.
         max_plans: Plans that are kept, one per set of input shapes; the one that ran least lately makes room.
             From one more on, plans do without primitives that the library never wholly frees, unless all
             others are twice as slow: then memory stays flat however many shapes come.
         plan: A plan made before, or the file :meth:`Plan.save` wrote: nothing is chosen then for the extents it was
             made for. ``dtype``, ``layout``, ``threads`` and ``io_layout`` are the plan's where they are not given.
-        on_misfit: What to do with a plan that is damaged, of another model, library or machine, or against the
+        on_misfit: The treatment of a plan that is damaged, of another model, library or machine, or against the
             other arguments: ``raise``, or ``replan`` with a warning, as if none had been given.
         denormals: ``flush``: numbers below the smallest normal one count as zero during a run, since arithmetic on them
-            may be a hundred times slower. ``keep``: they stay what they are, as they do where no compiler built the
+            may be a hundred times slower. ``keep``: they stay, as they do where no compiler built the
             executor (see ``Session.executor``).
         winograd: Whether convolutions of 3x3 windows may be computed by Winograd's method where that is cheaper: with
             errors of some 1e-5 of the largest value, where others make some 1e-6.
@@ -143,8 +143,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         ModelError: Not an ONNX file, a graph against its operators' specifications, or a damaged saved session.
         UnsupportedError: An operator, data type or platform that cannot run here, or ``batching`` of a model that mixes
             rows.
-        InputError: An option that is none of those there are, or of another type, or ``io_layout`` names what is not
-            there.
+        InputError: An option that is none of those there are, or of another type, or ``io_layout`` names neither
+            input nor output.
         LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
         PlanError: No such policy or data type; a pin that nothing offers, an expectation that is not met, a run
             of layouts that is not to be lost, a name in one of these that nothing
@@ -197,7 +197,7 @@ def save(
     expect: Mapping[str, str | None] | None = None,
     precision: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Save what a Builder built as an ONNX file that other runtimes read, or Tensors with their formats.
+    """Save the model of a Builder as an ONNX file that other runtimes read, or Tensors with their formats.
 
     A model's file also states the formats that the builder's values must have. :func:`load` sees to it; other runtimes
     pass over it.
@@ -214,7 +214,7 @@ def save(
         InputError: A name that no tensor can have in a file, or a value that is no tensor.
         LayoutError: Blocks of more than 4096 elements, among Tensors by name.
         ModelError: The model is incomplete or against its operators' specifications, or the file cannot be written.
-        PlanError: ``pin``, ``expect`` or ``precision`` select nothing, or what cannot be so.
+        PlanError: ``pin``, ``expect`` or ``precision`` select nothing, or kernels that cannot be so.
     """
     demands = Demands.of(pin, expect, precision)
     if demands and isinstance(source, Tensor | Mapping):
@@ -237,7 +237,7 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     Those of another tool's file are row-major.
 
     Raises:
-        ModelError: The file cannot be read, is damaged, or holds what no Tensor can be.
+        ModelError: The file cannot be read, is damaged, or holds a tensor that no Tensor can be.
         UnsupportedError: An ONNX file that cannot run here.
 
     Example:

@@ -15,14 +15,11 @@ _ABANDONED_S = 86_400.0
 
 @contextlib.contextmanager
 def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
-    """Path of a new file beside ``target``, which takes its place when it is written.
+    """Path of a new file beside ``target``, which takes its place when it is written; an OSError where it cannot be.
 
     Only within a file system one file takes another's place at once, so it lies in the same folder. Where writing
     fails, it goes, and ``target`` is as it was. With ``outlasts_power`` it waits some milliseconds until the disk has
     it.
-
-    Raises:
-        OSError: It cannot be written.
     """
     beside = beside_of(target)
     try:
@@ -44,8 +41,7 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
 def beside_of(target: Path) -> Path:
     """A new name in the folder of a file that is to be written; files that killed processes left there go after a day.
 
-    Raises:
-        IsADirectoryError: There is a folder of the file's name.
+    An IsADirectoryError where there is a folder of the file's name.
     """
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")

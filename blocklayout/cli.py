@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
-    "run": "Run a model and say what came out, how long it took and what its layouts cost.",
+    "run": "Run a model and show its outputs, its times and the costs of its layouts.",
     "plan": "Show the plan of a model: its steps, their layouts and implementations, and why each reorder is there.",
     "show": "Write a page that shows a model's layouts, reorders, memory and times, and why they are so.",
-    "profile": "Time each step of a model: its implementation, layouts and bytes, and how near it is to what the "
-    "machine can.",
+    "profile": "Time each step of a model: its implementation, layouts and bytes, and its share of the machine's peak.",
     "inspect": "Explain a layout: padding, strides, the formula of offsets, and where an element lies.",
-    "candidates": "List what oneDNN offers for one problem: every implementation, in every combination of layouts.",
-    "operators": "List in which layouts each operator computes on this CPU: through what, and at what price.",
+    "candidates": "List oneDNN's offers for one problem: every implementation, in every combination of layouts.",
+    "operators": "List the layouts in which each operator computes on this CPU, its implementations and their prices.",
     "bench": "Time layout policies on one model, each in turn with auto.",
 }
 """Modules of :mod:`blocklayout.commands`."""
@@ -36,13 +35,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line.
-
-    Args:
-        argv: Arguments behind the program's name; those of the process by default.
-
-    Returns:
-        The exit status.
+    """Run a command line, by default the process's arguments, and return the exit status.
 
     Raises:
         SystemExit: As argparse does, after ``--help`` (0), or for arguments it cannot read (2).
@@ -95,7 +88,7 @@ def version_text() -> str:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning as a line, without the place in the source that nobody asked for."""
+    """A warning as a line, without its place in the source."""
     sys.stderr.write(f"blocklayout: {message}\n")
 
 

@@ -31,10 +31,7 @@ _FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()}
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element of ``dtype``.
-
-    Raises:
-        LayoutError: No such data type.
+    """Bytes of one element of ``dtype``; a LayoutError where there is no such data type.
 
     Example:
         >>> itemsize("bf16")
@@ -56,10 +53,7 @@ def has_reorder(dtype: str) -> bool:
 
 
 def to_numpy(dtype: str) -> np.dtype:
-    """The numpy dtype that holds ``dtype``; bf16 is ``ml_dtypes.bfloat16``.
-
-    Raises:
-        LayoutError: No such data type.
+    """The numpy dtype that holds ``dtype``, of bf16 ``ml_dtypes.bfloat16``; a LayoutError where there is no such type.
 
     Example:
         >>> to_numpy("s8")
@@ -75,10 +69,7 @@ def to_numpy(dtype: str) -> np.dtype:
 
 
 def from_numpy(dtype: DTypeLike) -> str:
-    """The data type that a numpy dtype is, in either byte order.
-
-    Raises:
-        LayoutError: No such data type: a string, an object, a complex number.
+    """The data type that a numpy dtype is, in either byte order; a LayoutError of texts, objects and complex numbers.
 
     Example:
         >>> from_numpy("float16")
@@ -88,10 +79,7 @@ def from_numpy(dtype: DTypeLike) -> str:
 
 
 def named(dtype: DTypeLike | None) -> str:
-    """The data type that is meant: by its name here, by numpy's name, or by numpy's or ml_dtypes' type.
-
-    Raises:
-        LayoutError: No such data type.
+    """The data type of a name, here or in numpy, or of numpy's or ml_dtypes' type; a LayoutError where there is none.
 
     Example:
         >>> named("u8"), named("float32"), named(np.int8)

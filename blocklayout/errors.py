@@ -1,6 +1,6 @@
 """Every error this library raises on purpose.
 
-Each message names the node or argument, the rule that was broken, and what would be right.
+Each message names the node or argument, the rule that was broken, and a remedy.
 """
 
 from __future__ import annotations
@@ -9,14 +9,7 @@ from collections.abc import Iterable
 
 
 def close_names(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
-    """The names like one, the closest first.
-
-    Args:
-        name: One that nothing has.
-        known: Those that something has.
-        n: How many at most.
-        cutoff: How like they are at least, from 0 to 1.
-    """
+    """At most ``n`` of the known names that are like one, the closest first; ``cutoff`` is a likeness from 0 to 1."""
     from difflib import get_close_matches  # names are seldom wrong, and this takes milliseconds
 
     return get_close_matches(name, list(known), n, cutoff)
@@ -98,7 +91,7 @@ class PlanError(BlockLayoutError):
 
 
 class OperatorError(BlockLayoutError, ValueError):
-    """The class of a registered operator is none, or fails: its facts, its shape rule, or what it computes."""
+    """The class of a registered operator is none, or fails: its facts, its shape rule, or its computation."""
 
 
 class WatchError(BlockLayoutError):
@@ -112,7 +105,7 @@ class CheckError(BlockLayoutError):
         kind: ``dirty padding``, ``NaN`` or ``infinity``.
         index: Where in the tensor, in logical order; beyond its extents in padding.
         tensor: The tensor's name.
-        step: Number of the plan's step that wrote it; ``None`` for what a run was given.
+        step: Number of the plan's step that wrote it; ``None`` for an input or constant.
     """
 
     def __init__(
@@ -147,7 +140,7 @@ class WatchWarning(BlockLayoutWarning):
 
 
 class CostStoreWarning(BlockLayoutWarning):
-    """The file of measured costs cannot be used; what is measured is forgotten with the process."""
+    """The file of measured costs cannot be used; times are forgotten with the process."""
 
 
 class PlanStoreWarning(BlockLayoutWarning):

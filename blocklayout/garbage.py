@@ -24,7 +24,7 @@ def nothing_collected() -> Iterator[None]:
     finally:
         if was_enabled:
             is_worth_it = gc.get_count()[0] > MANY_OBJECTS
-            if is_worth_it and not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
+            if is_worth_it and not gc.get_freeze_count():  # else thawing would thaw the caller's frozen objects
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

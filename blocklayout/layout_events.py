@@ -35,9 +35,9 @@ class Event(Struct, frozen=True):
     Attributes:
         kind: ``reorder``: bytes were brought into another layout. ``copy``: they were copied without being asked
             for. ``loss``: an operator did not keep the layout of its inputs. ``step``: a primitive ran.
-        operator: What needed it: an operator's name, or the name of the method that was called.
-        inputs: What was read: shapes, strides, types and layouts.
-        result: What came of it; ``None`` where that is no tensor.
+        operator: The operator that needed it, or the method that was called, by name.
+        inputs: Shapes, strides, types and layouts that were read.
+        result: The descriptor of its result; ``None`` where that is no tensor.
         nbytes: Bytes read and written for it, padding included.
         ns: Nanoseconds it took; ``None`` where that was not measured on its own.
         reason: Why, in words.
@@ -113,7 +113,7 @@ class Watch:
     Attributes:
         mode: How events are treated.
         kinds: The kinds of events that it sees.
-        events: What was seen, in order.
+        events: Those that were seen, in order.
     """
 
     def __init__(self, mode: WatchMode, kinds: tuple[EventKind, ...] = MOVES) -> None:
@@ -184,8 +184,8 @@ def watch(
 ) -> Watch:
     """Report every reorder, implicit copy and layout loss in a block, of Tensors and of sessions.
 
-    A block sees what its own thread does, what is submitted to a session in it, and asyncio tasks started in it:
-    these belong to it, even if they end later than it does. What other threads do it does not see.
+    A block sees its own thread, requests that are submitted to a session in it, and asyncio tasks started in it: these
+    belong to it, even if they end later than it does. Other threads it does not see.
 
     Args:
         mode: ``warn``: a :class:`WatchWarning` each, at the caller's line. ``raise``: the first is a
@@ -260,12 +260,9 @@ def report(
     reason: str = "",
     always_warns: bool = False,
 ) -> None:
-    """Tell the watches around the calling code of an :class:`Event`; nothing happens where there are none.
+    """Tell the watches around the calling code of an :class:`Event`; a WatchError where one raises.
 
-    With ``always_warns`` its caller is warned (:class:`LayoutLossWarning`) where nobody watches, too.
-
-    Raises:
-        WatchError: A watch raises.
+    Nothing happens where there are none, but that with ``always_warns`` the caller gets a :class:`LayoutLossWarning`.
     """
     if always_warns or is_watched(kind):
         _tell(Event(kind, operator, tuple(inputs), result, nbytes, ns, reason, *_caller()), always_warns=always_warns)
@@ -323,7 +320,7 @@ def _caller() -> tuple[str, int]:
     call = _call.get()
     if call:
         return call.file, call.line
-    frame = sys._getframe(1)  # noqa: SLF001 - what the inspect module does, without reading sources
+    frame = sys._getframe(1)  # noqa: SLF001 - as the inspect module does, without reading sources
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    # How a parameter is annotated says what a Tensor's operator takes it for. All others are parts of the plan.
+    # A parameter's annotation is its meaning to a Tensor's operator. All others are parts of the plan.
     Operand: TypeAlias = "Operators | ArrayLike"
     """A tensor."""
     Addend: TypeAlias = "Operand | float"
@@ -296,14 +296,14 @@ class Operators:
         """Convolution.
 
         Args:
-            weights: Shape (oc, ic / group, kernel...); of Tensors also what :func:`blocklayout.conv_weights` returns.
+            weights: Shape (oc, ic / group, kernel...); of Tensors also of :func:`blocklayout.conv_weights`.
             bias: Shape (oc,).
             strides: One number, or one for each spatial dimension.
             pads: One number, one for each spatial dimension, or all begins and then all ends.
             dilations: Likewise; 1 is a dense kernel.
             group: How many parts the channels are in, each computed on its own.
-            memory_format: The format of a Tensor's result; by default that of ``x``, or where it is row-major what goes
-                with the weights' (``nChw8c`` with ``OIhw8i8o``, channels-last with ``ohwi``). A Builder takes none.
+            memory_format: The format of a Tensor's result; by default that of ``x``, or where it is row-major the one
+                beside the weights' (``nChw8c`` with ``OIhw8i8o``, channels-last with ``ohwi``). A Builder takes none.
             name: Of the node, in a Builder.
 
         Raises:
@@ -330,8 +330,8 @@ class Operators:
     ) -> Self:
         """Transposed convolution.
 
-        Arguments are those of :meth:`conv`, but that ``weights`` have the shape (ic, oc / group, kernel...), or are
-        of Tensors what :func:`blocklayout.conv_transpose_weights` returns; ``output_padding`` is added to the extents
+        Arguments are those of :meth:`conv`, but that ``weights`` have the shape (ic, oc / group, kernel...), or of
+        Tensors are from :func:`blocklayout.conv_transpose_weights`; ``output_padding`` is added to the extents
         of the result, at their end.
 
         Raises:
@@ -427,7 +427,7 @@ class Operators:
         that of the pooling's source, where windows did not reach its end: (N, C, spatial...).
 
         Raises:
-            ModelError: The window does not fit, or ``output_shape`` is smaller than what it gives.
+            ModelError: The window does not fit, or ``output_shape`` is smaller than its result.
             InvalidArgumentsError: An index is none of the result's, which is found out when it runs.
         """
         window = self._pooled(kernel, strides, pads=pads)

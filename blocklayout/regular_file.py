@@ -8,11 +8,7 @@ from io import BufferedReader
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """A regular file, opened for reading; links are followed.
-
-    Raises:
-        OSError: It cannot be opened, or is a directory, a pipe, a socket or a device.
-    """
+    """A regular file, opened for reading; links are followed. An OSError of directories, pipes, sockets and devices."""
     return open(os.fspath(path), "rb", opener=_descriptor)
 
 

@@ -56,14 +56,14 @@ in_force: ContextVar[Limits | None] = ContextVar("blocklayout_limits", default=N
 
 @contextmanager
 def limits(*, nbytes: int | None = None, seconds: float | None = None) -> Iterator[None]:
-    """Limit what loads, plans, runs and operators take inside of a ``with`` block, on this thread and what it submits.
+    """Limit loads, plans, runs and operators inside of a ``with`` block, on this thread and in its submitted requests.
 
     A block within another one may only be stricter.
 
     Args:
         nbytes: Bytes that any one of these may take: a file that is read, a tensor, all of a network's constants, a
-            run's constants, scratchpad, intermediate values and results together. By default what the machine, or this
-            process' control group, has left.
+            run's constants, scratchpad, intermediate values and results together. By default as many as the machine, or
+            this process' control group, has left.
         seconds: How long all of the block may take. It is looked at between the passes, nodes and candidates of a load,
             between the steps, pieces and iterations of a run, and between the lines of Python that compute a node; a
             primitive that has begun is finished. Runs go step by step in Python then. By default there is no limit.
@@ -165,11 +165,9 @@ def check_nbytes(nbytes: int, what: object) -> None:
 
 
 def check_affordable(shape: Sequence[int], itemsize: int, what: object) -> None:
-    """Refuse a tensor that takes more memory than is allowed, or left; ``what`` names it in the message.
+    """Refuse a tensor, by a LimitError that names it ``what``, of more memory than is allowed, or left.
 
-    Raises:
-        LimitError: The message has its size, and the limit.
-        UnsupportedError: It has more dimensions than arrays have.
+    An UnsupportedError of more dimensions than arrays have.
     """
     extents = [int(extent) for extent in shape]
     if len(extents) > MAX_NDIMS:
@@ -197,19 +195,20 @@ def memory_nbytes() -> int:
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):
         found = [1 << 62]
-    texts = (_read(path).strip() for path in _LIMITS)
+    texts = (system_text(path).strip() for path in _LIMITS)
     return min([*found, *(int(text) for text in texts if text.isdecimal())])
 
 
 def _available_nbytes() -> int:
-    """Bytes that are not taken now, as far as the system tells."""
-    lines = dict(line.partition(":")[::2] for line in _read(_STATUS).splitlines())
+    """Bytes that are free now, if the system has a number."""
+    lines = dict(line.partition(":")[::2] for line in system_text(_STATUS).splitlines())
     available = lines.get("MemAvailable", "").split()
     return min(memory_nbytes(), int(available[0]) * 1024 if available else memory_nbytes())
 
 
-def _read(path: Path) -> str:
+def system_text(path: Path) -> str:
+    """The text of a file of the system, as below ``/proc``; empty where there is none."""
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

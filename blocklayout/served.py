@@ -104,7 +104,7 @@ class Served:
         return self._of_session(lambda session: session.submit(feed, output_names, out=out, deadline=deadline))
 
     def stats(self) -> Stats:
-        """As ``Session.stats``, with what was counted before the model was replaced."""
+        """As ``Session.stats``, with the counts from before the model was replaced."""
         return self._session.stats()
 
     def close(self) -> None:

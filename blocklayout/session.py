@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError
+from blocklayout.forking import Lock
 from blocklayout.layout_events import carry, watches_around
-from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.value_checks import check_mode
 
@@ -64,11 +64,7 @@ class Session:
         return list(self._book.signature.defaults)
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        feed: Mapping[str, Any],
-        *,
-        out: Given | None = None,
+        self, output_names: Sequence[str] | None, feed: Mapping[str, Any], *, out: Given | None = None
     ) -> list[Any]:
         """Run the model once: on the calling thread where there is one stream, else on the next that is free.
 
@@ -76,15 +72,15 @@ class Session:
             output_names: Which outputs to return, in that order; ``None`` for all.
             feed: Arrays, torch tensors or Tensors by input name, any strides. They are only read.
             out: Arrays to write outputs to, by name. Those without holes are written directly, others, and those that
-                share memory with what is fed, by a copy.
+                share memory with the feed, by a copy.
 
         Returns:
             Row-major arrays in the model's declared types, fresh unless they are those of ``out``; a Tensor where
             ``io_layout`` asks for blocks.
 
         Raises:
-            InputError: A name, type, rank or extent that does not fit; the message says what would. Or the session is
-                closed.
+            InputError: A name, type, rank or extent that does not fit; the message has one that does. Or the session
+                is closed.
             WatchError: It moved bytes inside of ``watch("raise")``; the run is done, its outputs are lost.
             CheckError: Dirty padding, or a value that is not finite, where the session or a block around it checks.
         """
@@ -118,7 +114,7 @@ class Session:
     ) -> Submission:
         """Have the model run once, as soon as a stream is free, and go on.
 
-        What is submitted begins in the order in which it came, and waits in a queue as long as ``max_waiting`` of
+        Requests begin in the order in which they came, and wait in a queue as long as ``max_waiting`` of
         :func:`blocklayout.load` allows. Until the future is done, the arrays of ``feed`` are read and must not change,
         and those of ``out`` are written.
 
@@ -127,12 +123,12 @@ class Session:
                 may lack the first extent; so does the answer then.
             output_names: As for :meth:`run`.
             out: As for :meth:`run`.
-            deadline: Seconds from now after which nobody wants the answer: what has not begun by then never runs, and
-                what runs ends before its next step, both with a ``DeadlineExceededError``.
+            deadline: Seconds from now after which nobody wants the answer: a request that has not begun by then never
+                runs, and one that runs ends before its next step, both with a ``DeadlineExceededError``.
 
         Returns:
-            A future of what :meth:`run` returns. Whatever :meth:`run` raises, this raises. Its ``cancel()`` succeeds
-            until the run begins, its ``stop()`` also ends one that has. Its callbacks run on the stream's thread.
+            A future of the result of :meth:`run`, or of its error. Its ``cancel()`` succeeds until the run begins, its
+            ``stop()`` also ends one that has. Its callbacks run on the stream's thread.
 
         Raises:
             ClosedError: The session is closed.
@@ -192,7 +188,7 @@ class Session:
         self._book.streams.check_open()
 
     def close(self) -> None:
-        """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
+        """Finish submitted requests, end the threads, and free arenas and primitives; plans can still be looked at.
 
         A second call does nothing. Runs are refused from now on.
         """
@@ -257,7 +253,7 @@ class Session:
         ``auto``, or with ``tune="model"``.
 
         Args:
-            feed: What both were run on.
+            feed: The one that both were run on.
             policy: The faster one.
             share: Its time next to that of this session, in turn with it.
         """
@@ -280,13 +276,13 @@ class Session:
             path: The file to write.
             targets: The instruction sets that it is for, such as ``("avx2", "avx512_core")``; :func:`blocklayout.load`
                 takes the highest that its CPU has. For lower ones than this session's, the model is planned and packed
-                for the same extents in a process of its own. What this CPU has not cannot be packed here:
-                :func:`blocklayout.merge_sessions` makes one file of those that several machines wrote. By default the
-                session's own alone.
+                for the same extents in a process of its own. For an instruction set that this CPU lacks nothing can be
+                packed here: :func:`blocklayout.merge_sessions` makes one file of those that several machines wrote. By
+                default the session's own alone.
             feeds: Typical inputs of a model in pieces, which those processes run it on.
 
-        Of a model that is cut, each piece is written with its plans and subgraphs, and the nodes between them. What is
-        computed by ``onnx.reference`` between plans needs ``onnx`` there, too.
+        Of a model that is cut, each piece is written with its plans and subgraphs, and the nodes between them. Nodes
+        that ``onnx.reference`` computes between plans need ``onnx`` there, too.
 
         Raises:
             PlanError: There is no plan yet, also none of a piece, or the file cannot be written; or ``targets`` are
@@ -349,7 +345,7 @@ class Session:
         """A page about the plan: layouts, reasons, memory, and times where there is something to run on.
 
         Args:
-            feed: As for :meth:`run`; where given, each step is timed and held against what this machine can do, and the
+            feed: As for :meth:`run`; where given, each step is timed and held against this machine's ceilings, and the
                 report is of the plan for its extents. A model that is cut is shown piece by piece.
             n_runs: As for :meth:`profile`.
 

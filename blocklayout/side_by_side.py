@@ -28,7 +28,7 @@ def side_by_side(
     """Call ``do`` for each item: in threads while the block runs, in the calling one as well when that has ended.
 
     An error ends it, that of the block or the first of a call, and is raised. ``n_threads`` includes the calling one;
-    they are fewer where the system gives no more. ``within`` calls the work of each thread.
+    they are fewer where the system has no more. ``within`` calls the work of each thread.
     """
     waiting, errors = deque(items), list[BaseException]()
 
@@ -44,7 +44,7 @@ def side_by_side(
                 errors.append(error)
 
     threads = list[Thread]()
-    with suppress(RuntimeError):  # the system gives no more of them: these do
+    with suppress(RuntimeError):  # the system has no more of them: these do
         for _ in range(min(n_threads, len(waiting)) - 1):
             thread = Thread(target=copy_context().run, args=(within, work), name="blocklayout-helper")
             thread.start()

@@ -119,7 +119,7 @@ class TurnProcess:
     def __init__(
         self, name: str, arguments: Sequence[object], environ: Mapping[str, str] | None = None, *, sleeps: bool = True
     ) -> None:
-        """Describe the process by the interpreter's arguments, and what it adds to our environment; nothing runs yet.
+        """Describe the process by the interpreter's arguments, and its additions to our environment; nothing runs yet.
 
         Where it does not ``sleeps``, it is not stopped between its turns.
         """

@@ -29,7 +29,7 @@ def checking(mode: CheckMode = "padding") -> AbstractContextManager[None]:
     """Prove padding zero and values finite in a block: of each tensor that is given, and after each step.
 
     Operators on Tensors, their gradients, and runs of sessions are checked, in every layout and by every executor. A
-    block covers what its own thread does, what is submitted to a session in it, and asyncio tasks started in it. Steps
+    block covers its own thread, requests that are submitted to a session in it, and asyncio tasks started in it. Steps
     run one by one and everything is read, so a run takes several times as long; outside it costs nothing.
 
     Args:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import Parser, add_json, add_threads, extents, indices, positive
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
@@ -22,20 +19,20 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan import Machine
 from blocklayout.plan.candidates.recipes import NOT_OFFERED
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.costs.random_data import random_array
+from blocklayout.plan.costs.random_data import Tape, random_elements
 from blocklayout.show.output import print_table, say, say_json, shown_progress
 from blocklayout.show.words import kib, us
 from blocklayout.timing import time_in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from blocklayout.dnnl import AnyDesc, Desc, Resolved, Spec
 
     AskAbout = Callable[["Asker", argparse.Namespace], Iterator["Ask"]]
 
 EPILOG = (
-    "> marks what oneDNN itself picks where every layout is left to it.\n"
+    "> marks oneDNN's own pick where every layout is left to it.\n"
     "Measured times are those of one primitive run alone again and again on random data, its weights in the\n"
     "caches: inside a network it takes longer."
 )
@@ -57,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     pool = _add_kind(kinds, "pool", "a pooling", Asker.pooling, images)
     pool.add_argument("--kernel", type=indices, default=(2,), metavar="N[,N]", help="extents of it (default: 2)")
     algorithms = ("max", "avg_include_padding", "avg_exclude_padding")
-    made = "what is made of the elements (default: max)"
+    made = "of the elements of a window (default: max)"
     pool.add_argument("--algorithm", choices=algorithms, default="max", help=made)
     _add_window(pool)
     eltwise = _add_kind(kinds, "eltwise", "a function of each element", Asker.eltwise, "extents, such as 1x64x56x56")
@@ -93,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, ask: AskAbout, src: str) -> Parser:
-    summary = f"What oneDNN offers for {what}, in every combination of layouts."
+    summary = f"OneDNN's offers for {what}, in every combination of layouts."
     raw = argparse.RawDescriptionHelpFormatter
     parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=raw)
     add_json(parser)
@@ -132,12 +129,7 @@ class Asker(Struct, frozen=True):
         return ("plain", "channels_last", *self.blocks)
 
     def convolution(self, args: argparse.Namespace) -> Iterator[Ask]:
-        """A convolution, its favourite first; the weights' layout is always the implementation's to choose.
-
-        Raises:
-            InputError: The output channels do not make so many groups.
-            InvalidArgumentsError: Extents that do not fit each other.
-        """
+        """A convolution, its favourite first; the weights' layout is always the implementation's to choose."""
         src, dims = args.src, grouped(args.weights, args.groups)
         window = _window(args)
 
@@ -201,10 +193,7 @@ class Asker(Struct, frozen=True):
 
 
 def grouped(weights: tuple[int, ...], groups: int) -> tuple[int, ...]:
-    """ONNX's extents of a convolution's weights as oneDNN writes them.
-
-    Raises:
-        InputError: The output channels do not make so many groups.
+    """ONNX's extents of a convolution's weights as oneDNN writes them; an InputError where groups do not divide them.
 
     Example:
         >>> grouped((64, 1, 3, 3), 64)
@@ -283,11 +272,7 @@ class Alternative(Struct, frozen=True):
 
 
 def find_alternatives(asks: Iterable[Ask], machine: Machine) -> list[Alternative]:
-    """Every distinct implementation with its layouts; that which ``any`` picks comes first.
-
-    Raises:
-        DnnlError: Nothing at all is offered.
-    """
+    """Every distinct implementation with its layouts, the choice for ``any`` first; a DnnlError where there is none."""
     costs = CostModel(machine)
     found: dict[tuple[object, ...], Alternative] = {}
     refusal: Exception | None = None
@@ -309,38 +294,23 @@ def find_alternatives(asks: Iterable[Ask], machine: Machine) -> list[Alternative
 def measured(alternatives: Sequence[Alternative], *, with_references: bool = False) -> list[Alternative]:
     """Alternatives of one problem with measured times, taken in turn.
 
-    Reference implementations, hundreds of times slower, are run ``with_references``, or where there are no others.
+    References, hundreds of times slower, are run if ``with_references``, or where there is nothing else.
     """
-    is_run = [with_references or not alternative.resolved.is_reference for alternative in alternatives]
-    if not any(is_run):
-        is_run = [True] * len(alternatives)
-    chosen = list(compress(alternatives, is_run))
-    # extents and types are those of the problem, for any alternative
-    dims = {(name, desc.dims, desc.dtype) for alternative in chosen for name, desc in alternative.descs.items()}
-    generator = np.random.default_rng(SEED)
-    arrays = {name: random_array(dtype, shape, generator) for name, shape, dtype in sorted(dims)}
-    calls = [_bound(alternative, arrays).run for alternative in chosen]
+    chosen = [each for each in alternatives if with_references or not each.resolved.is_reference] or alternatives
+    calls = [_bound(each).run for each in chosen]
     n_threads = chosen[0].resolved.spec.n_threads
-    times: Iterator[list[float]] = iter(dnnl.run_parallel(lambda: time_in_turn(calls, N_ROUNDS), n_threads))
-    return [
-        replace(alternative, measured_ns=min(next(times))) if runs else alternative
-        for alternative, runs in zip(alternatives, is_run, strict=True)
-    ]
+    times = dnnl.run_parallel(lambda: time_in_turn(calls, N_ROUNDS), n_threads)
+    fastest = dict(zip(chosen, map(min, times), strict=True))
+    return [replace(each, measured_ns=fastest.get(each)) for each in alternatives]
 
 
-def _bound(alternative: Alternative, arrays: Mapping[str, np.ndarray]) -> dnnl.Execution:
-    memories = {name: dnnl.Memory(desc, _packed(desc, arrays[name])) for name, desc in alternative.descs.items()}
-    nbytes = alternative.resolved.scratchpad_nbytes
-    if nbytes:
-        memories["scratchpad"] = dnnl.Memory(dnnl.MemoryDesc((nbytes,), "u8"), dnnl.aligned_empty(nbytes))
+def _bound(alternative: Alternative) -> dnnl.Execution:
+    memories = {}
+    for name, desc in alternative.descs.items():
+        tape = Tape(random_elements(desc.dtype))
+        tape.reserve(desc.nbytes)
+        memories[name] = dnnl.Memory(desc, tape.piece(desc.nbytes))
     return dnnl.Primitive(alternative.resolved.spec).bind(memories)
-
-
-def _packed(desc: MemoryDesc, array: np.ndarray) -> np.ndarray:
-    """The bytes of an array in a layout; by the library where that adds sums of its own."""
-    if desc.extra is None:
-        return desc.pack(array)
-    return dnnl.Primitive(dnnl.reorder(MemoryDesc.from_array(array), desc, n_threads=1)).run({"src": array})["dst"]
 
 
 def _print(alternatives: list[Alternative]) -> None:
@@ -358,4 +328,4 @@ def _print(alternatives: list[Alternative]) -> None:
         for alternative in alternatives
     ]
     print_table(header, rows, text_columns=range(2 + len(arguments)))
-    say("\n>: what oneDNN picks where layouts are left to it; KiB: scratchpad; est.: by the cost model")
+    say("\n>: oneDNN's pick where layouts are left to it; KiB: scratchpad; est.: by the cost model")

@@ -43,11 +43,7 @@ def race_of(args: argparse.Namespace, tell: Tell, n_rounds: int, **options: Any)
 
 
 def plan_of(session: Session) -> Plan:
-    """The plan of a session, for its numbers; of one in pieces, all of their steps.
-
-    Raises:
-        PlanError: There is no plan in any piece.
-    """
+    """The plan of a session, for its numbers, or all steps of one in pieces; a PlanError where there are none."""
     if session.pieces is None:
         return session.plans[-1]
     if not session.plans:
@@ -108,11 +104,7 @@ class Race(Struct, frozen=True):
         return [np.asarray(output) for output in session.run(None, self.feeds)]
 
     def run(self, contenders: Sequence[Contender]) -> list[Measurement]:
-        """Measure them all. At any time the first and one other are in memory.
-
-        Raises:
-            BlockLayoutError: One of them cannot be had.
-        """
+        """Measure them all; at any time the first and one other are in memory."""
         first = self.session(contenders[0])
         expected = self._outputs(first)
         firsts: list[list[float]] = []
@@ -144,10 +136,7 @@ class Race(Struct, frozen=True):
     def reports(self, contenders: Sequence[Contender]) -> list[Report]:
         """A report of each: medians of a run in every round, in turn; predicted times if there are no rounds.
 
-        All of them are in memory together.
-
-        Raises:
-            BlockLayoutError: One of them cannot be had, or is cut into pieces.
+        All are in memory together. A PlanError where the model is cut into pieces.
         """
         from blocklayout.show.profile import typical
 
@@ -165,12 +154,8 @@ class Race(Struct, frozen=True):
     def what_if(self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str]) -> dict[str, Any]:
         """The record of the plan with these pins and no others, and the differences.
 
-        Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before
-        and after, medians over rounds in which both had their turn, and the spread of their ratios; ``null``
-        without runs.
-
-        Raises:
-            BlockLayoutError: A name that there is not, a format that nothing offers.
+        Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before and
+        after, medians over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
         """
         with replace(self, options={**self.options, "pin": pins}, tell=lambda _: None).session(contender) as pinned:
             record = pinned.report(self.feeds if n_runs else None, n_runs=max(1, n_runs)).to_dict()

@@ -16,11 +16,7 @@ from blocklayout.dnnl.processor import cpu_name
 
 
 def describe_environment(n_threads: int) -> dict[str, Any]:
-    """CPU, instruction set, threads, versions and date, for JSON.
-
-    Raises:
-        UnsupportedError: oneDNN cannot be used here.
-    """
+    """CPU, instruction set, threads, versions and date, for JSON; an UnsupportedError where oneDNN cannot be used."""
     return {
         "cpu": cpu_name(),
         "isa": dnnl.isa(),

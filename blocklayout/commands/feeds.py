@@ -54,11 +54,7 @@ def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
 
 
 def save_source(source: str | None, given: Shapes, path: Path) -> None:
-    """Write the model that MODEL names as an ONNX file; one of the zoo for these extents.
-
-    Raises:
-        BlockLayoutError: As :func:`open_model`.
-    """
+    """Write the model that MODEL names as an ONNX file, one of the zoo for these extents; errors of ``open_model``."""
     if source is not None and source.startswith(ZOO):
         model.write(_built(source, given, {}), path)
     else:
@@ -70,11 +66,8 @@ def open_with_plan(
 ) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
     """The model, its feeds, and the plan of ``--plan``, whose extents and formats hold where none are given.
 
-    ``more`` is called with the model for arrays beside those of ``--input``.
-
-    Raises:
-        PlanError: No such file, or no plan.
-        BlockLayoutError: The model or what it is fed is wrong; also where only the plan says so.
+    ``more`` is called with the model for arrays beside those of ``--input``. A PlanError where there is no plan, or
+    where the model or the feeds do not fit it; other errors as of :func:`open_model` and :func:`feeds_of`.
     """
     plan = Plan.load(args.plan) if args.plan is not None else None
     taken = _take_over(args, plan) if plan is not None else []
@@ -88,11 +81,7 @@ def open_with_plan(
 
 
 def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace, more: Arrays | None = None) -> dict[str, np.ndarray]:
-    """An array for each input, by ``--input``, from ``more``, by ``--shape``, and at random.
-
-    Raises:
-        InputError: A file that holds no array, or extents that do not fit or are left free.
-    """
+    """An array for each input: by ``--input``, from ``more``, by ``--shape``, or at random; an InputError of others."""
     arrays = {name: load_array(name, path) for name, path in args.input} | dict(more or {})
     given = asked_shapes(args) | {name: array.shape for name, array in arrays.items()}
     shapes = chosen_shapes(opened, given, dict(args.io_layout))
@@ -104,11 +93,7 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace, more: Arrays |
 
 
 def asked_shapes(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
-    """The extents of ``--shape`` by input; of ranges the largest.
-
-    Raises:
-        InputError: A range whose most is below its least.
-    """
+    """The extents of ``--shape`` by input; of ranges the largest, and an InputError where that is below the least."""
     return {name: tuple(most for _, most in ranges_of(name, shape)) for name, shape in args.shape}
 
 
@@ -130,9 +115,8 @@ def chosen_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """The extents of every input as its array has them; a first one that is left free is 1.
 
-    Raises:
-        InputError: An unknown input, extents that contradict the model, or another one left free.
-        LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
+    An InputError of an unknown input, of extents that contradict the model, or where another one is left free; a
+    LayoutError where ``io_layout`` names a format that does not exist, or has another rank.
     """
     inputs = signature_of(opened, io_layout or {})[0]
     settled = {
@@ -149,11 +133,7 @@ def chosen_shapes(
 
 
 def load_array(name: str, path: str) -> np.ndarray:
-    """The array in a ``.npy`` file.
-
-    Raises:
-        InputError: There is none.
-    """
+    """The array in a ``.npy`` file; an InputError where there is none."""
     try:
         with open_regular(path) as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
@@ -167,12 +147,12 @@ def load_array(name: str, path: str) -> np.ndarray:
 
 
 def _take_over(args: argparse.Namespace, plan: Plan) -> list[str]:
-    """Complete the options from the plan; what was added, for messages."""
+    """Complete the options from the plan; the additions as text, for messages."""
     if not args.io_layout:
         args.io_layout = list(plan.io_layout)
     given = {name for name, _ in (*args.shape, *args.input)}
     formats = dict(args.io_layout)
-    # A scalar has one element of rank 1, too; and 1 is what a free first extent becomes anyway.
+    # A scalar has one element of rank 1, too; and a free first extent becomes 1 anyway.
     known = [(name, desc) for name, desc in plan.fed if name not in given and desc.dims != (1,)]
     added = [(name, _extents(desc, formats.get(name))) for name, desc in known]
     args.shape = [*args.shape, *added]

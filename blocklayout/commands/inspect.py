@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="f32", metavar="NAME", help="f32 (default), bf16, f16, f64, s32, s8 or u8")
     parser.add_argument("--to", metavar="TAG", help="a layout to compare with, and the reorder to it")
     parser.add_argument("--index", type=indices, metavar="N,C,H,W", help="say where this element lies")
-    parser.add_argument("--offset", type=natural, metavar="K", help="say what lies so many elements from the start")
+    parser.add_argument("--offset", type=natural, metavar="K", help="say which element lies so many from the start")
     parser.add_argument("--offsets", action="store_true", help="draw the map of memory")
     parser.add_argument(
         "--html",

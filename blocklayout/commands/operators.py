@@ -1,4 +1,4 @@
-"""``blocklayout operators``: in which layouts each operator computes, through what, and at what price."""
+"""``blocklayout operators``: layouts in which each operator computes, implementations and prices."""
 
 from __future__ import annotations
 

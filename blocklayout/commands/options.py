@@ -46,7 +46,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """MODEL, what settles its inputs' extents, its threads and limits, and ``--json``."""
+    """MODEL, the options that settle its inputs' extents, its threads and limits, and ``--json``."""
     parser.add_argument(
         "model",
         nargs="?",
@@ -62,7 +62,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "and others run in that one's memory",
     )
     add_named(
-        parser, "--input", named_path, "FILE.npy", "what to feed an input; by default random numbers, always the same"
+        parser, "--input", named_path, "FILE.npy", "the array for an input; by default random numbers, always the same"
     )
     add_named(
         parser,
@@ -82,7 +82,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="S",
-        help="how long to measure at most, what matters most first (default: 60)",
+        help="how long to measure at most, the most important first (default: 60)",
     )
     parser.add_argument(
         "--no-winograd", action="store_true", help="never compute convolutions by Winograd's method, which rounds more"
@@ -92,14 +92,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "--precision",
         named_layout,
         "f32",
-        "data type that the kernels of this name, pattern of names or operator are computed in, whatever --dtype says",
+        "data type that the kernels of this name, pattern of names or operator are computed in, in place of --dtype",
     )
     add_threads(parser)
     parser.add_argument(
         "--limit-memory",
         type=nbytes,
         metavar="SIZE",
-        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default what there is",
+        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default all there are",
     )
     parser.add_argument(
         "--limit-seconds", type=seconds, metavar="S", help="how long the command may take, looked at between steps"
@@ -140,7 +140,7 @@ def add_pins(parser: argparse.ArgumentParser) -> None:
         "--pin",
         named_layout,
         "nChw8c",
-        "what if: a format that the kernel, node or value of this name must come in; all of a pattern of names such as "
+        "a format that the kernel, node or value of this name must come in; all of a pattern of names such as "
         "'layer1.*', or of an operator such as Conv",
         "--force",
     )
@@ -170,12 +170,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 
 
 def nbytes(text: str) -> int:
-    """A number of bytes, in units of 1024 where a letter says so.
-
-    Example:
-        >>> nbytes("512"), nbytes("2K"), nbytes("3G")
-        (512, 2048, 3221225472)
-    """
+    """A number of bytes such as ``512``, or ``2K`` and ``3G`` in units of 1024."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "")
     if not number.isdecimal() or int(number) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: give a number of bytes such as 500M or 2G")
@@ -183,12 +178,7 @@ def nbytes(text: str) -> int:
 
 
 def extents(text: str) -> tuple[int, ...]:
-    """Extents such as ``1x3x224x224``.
-
-    Example:
-        >>> extents("1x3x224x224")
-        (1, 3, 224, 224)
-    """
+    """Extents such as ``1x3x224x224``."""
     return _integers(text, "x", "extents such as 1x3x224x224")
 
 
@@ -255,12 +245,7 @@ def named_path(text: str) -> tuple[str, str]:
 
 
 def named_layout(text: str) -> tuple[str, str]:
-    """An input or output and its format, such as ``x=nhwc``.
-
-    Example:
-        >>> named_layout("x=nhwc")
-        ('x', 'nhwc')
-    """
+    """An input or output and its format, such as ``x=nhwc``."""
     return _named(text, text.rpartition("="), "a name and a format, such as x=nhwc")
 
 

@@ -45,8 +45,7 @@ SIDE = 224
 def fed_picture(args: argparse.Namespace, opened: OnnxModel | Graph) -> tuple[np.ndarray, dict[str, Any]]:
     """The array of ``--image``, and for JSON how it was made and the name of its input.
 
-    Raises:
-        InputError: No picture, no input for one, other inputs that are not fed, or an option that does not fit.
+    An InputError where there is no picture, no input for one, other inputs are not fed, or an option does not fit.
     """
     metadata = _metadata(opened)
     name, dtype, declared = _image_input(args, opened)
@@ -71,8 +70,8 @@ def fed_picture(args: argparse.Namespace, opened: OnnxModel | Graph) -> tuple[np
     return np.broadcast_to(values, extents).astype(to_numpy(dtype)), {"file": args.image, "size": image.size} | done
 
 
-def told(facts: Mapping[str, Any]) -> str:
-    """A line that says how a picture is fed, of what :func:`fed_picture` returns for JSON."""
+def feed_text(facts: Mapping[str, Any]) -> str:
+    """A line that says how a picture is fed, by the facts of :func:`fed_picture`."""
     done = f"{facts['fit']}, {facts['order']}, {facts['pixels']} pixels"
     return f"{facts['file']}, {_by(facts['size'])}: {done}; fed to {facts['input']}, {_by(facts['extents'])}"
 
@@ -143,10 +142,7 @@ def _fitted(image: Image, size: tuple[int, int], fit: str) -> np.ndarray:
 
 
 def pixels_of(text: str) -> tuple[Sequence[float], Sequence[float]]:
-    """Means and deviations by name, or as ``0.48,0.46,0.41/0.27,0.26,0.28``.
-
-    Raises:
-        InputError: The text says neither, or divides by zero.
+    """Means and deviations by name, or as ``0.48,0.46,0.41/0.27,0.26,0.28``; an InputError of other texts.
 
     Example:
         >>> pixels_of("signed"), pixels_of("0.5,0.25,0/1")
@@ -165,11 +161,7 @@ def pixels_of(text: str) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def class_names(args: argparse.Namespace, opened: OnnxModel | Graph) -> list[str]:
-    """Names of a classifier's classes, by ``--labels`` or the model's metadata.
-
-    Raises:
-        InputError: The file cannot be read, or nothing names classes.
-    """
+    """Names of a classifier's classes, by ``--labels`` or the model's metadata; an InputError where neither has any."""
     if args.labels is not None:
         return _labels(args.labels)
     names = _literal(_metadata(opened).get("names"), dict, list) if args.model else [*range(10)]  # digits
@@ -198,8 +190,7 @@ def _labels(path: str) -> list[str]:
 def best_classes(outputs: Mapping[str, np.ndarray], names: Sequence[str], n: int) -> tuple[str, list[dict[str, Any]]]:
     """How scores come about, and for JSON the ``n`` best classes of the first image.
 
-    Raises:
-        InputError: The first output has another number of scores than there are names.
+    An InputError where the first output has another number of scores than there are names.
     """
     name, array = next(iter(outputs.items()))
     if array.ndim < 2 or not array.size or array[0].size != len(names):

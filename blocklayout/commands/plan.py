@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--why",
         action="store_true",
-        help="what else each kernel could have been, what each reorder is good for, where runs of a layout end",
+        help="the alternatives of each kernel, the reason of each reorder, the ends of runs of a layout",
     )
     add_pins(parser)
     add_named(

@@ -23,7 +23,6 @@ from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from blocklayout.model import Graph, OnnxModel
 
@@ -79,9 +78,7 @@ def run(args: argparse.Namespace) -> None:
 def run_model(args: argparse.Namespace) -> None:
     """Run a model with each of the policies, and print its outputs and their times; a classifier's best classes.
 
-    Raises:
-        InputError: ``--image`` is no picture, or the model takes none or is no classifier.
-        BlockLayoutError: The model, its feeds, or a policy is wrong, or cannot run here.
+    An InputError where ``--image`` is no picture, or the model takes none or is no classifier.
     """
     picture: dict[str, Any] = {}
     names: list[str] = []
@@ -92,7 +89,11 @@ def run_model(args: argparse.Namespace) -> None:
         picture.update(done)
         return {done["input"]: array}
 
-    measurements = _measured(args, None if args.image is None else feeds_of)
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        opened, feeds, plan = open_with_plan(args, None if args.image is None else feeds_of)
+        race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
+        usual, dtype = ("auto", args.dtype or "f32") if plan is None else (None, args.dtype)
+        measurements = race.run([Contender(policy, dtype, plan) for policy in args.layout or (usual,)])
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST) if picture else ("", [])
     if args.json:
@@ -102,7 +103,7 @@ def run_model(args: argparse.Namespace) -> None:
         say_json({"environment": environment, **classified, "outputs": outputs, "runs": runs})
         return
     if picture:
-        say(f"{pictures.told(picture)}\n")
+        say(f"{pictures.feed_text(picture)}\n")
         print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
         say(f"score: {rule}\n")
     else:
@@ -111,18 +112,8 @@ def run_model(args: argparse.Namespace) -> None:
     say_comparison(measurements)
 
 
-def _measured(
-    args: argparse.Namespace, more: Callable[[OnnxModel | Graph], dict[str, np.ndarray]] | None = None
-) -> list[Measurement]:
-    with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened, feeds, plan = open_with_plan(args, more)
-        race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
-        usual, dtype = ("auto", args.dtype or "f32") if plan is None else (None, args.dtype)
-        return race.run([Contender(policy, dtype, plan) for policy in args.layout or (usual,)])
-
-
 def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
-    """An output in numbers; those of nothing, and what is not finite, are left open."""
+    """An output in numbers; there are none of an empty one, and none that is not finite."""
     wide = array.astype(np.float64)
     facts: dict[str, Any] = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
     with np.errstate(invalid="ignore"):  # a mean of infinities
@@ -143,12 +134,7 @@ def _score(measurement: Measurement, labels: np.ndarray) -> dict[str, Any]:
 
 
 def run_digits(args: argparse.Namespace) -> None:
-    """Run the embedded model in every policy, and print how each did.
-
-    Raises:
-        InputError: Options that only fit a model of the caller's.
-        BlockLayoutError: No such policy, or nothing can run here.
-    """
+    """Run the embedded model in every policy, and print how each did; an InputError of options for other models."""
     if args.input or args.shape or args.io_layout or args.plan:
         rule = "--input, --shape, --io-layout and --plan belong to a MODEL"
         raise InputError(f"{rule}: the embedded one is fed its own images")

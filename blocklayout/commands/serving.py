@@ -66,12 +66,9 @@ class PlanServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, port: int, page: str, make_plan: Callable[[Pins], Any]) -> None:
-        """Listen on a port, 0 for one that is free.
+        """Listen on a port, 0 for one that is free; an InputError where it cannot be had.
 
         ``make_plan`` returns the answer to pins, as values that JSON can hold; one thread at a time calls it.
-
-        Raises:
-            InputError: The port cannot be had.
         """
         self.page = page.encode()
         self.token = token_urlsafe(24)
@@ -103,11 +100,7 @@ class PlanServer(ThreadingHTTPServer):
         return compare_digest(token.encode("utf-8", "surrogatepass"), self.token.encode())
 
     def plan(self, pins: Pins) -> bytes:
-        """The answer to pins, as JSON.
-
-        Raises:
-            RefusalError: There is no such plan, or others take too long.
-        """
+        """The answer to pins, as JSON; a RefusalError where there is no such plan, or others take too long."""
         if not self._planning.acquire(timeout=MAX_WAIT_S):
             raise RefusalError(
                 HTTPStatus.SERVICE_UNAVAILABLE, "other plans are being made: ask again later", {"Retry-After": "10"}
@@ -124,7 +117,7 @@ class PlanServer(ThreadingHTTPServer):
             self._planning.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's
-        """Say in a line what went wrong, unless it is only that the client went away."""
+        """Say an error in a line, unless it is only that the client went away."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError | TimeoutError):
             _say(f"{type(error).__name__}: {error}")
@@ -168,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "application/json", self.server.plan(asked.pins)
 
     def _check_sender(self) -> None:
-        """Refuse what a page of another site, or a name that only just became this machine's, might send."""
+        """Refuse requests of other sites' pages, and by a name that only just became this machine's."""
         if not {*self.headers.get_all("Host", [""])} <= {*self.server.hosts}:
             raise RefusalError(HTTPStatus.MISDIRECTED_REQUEST, f"the host must be {' or '.join(self.server.hosts)}")
         own = {f"http://{host}" for host in self.server.hosts}
@@ -215,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """Answer what the base class refuses: methods that it does not know, and what is no HTTP."""
+        """Answer requests that the base class refuses: of methods that it does not know, or that are no HTTP."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
             self._reply(lambda: (_TEXT, b""))  # no path takes such a method
         else:

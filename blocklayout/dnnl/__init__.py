@@ -2,8 +2,8 @@
 
 Importing it loads neither the library nor the modules below: each name is fetched from its home at first use.
 
-Constructors of Specs (``convolution``, ``eltwise``, ...) raise ``InvalidArgumentsError`` for what breaks a rule of the
-primitive; the message names the argument, the rule and what would be right.
+Constructors of Specs (``convolution``, ``eltwise``, ...) raise ``InvalidArgumentsError`` for arguments against a rule
+of the primitive; the message names the argument, the rule and a right value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NAMES = {
     "attr": "Attr Binary DepthwiseConv Eltwise PostOp Prelu Sum",
     "c_desc": "is_expressible",
     "cpus": "cpu_shares default_threads",
-    "executable": "Executable",
+    "executable": "Executable Stop",
     "execution": "Execution",
     "handles": "live_handles",
     "known_bugs": "leaves_code_behind refusals",
@@ -53,7 +53,6 @@ _NAMES = {
     "resolution": "has_optimised implementations optimised resolve",
     "roi_align": "write_region_means",
     "spec": "Spec",
-    "stop": "Stop",
     "threads": "callers_at_once own_stream run_apart run_parallel threads_name wake_team",
 }
 _HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}

@@ -13,6 +13,7 @@ from blocklayout.dnnl.c_desc import is_expressible as is_expressible
 from blocklayout.dnnl.cpus import cpu_shares as cpu_shares
 from blocklayout.dnnl.cpus import default_threads as default_threads
 from blocklayout.dnnl.executable import Executable as Executable
+from blocklayout.dnnl.executable import Stop as Stop
 from blocklayout.dnnl.execution import Execution as Execution
 from blocklayout.dnnl.handles import live_handles as live_handles
 from blocklayout.dnnl.known_bugs import leaves_code_behind as leaves_code_behind
@@ -73,7 +74,6 @@ from blocklayout.dnnl.resolution import optimised as optimised
 from blocklayout.dnnl.resolution import resolve as resolve
 from blocklayout.dnnl.roi_align import write_region_means as write_region_means
 from blocklayout.dnnl.spec import Spec as Spec
-from blocklayout.dnnl.stop import Stop as Stop
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once
 from blocklayout.dnnl.threads import own_stream as own_stream
 from blocklayout.dnnl.threads import run_apart as run_apart

@@ -18,10 +18,7 @@ _SOURCE = re.compile(r"src_(\d+)")
 
 
 def number(spec: Spec, name: str) -> int:
-    """The number of an execution argument.
-
-    Raises:
-        InvalidArgumentsError: There is no such argument.
+    """The number of an execution argument; an InvalidArgumentsError where there is no such argument.
 
     Example:
         >>> from blocklayout import dnnl
@@ -33,17 +30,14 @@ def number(spec: Spec, name: str) -> int:
         if name.startswith(prefix):
             return enums.argument(base) | number(spec, name.removeprefix(prefix))
     if post_op := _POST_OP.fullmatch(name):
-        return _of_post_op(spec, int(post_op[1]), post_op[2])
+        index, post_ops = int(post_op[1]), spec.attr.post_ops
+        if index < len(post_ops) and isinstance(post_ops[index], DepthwiseConv):
+            return enums.argument("attr_post_op_dw") | enums.argument(post_op[2])
+        return enums.argument("attr_multiple_post_op_base") * (index + 1) | enums.argument(post_op[2])
     source = _SOURCE.fullmatch(name)
     if source and kind_of(spec.kind).has_many_sources:
         return enums.argument("multiple_src") + int(source[1])
     return enums.argument(name)
-
-
-def _of_post_op(spec: Spec, index: int, name: str) -> int:
-    if index < len(spec.attr.post_ops) and isinstance(spec.attr.post_ops[index], DepthwiseConv):
-        return enums.argument("attr_post_op_dw") | enums.argument(name)
-    return enums.argument("attr_multiple_post_op_base") * (index + 1) | enums.argument(name)
 
 
 def queried(spec: Spec) -> Iterator[str]:

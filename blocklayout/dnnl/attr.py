@@ -13,7 +13,7 @@ from blocklayout.dtypes import itemsize
 from blocklayout.encoding import InfiniteField
 from blocklayout.errors import InvalidArgumentsError
 
-_MANY = 1 << 12  # bit sets of 12 dimensions; beyond what kernels and strides are
+_MANY = 1 << 12  # bit sets of 12 dimensions; no kernel or stride is as large
 
 MAX_POST_OPS = 32
 """oneDNN takes no more post-ops than this."""
@@ -23,7 +23,7 @@ FPMATH_MODES = tuple(values("fpmath_mode"))
 
 
 class Sum(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
-    """``dst = op(...) + scale * (dst - zero_point)``: accumulates onto what the destination held.
+    """``dst = op(...) + scale * (dst - zero_point)``: accumulates onto the destination.
 
     Attributes:
         dtype: Data type to read the destination as; empty for its own.
@@ -173,7 +173,7 @@ class Attr(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def has_sum(self) -> bool:
-        """Whether the primitive reads what its destination held."""
+        """Whether the primitive reads its destination."""
         return any(isinstance(post_op, Sum) for post_op in self.post_ops)
 
 

@@ -32,12 +32,7 @@ _TAG_ANY, _FIRST_TAG = 1, 2
 
 
 def to_c(desc: Desc) -> Handle:
-    """The C descriptor of ``desc``, its offset left out; cached, so do not destroy it.
-
-    Raises:
-        UnsupportedError: oneDNN can make no such descriptor.
-        DnnlError: The library refused it.
-    """
+    """The C descriptor of ``desc`` without offset; cached, so do not destroy it. An UnsupportedError of others."""
     if isinstance(desc, AnyDesc):
         return _any_to_c(desc)
     placed = desc.placement
@@ -241,7 +236,7 @@ def describe(c_pd: Any, c_args: Any) -> tuple[list[bytes], int]:
 
 
 def _with_extra(record: bytes, c_pd: Any, number: int) -> bytes:
-    """A record followed by what lies behind 8-bit elements, which the API does not tell: read where 3.2.0 has it.
+    """A record followed by the data behind 8-bit elements, which the API does not tell: read where 3.2.0 has it.
 
     Source: ``struct dnnl_memory_desc`` in ``src/common/memory_desc.hpp``, oneDNN v3.2.
     """
@@ -265,8 +260,7 @@ def in_role(record: bytes, role: str) -> MemoryDesc | None:
 def of_record(record: bytes) -> Desc | None:
     """The descriptor that a ``bl_desc_t`` describes; ``None`` where there is none.
 
-    Raises:
-        UnsupportedError: Its bytes are arranged as only the library knows.
+    An UnsupportedError where only the library knows how its bytes are arranged.
     """
     read: Any = ffi.from_buffer("bl_desc_t *", record)
     kind = enums.name("format_kind", read.format_kind)

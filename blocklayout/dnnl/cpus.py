@@ -1,15 +1,15 @@
-"""How many CPUs this process may use: affinity mask, cgroup quota, and what its user said."""
+"""How many CPUs this process may use: affinity mask, cgroup quota, and its user's limit."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-_Reader = Callable[[Path], float | None]
+from blocklayout.resource_limits import system_text
 
 _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 
@@ -30,11 +30,8 @@ def usable_cpus() -> int:
 def cpu_shares(n_shares: int, n_threads: int) -> list[frozenset[int]] | None:
     """The CPUs this process may run on, split among streams; neighbours in one share. None where they cannot be split.
 
-    A CPU quota may allow less than all of them: shares are still of all, so that containers do not meet on the first.
-
-    Args:
-        n_shares: How many streams there are.
-        n_threads: Threads of each; a share has as many CPUs at least.
+    Each share has ``n_threads`` CPUs at least. A CPU quota may allow less than all of them: shares are still of all, so
+    that containers do not meet on the first.
     """
     if not hasattr(os, "sched_getaffinity"):
         return None
@@ -46,7 +43,7 @@ def cpu_shares(n_shares: int, n_threads: int) -> list[frozenset[int]] | None:
 
 
 def place_of(cpu: int, root: Path) -> tuple[int, int, int]:
-    """Package, core and number: what shares a package, and hyper-threads of one core, are neighbours in this order."""
+    """Package, core and number: in this order CPUs of a package, and hyper-threads of a core, are neighbours."""
     folder = root / f"cpu{cpu}" / "topology"
     words = [*_words(folder / "physical_package_id"), *_words(folder / "core_id")]
     return (int(words[0]), int(words[1]), cpu) if len(words) == 2 else (0, cpu, cpu)
@@ -81,11 +78,7 @@ def quota(membership: Path, root: Path) -> int | None:
 
     Source: "Control Group v2" and "CPU bandwidth control", the Linux kernel's documentation.
     """
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    limits = [limit for line in lines for limit in _limits(line, root)]
+    limits = [limit for line in system_text(membership).splitlines() for limit in _limits(line, root)]
     return max(1, int(min(limits))) if limits else None
 
 
@@ -94,39 +87,27 @@ def _limits(line: str, root: Path) -> list[float]:
     _, _, rest = line.partition(":")
     controllers, _, path = rest.partition(":")
     if not controllers:
-        return _up_the_tree(root, path, _v2_limit) + _up_the_tree(root / "unified", path, _v2_limit)
+        return _up_the_tree(root, path, "cpu.max") + _up_the_tree(root / "unified", path, "cpu.max")
     if "cpu" not in controllers.split(","):
         return []
-    return [limit for folder in _V1_FOLDERS for limit in _up_the_tree(root / folder, path, _v1_limit)]
+    files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    return [limit for folder in _V1_FOLDERS for limit in _up_the_tree(root / folder, path, *files)]
 
 
-def _up_the_tree(mount: Path, path: str, read_limit: _Reader) -> list[float]:
-    """Limits from a cgroup up to the mount; inside a container the path may lie outside of what is mounted."""
+def _up_the_tree(mount: Path, path: str, *files: str) -> list[float]:
+    """Limits from a cgroup up to the mount; inside a container the path may lie outside of the mount."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     folders = [mount.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
-    found = (read_limit(folder) for folder in folders)
+    found = (_ratio([word for file in files for word in _words(folder / file)]) for folder in folders)
     return [limit for limit in found if limit is not None]
 
 
-def _v2_limit(folder: Path) -> float | None:
-    words = _words(folder / "cpu.max")
-    return _ratio(words[0], words[1]) if len(words) == 2 else None
-
-
-def _v1_limit(folder: Path) -> float | None:
-    words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
-    return _ratio(words[0], words[1]) if len(words) == 2 else None
-
-
-def _ratio(used: str, period: str) -> float | None:
-    """None for ``max`` and -1, which mean no limit."""
-    if not used.isdecimal() or not period.isdecimal() or int(period) == 0:
+def _ratio(words: list[str]) -> float | None:
+    """Of two numbers; ``None`` with ``max`` or -1, which mean no limit."""
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
         return None
-    return int(used) / int(period)
+    return int(words[0]) / int(words[1])
 
 
 def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="ascii").split()
-    except OSError:
-        return []
+    return system_text(path).split()

@@ -30,10 +30,7 @@ def _names(enum: str) -> dict[int, str]:
 
 
 def value(enum: str, name: str) -> int:
-    """The value of one name of an enumeration.
-
-    Raises:
-        InvalidArgumentsError: There is no such name; the message lists them.
+    """The value of one name of an enumeration; an InvalidArgumentsError that lists the names where there is none.
 
     Example:
         >>> value("alg_kind", "eltwise_relu")
@@ -57,10 +54,7 @@ def name(enum: str, number: int) -> str:
 
 @cache
 def argument(name: str) -> int:
-    """The number of an execution argument.
-
-    Raises:
-        InvalidArgumentsError: There is no such argument.
+    """The number of an execution argument; an InvalidArgumentsError where there is no such argument.
 
     Example:
         >>> argument("dst"), argument("multiple_src")
@@ -83,10 +77,7 @@ ALGORITHMS = {
 
 
 def full_algorithm(family: str, name: str) -> str:
-    """The full name of an algorithm, which may be given without its family.
-
-    Raises:
-        InvalidArgumentsError: The family has no such algorithm.
+    """The full name of an algorithm, which may be given without its family; an InvalidArgumentsError where it has none.
 
     Example:
         >>> full_algorithm("eltwise", "relu"), full_algorithm("binary", "binary_add")

@@ -1,4 +1,4 @@
-"""Executable: steps bound to their memories once, to run many times."""
+"""Executable: steps bound to their memories once, to run many times; and Stop, which ends a run between two steps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import numpy as np
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.execution import Execution
+from blocklayout.dnnl.handles import cpu_stream
 from blocklayout.dnnl.memory import ALIGNMENT, Memory, aligned_empty
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.threads import lack_of_threads, run_parallel, team, wake_team
+from blocklayout.errors import DeadlineExceededError, StoppedError
 
 if TYPE_CHECKING:
-    from blocklayout.dnnl.stop import Stop
-
     Times = list[int] | None
     After = Callable[[int, Any], None] | None
 
@@ -47,6 +46,40 @@ _FIRST = slice(0, 1)
 _NO_THREADS = -1  # BL_NO_THREADS
 _UINT8 = np.dtype(np.uint8)
 _empty, _from_buffer = np.empty, ffi.from_buffer
+
+
+class Stop:
+    """Whether a run is to end before its next step: since somebody asked for it, or since its deadline has passed.
+
+    Attributes:
+        c: The executor's own.
+        deadline_ns: By the monotonic clock; 0 if there is none.
+    """
+
+    def __init__(self, deadline_ns: int = 0) -> None:
+        self.c = ffi.new("bl_stop_t *", (0, deadline_ns))
+        self.deadline_ns = deadline_ns
+
+    def ask(self) -> None:
+        """Have the run end before its next step."""
+        self.c.is_asked = 1
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody has asked."""
+        return bool(self.c.is_asked)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the deadline has passed."""
+        return 0 < self.deadline_ns <= time.monotonic_ns()
+
+    def check(self) -> None:
+        """Raise a StoppedError if somebody has asked, a DeadlineExceededError if the deadline has passed."""
+        if self.c.is_asked:
+            raise StoppedError("the run was stopped before its last step")
+        if self.is_overdue:
+            raise DeadlineExceededError("the deadline passed before the run was done")
 
 
 class Executable:
@@ -95,11 +128,7 @@ class Executable:
             self._parts = tuple(self._split())
 
     def run(
-        self,
-        buffers: Sequence[np.ndarray] = (),
-        times: Times = None,
-        after: After = None,
-        stop: Stop | None = None,
+        self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After = None, stop: Stop | None = None
     ) -> list[np.ndarray]:
         """Run every step once.
 
@@ -155,8 +184,7 @@ class Executable:
     ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
         """The shortest way to run it: milliseconds of a run leave nothing of the code around it in the caches.
 
-        Args:
-            outputs: Extents and types of the arrays that are made for the last buffers it takes.
+        ``outputs`` are extents and types of the arrays that are made for the last buffers it takes.
 
         Returns:
             Runs every step once on the other buffers, and returns these arrays; raises as :meth:`run`. ``None`` where a

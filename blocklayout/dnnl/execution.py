@@ -8,8 +8,7 @@ from typing import Any
 
 from blocklayout.dnnl import arguments, enums, library, own, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.engine import cpu_stream
-from blocklayout.dnnl.handles import Handle
+from blocklayout.dnnl.handles import Handle, cpu_stream
 from blocklayout.dnnl.memory import Memory
 from blocklayout.dnnl.own import OwnPrimitive
 from blocklayout.dnnl.resolution import refused
@@ -95,8 +94,3 @@ def _is_alike(given: MemoryDesc, desc: MemoryDesc) -> bool:
     if given is desc or given == desc:
         return True
     return given.dtype == desc.dtype and given.dims == desc.dims and given.physically_equal(desc)
-
-
-def scratchpad_desc(nbytes: int) -> MemoryDesc:
-    """Bytes without meaning."""
-    return MemoryDesc((nbytes,), "u8")

@@ -1,4 +1,7 @@
-"""Handles this process owns in the C library: each is destroyed exactly once, and can be counted."""
+"""Handles this process owns in the C library: each is destroyed exactly once, and can be counted.
+
+One CPU engine and one stream of it serve the whole process.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from blocklayout.dnnl import library, status
+from blocklayout.dnnl import enums, library, status
 from blocklayout.dnnl._abi import ffi
 
 KINDS = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
@@ -48,16 +51,37 @@ class Handle:
 
 
 def create(kind: str, function: str, *c_args: Any, subject: object = None, keep: object = None) -> Handle:
-    """Calls a C function whose first argument receives a new handle, of one of ``KINDS``.
+    """Calls a C function whose first argument receives a new handle, of one of ``KINDS``; a DnnlError where it fails.
 
-    ``subject`` is shown if the call fails; ``keep`` must live as long as the C object.
-
-    Raises:
-        DnnlError: The call failed.
+    ``subject`` is shown then; ``keep`` must live as long as the C object.
     """
     c_place = ffi.new(f"dnnl_{kind}_t *")
     status.call(function, c_place, *c_args, subject=subject)
     return Handle(kind, c_place[0], keep)
+
+
+_made: dict[str, Handle] = {}
+
+
+def cpu_engine() -> Handle:
+    """The process's CPU engine, created at the first call."""
+    return _made.get("engine") or _make("engine", enums.value("engine_kind", "cpu"), 0)
+
+
+def cpu_stream() -> Handle:
+    """The process's in-order CPU stream, created at the first call; a call on it returns when the work is done."""
+    if stream := _made.get("stream"):
+        return stream
+    engine = cpu_engine()
+    return _make("stream", engine.c, enums.value("stream_flags", "stream_default_flags"), keep=engine)
+
+
+def _make(kind: str, *c_args: Any, keep: Handle | None = None) -> Handle:
+    library.load()  # which takes the lock itself
+    with library.lock:
+        if kind not in _made:
+            _made[kind] = create(kind, f"dnnl_{kind}_create", *c_args, keep=keep)
+        return _made[kind]
 
 
 def live_handles() -> dict[str, int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from blocklayout.dnnl import library
+from blocklayout.resource_limits import system_text
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -73,8 +74,8 @@ def _for_others() -> ThreadPoolExecutor:
 @contextmanager
 def measured_spin_count() -> Iterator[None]:
     """Inside, a libgomp that is loaded takes our spin count, unless its user has said how threads wait."""
-    is_settled = any(name in os.environ for name in _SETTINGS) or _is_mapped("libgomp.so.1")
-    if is_settled:
+    is_loaded = "/libgomp.so.1" in system_text(Path("/proc/self/maps"))
+    if is_loaded or any(name in os.environ for name in _SETTINGS):
         yield
         return
     os.environ[_SETTINGS[0]] = str(SPIN_COUNT)
@@ -82,13 +83,6 @@ def measured_spin_count() -> Iterator[None]:
         yield
     finally:
         del os.environ[_SETTINGS[0]]
-
-
-def _is_mapped(name: str) -> bool:
-    try:
-        return f"/{name}" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
 
 
 def _begin_in_child() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import cache
@@ -16,6 +15,7 @@ from blocklayout.dnnl import enums
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.native import wants_team
 from blocklayout.errors import UnsupportedError
+from blocklayout.forking import Lock
 
 VARIABLE = "BLOCKLAYOUT_ONEDNN"
 DISTRIBUTION = "onednn-cpu-gomp"
@@ -34,7 +34,9 @@ _ISAS_OF_DTYPES = {
 
 _TAGS_BOUND = 10_000  # a library that names no last tag must not keep us for ever
 
-_lock = threading.Lock()
+lock = Lock()
+"""Held while the library is loaded, and for other work that is done once a process; for a short time."""
+
 _loaded: Any = None
 
 
@@ -42,44 +44,27 @@ def load() -> Any:
     """The library's functions; the first call finds, loads and checks the library.
 
     Raises:
-        UnsupportedError: It cannot be used here; the message says why and what would help.
+        UnsupportedError: It cannot be used here; the message says why, and a remedy.
     """
     global _loaded  # noqa: PLW0603 - a process has one
     if _loaded is None:
-        with _lock:
+        with lock:
             if _loaded is None:
                 path = find_library()
                 c_library = _open(path)
                 _check_version(c_library, path)
-                # Specs are the key of our own caches; the library's would keep what they have let go.
+                # Specs are the key of our own caches; the library's would keep primitives that they have let go.
                 c_library.dnnl_set_primitive_cache_capacity(0)
                 _loaded = c_library
     return _loaded
 
 
-def lock() -> threading.Lock:
-    """Held while the library is loaded, and by others while they do what is done once a process; for a short time."""
-    return _lock
-
-
-def _forget_lock() -> None:
-    """In a child: the lock may have been held by a thread that does not exist here."""
-    global _lock  # noqa: PLW0603 - there is no other way to renew it
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
-
-
 def find_library() -> Path:
     """The path of the library to load; it exists.
 
-    ``BLOCKLAYOUT_ONEDNN`` comes first, then the files that the ``onednn-cpu-gomp`` distribution lists.
-
-    Raises:
-        UnsupportedError: There is none, and why: the variable names no file, the distribution is not
-            installed, was installed without its library, or is not made for this platform.
+    ``BLOCKLAYOUT_ONEDNN`` comes first, then the files that the ``onednn-cpu-gomp`` distribution lists. An
+    UnsupportedError where the variable names no file, or the distribution is not installed, lacks its library, or is
+    not made for this platform.
     """
     chosen = os.environ.get(VARIABLE)
     if not chosen:
@@ -115,7 +100,7 @@ def _not_installed() -> UnsupportedError:
         return UnsupportedError(
             f"oneDNN's wheel exists for Linux on x86-64 only, and this is {platform.system()} on "
             f"{platform.machine()}: layouts can be computed and inspected here, nothing can run; use such a "
-            f"machine, {_OWN_BUILD}",
+            f"machine, {_OWN_BUILD}"
         )
     return UnsupportedError(f"oneDNN is not installed; run 'pip install {REQUIREMENT}', {_OWN_BUILD}")
 
@@ -137,11 +122,11 @@ def _installed_library() -> Path:
         raise UnsupportedError(
             f"{DISTRIBUTION} {distribution.version} is installed, but its {FILE_NAME} is missing ({listed[0]}): "
             f"'pip install --target' drops that file, because the wheel puts it into the environment's lib/; "
-            f"install {REQUIREMENT} into a virtual environment or with --user, {_OWN_BUILD}",
+            f"install {REQUIREMENT} into a virtual environment or with --user, {_OWN_BUILD}"
         )
     raise UnsupportedError(
         f"{DISTRIBUTION} {distribution.version} lists no {FILE_NAME}, and there is none in {unlisted.parent}: this "
-        f"package needs {REQUIREMENT}; run 'pip install {REQUIREMENT}', {_OWN_BUILD}",
+        f"package needs {REQUIREMENT}; run 'pip install {REQUIREMENT}', {_OWN_BUILD}"
     )
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from blocklayout.dnnl import c_desc, library, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.engine import cpu_engine
-from blocklayout.dnnl.handles import create
+from blocklayout.dnnl.handles import cpu_engine, create
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 from blocklayout.resource_limits import check_nbytes
@@ -110,12 +109,7 @@ class Memory:
             )
 
     def rebind_pointer(self, address: int, owner: object) -> None:
-        """Put the descriptor to an address: nothing is checked.
-
-        Args:
-            address: Where the descriptor's buffer begins, its offset not included.
-            owner: Keeps those bytes alive; kept until the next binding.
-        """
+        """Put the descriptor to a buffer's address, unchecked; ``owner``, kept until the next binding, holds it."""
         place = address + self.desc.offset0 * self.desc.itemsize
         c_status = library.load().dnnl_memory_set_data_handle(self._handle.c, ffi.cast("void *", place))
         status.check(c_status, "dnnl_memory_set_data_handle", self.desc)

@@ -55,4 +55,4 @@ def opened(path: str) -> Any | None:
     except OSError:
         return None
     finally:
-        ffi.dlclose(openmp)  # what needs it holds it
+        ffi.dlclose(openmp)  # libraries that need it hold it

@@ -15,7 +15,7 @@ import numpy as np
 from blocklayout.dnnl import enums, own
 from blocklayout.dnnl.arguments import results as _results
 from blocklayout.dnnl.executable import Executable
-from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
+from blocklayout.dnnl.execution import Execution, check_memories
 from blocklayout.dnnl.handles import Handle, create
 from blocklayout.dnnl.known_bugs import leaves_code_behind
 from blocklayout.dnnl.memory import Memory, aligned_empty
@@ -57,8 +57,8 @@ _scratch = _Scratch()
 class Primitive:
     """One primitive, compiled.
 
-    Called with numpy arrays in logical shape, whatever their strides, it reorders them into the
-    layouts it wants, computes, and returns the result as a plain array:
+    Called with numpy arrays in logical shape, of any strides, it reorders them into the layouts it
+    wants, computes, and returns the result as a plain array:
 
     Example:
         >>> import numpy as np
@@ -104,7 +104,7 @@ class Primitive:
         """
         check_memories(self.spec, self.scratchpad_nbytes, memories)
         if self.scratchpad_nbytes and "scratchpad" not in memories:
-            memories = {**memories, "scratchpad": Memory.empty(scratchpad_desc(self.scratchpad_nbytes))}
+            memories = {**memories, "scratchpad": Memory.empty(MemoryDesc((self.scratchpad_nbytes,), "u8"))}
         return Execution(self._handle, self.spec, memories)
 
     def run(self, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -177,7 +177,7 @@ class _Bound:
         spec = primitive.spec
         memories = {name: Memory(spec.memory_desc(name)) for name, _ in spec.descs}
         if primitive.scratchpad_nbytes:
-            memories["scratchpad"] = Memory(scratchpad_desc(primitive.scratchpad_nbytes))
+            memories["scratchpad"] = Memory(MemoryDesc((primitive.scratchpad_nbytes,), "u8"))
         self._results = _results(spec)
         self._sources = {name: memory for name, memory in memories.items() if name not in self._results}
         given = [[memory] for memory in self._sources.values()]

@@ -14,8 +14,7 @@ from blocklayout.dnnl import arguments, c_desc, enums, handles, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr, Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
-from blocklayout.dnnl.engine import cpu_engine
-from blocklayout.dnnl.handles import Handle
+from blocklayout.dnnl.handles import Handle, cpu_engine
 from blocklayout.dnnl.known_bugs import fault_of
 from blocklayout.dnnl.primitives import Direction, direction_of, kind_of
 from blocklayout.dnnl.spec import Spec
@@ -64,11 +63,9 @@ def is_reference(impl: str, *, has_post_ops: bool = False) -> bool:
 
 
 def create_pd(spec: Spec) -> Handle:
-    """The first primitive descriptor for a Spec, in any implementation.
+    """The first primitive descriptor for a Spec, in any implementation; a DnnlError where oneDNN offers none.
 
-    Raises:
-        InvalidArgumentsError: An argument other than a reorder's source repeats elements.
-        DnnlError: oneDNN offers none, or refused the call.
+    An InvalidArgumentsError where an argument other than a reorder's source repeats elements.
     """
     _check_repeats_nothing(spec)
     kind = kind_of(spec.kind)

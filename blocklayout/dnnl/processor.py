@@ -8,6 +8,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from blocklayout.resource_limits import system_text
+
 _CPU_INFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -22,8 +24,8 @@ class Cache(Struct, frozen=True, order=True):
 
 @cache
 def cpu_name() -> str:
-    """The CPU's name as the system gives it."""
-    lines = _text(_CPU_INFO).splitlines()
+    """The system's name of the CPU."""
+    lines = system_text(_CPU_INFO).splitlines()
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     # Asked for its processor, the platform module starts another program.
     return name or platform.processor() or platform.machine()
@@ -35,20 +37,15 @@ def data_caches(folder: Path = _CACHES) -> tuple[Cache, ...]:
 
     Source: "Documentation/ABI/testing/sysfs-devices-system-cpu", the Linux kernel's documentation.
     """
-    found = (_cache_in(index) for index in folder.glob("index*") if _text(index / "type").strip() != "Instruction")
-    return tuple(sorted(found_one for found_one in found if found_one is not None))
+    found = (
+        _cache_in(index) for index in folder.glob("index*") if system_text(index / "type").strip() != "Instruction"
+    )
+    return tuple(sorted(each for each in found if each is not None))
 
 
 def _cache_in(folder: Path) -> Cache | None:
-    level, size = _text(folder / "level").strip(), _text(folder / "size").strip()
+    level, size = system_text(folder / "level").strip(), system_text(folder / "size").strip()
     number = size.rstrip("KMG")
     if not level.isdecimal() or not number.isdecimal():
         return None
     return Cache(int(level), int(number) * _UNITS.get(size[-1], 1))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

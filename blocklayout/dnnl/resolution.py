@@ -119,11 +119,8 @@ def has_optimised(spec: Spec) -> bool:
 def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
     """The primitive descriptor of a Spec, at the implementation it names if it names one, and the resolved Spec.
 
-    To be called where parallel regions are as wide as the Spec says.
-
-    Raises:
-        UnimplementedError: oneDNN offers nothing, or not the implementation it names.
-        DnnlError: That implementation now has other descriptors.
+    To be called where parallel regions are as wide as the Spec says. An UnimplementedError where oneDNN offers nothing,
+    or not that implementation; a DnnlError where it now has other descriptors.
     """
     pd = create_pd(spec)
     named = partial(eq, spec.impl) if spec.impl else None
@@ -134,7 +131,7 @@ def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
 
 
 def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
-    """The error of a call that should have created or run what the library offered; from now on that is passed over.
+    """The error of a call that the library offered to create or run, and then refused; from now on it is passed over.
 
     Want of memory is no refusal, and passes.
     """

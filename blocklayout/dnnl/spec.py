@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import count, takewhile
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, PostOp
 from blocklayout.encoding import MisfitError, PlainField, from_data, to_data
 from blocklayout.errors import InvalidArgumentsError
@@ -17,6 +18,11 @@ from blocklayout.layout import MemoryDesc
 
 MAX_THREADS = 4096
 """More than any machine has; the library would try to start as many."""
+
+DIGEST_NBYTES = 16
+"""Enough that no two of a billion Specs share a digest."""
+
+_MAX_CACHED = 8192
 
 
 class Spec(
@@ -33,7 +39,7 @@ class Spec(
     """A primitive: its operation, descriptors, attributes and threads.
 
     Make one with the constructor of its kind (:func:`blocklayout.dnnl.convolution` and so on), which checks the
-    arguments: its ``InvalidArgumentsError`` names the argument, the rule and what would be right. Specs are hashable
+    arguments: its ``InvalidArgumentsError`` names the argument, the rule and a right value. Specs are hashable
     and keys of caches, and round-trip through JSON.
 
     Attributes:
@@ -177,3 +183,56 @@ def _canonical_post_op(post_op: PostOp) -> PostOp:
     if not isinstance(post_op, Binary) or post_op.src1 is None:
         return post_op
     return replace(post_op, src1=_canonical(post_op.src1))
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def spec_digest(spec: Spec) -> bytes:
+    """``DIGEST_NBYTES`` bytes that equal Specs share, and no others, in every process: the key of a Spec's cost.
+
+    Not of :meth:`Spec.to_dict`, which takes longer, and in which 1 and 1.0 differ.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> def relu(tag):
+        ...     return dnnl.eltwise(dnnl.MemoryDesc((2, 17, 4, 4), "f32", tag), algorithm="relu", n_threads=1)
+        >>> spec_digest(relu("nhwc")) == spec_digest(relu("acdb")) != spec_digest(relu("nchw"))
+        True
+    """
+    import hashlib  # only where costs are kept
+
+    names = (spec.kind, spec.algorithm, spec.prop_kind, spec.impl, spec.n_threads)
+    descs = [(name, _desc_text(desc)) for name, desc in spec.descs]
+    text = repr((names, descs, _normal(spec.params), _attr_text(spec.attr)))
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_NBYTES).digest()
+
+
+# A network's Specs share most of their descriptors and attributes.
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _desc_text(desc: Desc) -> str:
+    if isinstance(desc, AnyDesc):
+        return repr(("any", desc.dtype, desc.dims))
+    layout = desc.layout
+    blocks = (layout.inner_blks, layout.inner_idxs)
+    return repr((desc.dtype, desc.dims, desc.padded_dims, layout.strides, blocks, desc.offset0))
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _attr_text(attr: Attr) -> str:
+    return repr(_normal(attr))
+
+
+def _normal(value: Any) -> Any:
+    """The value as nested tuples that print alike where values are equal."""
+    if isinstance(value, MemoryDesc | AnyDesc):
+        return _desc_text(value)
+    if isinstance(value, Struct):
+        return (type(value).__name__, *map(_normal, astuple(value)))
+    if isinstance(value, tuple):
+        return tuple(map(_normal, value))
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 1.0 equals 1, and -0.0 equals 0
+    return value

@@ -37,7 +37,7 @@ def _served() -> tuple[Any | None, str]:
     global _found  # noqa: PLW0603 - a process has one
     if _found is None:
         c_library = library.load()
-        with library.lock():  # filling a table of imports twice at once ends the process
+        with library.lock:  # filling a table of imports twice at once ends the process
             if _found is None:
                 _found = _serve(c_library)
     return _found
@@ -57,15 +57,11 @@ def _serve(c_library: Any) -> tuple[Any | None, str]:
 
 
 def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
-    """Calls ``fn`` where parallel regions are ``n_threads`` wide, and gives its result.
+    """Calls ``fn`` where parallel regions are ``n_threads`` wide, the caller included, and returns its result.
 
     Calls from several threads run beside one another, each with workers of its own; but where libgomp computes, those
     that are not the main thread's or a stream's come one after the other, so that ``fn`` must not wait for such a call.
     A lock that such calls share is thus taken outside. The caller's own OpenMP thread count is as it was afterwards.
-
-    Args:
-        fn: What to call; its exceptions pass through.
-        n_threads: Threads of a region, the caller included.
 
     Raises:
         InvalidArgumentsError: ``n_threads`` is less than 1.
@@ -89,10 +85,6 @@ def run_apart(fn: Callable[[], _Result], n_threads: int) -> _Result:
     Everything that is created there afterwards fails likewise, and where the library does not look whether a part of a
     primitive was created, the process ends. Inside of such a call ``fn`` is called as it is, until an error came there.
     Where the system has no more threads, it is called here.
-
-    Args:
-        fn: What to call; its exceptions pass through.
-        n_threads: Threads of a region, this one included.
 
     Source: ``SetError`` in ``src/cpu/x64/xbyak/xbyak.h``, and ``create_kernel`` in ``src/cpu/x64/jit_generator.hpp``,
     oneDNN v3.2.
@@ -126,7 +118,7 @@ def run_apart(fn: Callable[[], _Result], n_threads: int) -> _Result:
 
 
 class _Here(threading.local):
-    """Whether the calling thread was made for what may spoil it, and was not spoilt yet."""
+    """Whether the calling thread was made for work that may spoil it, and was not spoilt yet."""
 
     is_expendable = False
 
@@ -143,7 +135,7 @@ def callers_at_once(n_threads: int) -> int:
 
 
 def wake_team() -> None:
-    """Wakes the workers that this :func:`run_parallel` will have, while the caller prepares what they will compute.
+    """Wakes the workers that this :func:`run_parallel` will have, while the caller prepares their work.
 
     Raises:
         OutOfMemoryError: The system refuses some of them.
@@ -154,7 +146,7 @@ def wake_team() -> None:
 
 
 def lack_of_threads(n_threads: int) -> OutOfMemoryError:
-    """The error for a run whose team the system gives fewer threads than it needs."""
+    """The error for a run whose team gets fewer threads of the system than it needs."""
     return OutOfMemoryError(
         f"a run on {n_threads} threads: the system gives this process no more threads; load with fewer (threads=), or "
         "raise the limit (ulimit -u, or the container's limit of processes)"
@@ -164,8 +156,7 @@ def lack_of_threads(n_threads: int) -> OutOfMemoryError:
 def own_stream(cpus: Iterable[int] | None = None) -> None:
     """Makes the calling thread keep its workers until it ends.
 
-    Args:
-        cpus: Those that it and its workers are to run on; where the system cannot say so, they run anywhere.
+    It and they run on ``cpus``; where the system cannot say so, anywhere.
     """
     if cpus is not None:
         pin_to(cpus)

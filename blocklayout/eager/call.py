@@ -12,9 +12,9 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.errors import BlockLayoutError, PlainKernelWarning
+from blocklayout.forking import Lock
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout_events import report, warn_caller, watches_around
-from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
 from blocklayout.tensor.formats import placed
 from blocklayout.value_checks import check_mode

@@ -53,7 +53,7 @@ def address(placement: Placement, index: tuple[int, ...]) -> int:
 
 
 def locate(placement: Placement, offset: int) -> tuple[int, ...] | None:
-    """The element at ``offset``; ``None`` for padding and for what lies between elements."""
+    """The element at ``offset``; ``None`` for padding and for holes between elements."""
     rest = offset - placement.offset
     if rest < 0 or 0 in placement.dims:
         return None

@@ -14,15 +14,7 @@ from msgspec.structs import asdict
 from blocklayout import dtypes
 from blocklayout.errors import LayoutError
 from blocklayout.layout import addresses, ordering, packing, views
-from blocklayout.layout.geometry import (
-    MAX_COUNT,
-    Extra,
-    Layout,
-    Placement,
-    check_dims,
-    place_dense,
-    place_strided,
-)
+from blocklayout.layout.geometry import MAX_COUNT, Extra, Layout, Placement, check_dims, place_dense, place_strided
 from blocklayout.layout.tag import LETTERS, FormatTag
 
 if TYPE_CHECKING:
@@ -37,8 +29,8 @@ _KEYS = {"dims", "dtype", "tag", "strides", "inner_blks", "inner_idxs", "padded_
 class MemoryDesc:
     """How a tensor lies in memory: its extents, data type, layout and offset.
 
-    Extents, indices and strides are in logical order (N, C, H, W) whatever the physical order,
-    and all are counted in elements. Descriptors are immutable and equal where extents, data
+    Extents, indices and strides are in logical order (N, C, H, W) in any physical order, and all are
+    counted in elements. Descriptors are immutable and equal where extents, data
     type, layout and offset are; the name that a layout was given takes no part.
 
     Args:
@@ -62,7 +54,7 @@ class MemoryDesc:
         placement: All of it but the data type.
 
     Raises:
-        LayoutError: No such descriptor can exist; the message says what would be right.
+        LayoutError: No such descriptor can exist; the message has a remedy.
 
     Example:
         >>> md = MemoryDesc((2, 17, 5, 4), "f32", "nChw8c")
@@ -201,7 +193,7 @@ class MemoryDesc:
     def format_tag(self) -> FormatTag:
         """The order and blocks it was given, else those that its strides have; a part has those of its whole.
 
-        What the layout is *called*, where strides cannot tell as well. An operator that follows a layout gives its
+        The *name* of the layout, also where strides cannot tell. An operator that follows a layout gives its
         result this tag; holes and an offset are not in it.
 
         Example:

@@ -1,4 +1,4 @@
-"""The arithmetic of a layout: padded extents, dense strides, spans, and what cannot exist.
+"""The arithmetic of a layout: padded extents, dense strides, spans, and refusals of layouts that cannot exist.
 
 Source: ``memory_desc_wrapper``, ``memory_desc_strides_check`` and ``fill_blocked``, oneDNN v3.2.
 """
@@ -119,12 +119,7 @@ def check_dims(dims: tuple[int, ...]) -> None:
 
 
 def padded(dims: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Extents rounded up to whole blocks.
-
-    Example:
-        >>> padded((2, 17, 5, 4), (1, 8, 1, 1))
-        (2, 24, 5, 4)
-    """
+    """Extents rounded up to whole blocks: (2, 24, 5, 4) of (2, 17, 5, 4) in blocks of (1, 8, 1, 1)."""
     return tuple([-(-extent // block) * block for extent, block in zip(dims, blocks, strict=True)])
 
 
@@ -145,8 +140,7 @@ def place_dense(dims: tuple[int, ...], tag: FormatTag) -> Placement:
 def place_strided(dims: tuple[int, ...], layout: Layout, offset: int) -> Placement:
     """``dims`` laid out with explicit strides.
 
-    Raises:
-        LayoutError: Another rank, a negative stride or offset, a block on a missing dimension, or overlapping elements.
+    A LayoutError of another rank, a negative stride or offset, a block on a missing dimension, or overlapping elements.
     """
     strides = layout.strides
     if len(strides) != len(dims):

@@ -1,4 +1,4 @@
-"""Maps of layouts: where each place of a tensor lies, and what lies between the places; and the runs of a reorder.
+"""Maps of layouts: where each place of a tensor lies, and the gaps between places; and the runs of a reorder.
 
 A *place* is an index within the padded extents: an element, or padding. A map lists all places of a small tensor, and
 of a large one those of its first blocks.
@@ -144,7 +144,7 @@ def walk_steps(desc: MemoryDesc) -> list[WalkStep]:
 MAX_FOLLOWED = 1 << 18
 """Elements up to which a whole reorder is followed."""
 
-_MAX_LENGTHS = 8  # lengths told one by one
+_MAX_LENGTHS = 8  # lengths listed one by one
 
 
 class Runs(Struct, frozen=True):
@@ -181,14 +181,9 @@ class ReorderRuns(Struct, frozen=True):
 
 
 def follow_reorder(src: MemoryDesc, dst: MemoryDesc) -> ReorderRuns:
-    """Count the runs of a reorder.
+    """Count the runs of a reorder of at least one element.
 
-    Args:
-        src: The source, of at least one element.
-        dst: The destination, of the same extents.
-
-    Raises:
-        LayoutError: The extents differ, or several elements of the destination share an address.
+    A LayoutError where the extents differ, or several elements of the destination share an address.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -223,8 +218,8 @@ def _runs(continues: np.ndarray) -> Runs:
     lengths = np.diff(np.flatnonzero(np.concatenate(([True], ~continues, [True]))))
     values, counts = np.unique(lengths, return_counts=True)
     most = np.argsort(-values * counts, kind="stable")[:_MAX_LENGTHS]
-    told = tuple((int(values[each]), int(counts[each])) for each in most)
-    return Runs(len(lengths), int(values[0]), int(values[-1]), told)
+    listed = tuple((int(values[each]), int(counts[each])) for each in most)
+    return Runs(len(lengths), int(values[0]), int(values[-1]), listed)
 
 
 def place_at(desc: MemoryDesc, offset: int) -> tuple[int, ...] | None:

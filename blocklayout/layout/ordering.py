@@ -112,8 +112,7 @@ _CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 def named_format(name: str, ndims: int) -> FormatTag | None:
     """The tag of ``contiguous_format``, ``channels_first`` or ``channels_last`` at this rank; ``None`` for other names.
 
-    Raises:
-        LayoutError: Channels first or last of a rank that has none.
+    A LayoutError of channels first or last at a rank that has none.
     """
     if name == "contiguous_format":
         return FormatTag.parse(_CHANNELS_FIRST.get(ndims, LETTERS[:ndims]))

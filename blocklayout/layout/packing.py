@@ -20,18 +20,7 @@ if TYPE_CHECKING:
 
 
 def pack(array: NDArray[Any], desc: MemoryDesc, into: NDArray[Any] | None = None) -> NDArray[Any]:
-    """The bytes of ``array`` in the layout ``desc``, padding zero.
-
-    Args:
-        array: Values of the descriptor's shape and data type; any strides, either byte order.
-        desc: The layout to fill.
-        into: Contiguous bytes to write to, ``desc.nbytes`` or more; fresh ones if ``None``.
-
-    Returns:
-        One-dimensional, of the same data type, ``desc.nbytes`` long.
-
-    Raises:
-        LayoutError: Another shape or data type, a layout that repeats elements, or too few bytes.
+    """The bytes of ``array`` in the layout ``desc``, padding zero; see :meth:`MemoryDesc.pack`.
 
     Example:
         >>> import numpy as np
@@ -65,13 +54,8 @@ def pack(array: NDArray[Any], desc: MemoryDesc, into: NDArray[Any] | None = None
 def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     """The values that ``buffer`` holds in the layout ``desc``: a fresh array in row-major order.
 
-    Args:
-        buffer: Contiguous bytes, or elements of the descriptor's data type; at least ``desc.nbytes`` long
-            (a strided one may end at its last element).
-        desc: How the buffer is laid out.
-
-    Raises:
-        LayoutError: The buffer is too short, not contiguous, or of another data type.
+    The buffer is contiguous bytes, or elements of the descriptor's data type, at least ``desc.nbytes`` long (a strided
+    one may end at its last element); a LayoutError where it is not.
     """
     elements = as_elements(buffer, desc)
     if 0 in desc.dims:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
     """Write zeros to every element of padding, and to nothing else that belongs to the descriptor.
 
-    Args:
-        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
-        desc: Its layout.
+    ``elements`` is a flat array of the descriptor's data type that reaches as far as the descriptor does.
 
     Example:
         >>> import numpy as np

@@ -43,7 +43,7 @@ IRREGULAR = {
     "gIOhw2i8o16i2o": "aBCde2c8b16c2b",
     "gIOdhw2i8o16i2o": "aBCdef2c8b16c2b",
 }
-"""Names of the library that do not mean what their letters say."""
+"""Names of the library whose letters mislead, and their meanings."""
 
 _TAG = re.compile(r"([A-Za-z]+)((?:[1-9][0-9]*[a-z])*)")
 _BLOCK = re.compile(r"([0-9]+)([a-z])")
@@ -114,7 +114,7 @@ class FormatTag(Struct, frozen=True):
 
     @property
     def canonical(self) -> str:
-        """Its name in letters, the one ``dnnl_fmt_tag2str`` gives."""
+        """Its name in letters, that of ``dnnl_fmt_tag2str``."""
         return _spell(self.order, self.inner_blks, self.inner_idxs, LETTERS)
 
     @property

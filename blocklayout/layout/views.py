@@ -36,8 +36,7 @@ def permuted(placement: Placement, perm: tuple[int, ...]) -> Placement:
 def submemory(placement: Placement, dims: tuple[int, ...], offsets: tuple[int, ...]) -> Placement:
     """The box of ``dims`` elements that starts at ``offsets``.
 
-    Raises:
-        LayoutError: The box leaves the tensor, or cuts blocks where its padding would lie over neighbours.
+    A LayoutError where it leaves the tensor, or cuts blocks where its padding would lie over neighbours.
     """
     check_dims(dims)
     if not len(dims) == len(offsets) == len(placement.dims):

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from blocklayout import model
 from blocklayout.errors import PlanError, closest
+from blocklayout.forking import Lock
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.resource_limits import check_time
-from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
 from blocklayout.tensor import Tensor, reorder
 
@@ -89,7 +89,7 @@ class Cutter(Struct, frozen=True, eq=False):
     demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
-        """The model in pieces, cut at what it always is, and at what ``error`` says only data settle."""
+        """The model in pieces, cut at its standing cuts, and where ``error`` says that only data settle extents."""
         whole = model.open_model(self.opened)
         if not isinstance(whole, model.OnnxModel):
             raise error or TypeError(whole)

@@ -15,11 +15,7 @@ _CHANNELS_LAST = tuple(FormatTag.parse(tag) for tag in ("nwc", "nhwc", "ndhwc"))
 
 
 def export(
-    source: Any,
-    path: str | os.PathLike[str],
-    plan: Plan | str | os.PathLike[str],
-    *,
-    functions: bool = True,
+    source: Any, path: str | os.PathLike[str], plan: Plan | str | os.PathLike[str], *, functions: bool = True
 ) -> None:
     """Write a model with the channels-last regions of a plan, as an ONNX file that every runtime computes alike.
 
@@ -35,8 +31,8 @@ def export(
         source: The model, as for :func:`~blocklayout.load`; no saved session.
         path: Of the ``.onnx`` file; large weights go to ``<path>.data``.
         plan: Of a session of this model, or the file that :meth:`Plan.save` wrote.
-        functions: Whether the file may have functions, which not every runtime reads. Without, what ONNX has for
-            channels first alone stands between Transposes.
+        functions: Whether the file may have functions, which not every runtime reads. Without, operators that ONNX
+            has for channels first alone stand between Transposes.
 
     Raises:
         PlanError: The plan is of another model, or cannot be read.

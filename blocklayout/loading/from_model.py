@@ -96,7 +96,7 @@ class Loading(Struct, frozen=True):
     """A model, or a piece of one, that is being loaded.
 
     Attributes:
-        inner: Formats of what never reaches the caller, where this is a piece or a subgraph.
+        inner: Formats of values that never reach the caller, where this is a piece or a subgraph.
         streams: Those of the whole, where this is a piece.
         pricing: Likewise.
         remembers: Whether plans outlive the process; those for extents that data decide would crowd out others.
@@ -232,7 +232,7 @@ class Loading(Struct, frozen=True):
         *,
         is_first: bool = False,
     ) -> PlanBook:
-        """The book of a piece; the first one reads nothing but what the caller feeds."""
+        """The book of a piece; the first one reads the caller's feed alone."""
         what = self.options.what
         fed = {info.name for info in model.signature(self.opened).inputs}
         own = fed & {info.name for info in opened.signature.inputs}
@@ -266,7 +266,7 @@ class Graphs(Struct):
     def lowered(
         self, shapes: Shapes, contents: Contents, demands: Demands
     ) -> tuple[Program, dict[str, np.ndarray], Demanded]:
-        """The program, the contents it depends on, and what is demanded of its kernels; releases a file's weights."""
+        """The program, the contents it depends on, and the demands on its kernels; releases a file's weights."""
         graph, deciding = self._simplified(shapes, contents)
         program = model.lower(model.legalize(graph))
         return program, deciding, demands.settled(graph.demands, Names.of(program))

@@ -30,10 +30,10 @@ class KnownPlan(Struct, frozen=True):
     """A plan of a file, and how everything it needs follows from the file's bytes.
 
     Attributes:
-        plan: What the plan was made of, by which it is recalled.
+        plan: The key by which the plan is recalled, made of its model and program.
         constants: The origins of those that it packs, by name.
         outputs: The origins of those that nothing computes.
-        demanded: What is demanded of its kernels.
+        demanded: The demands on its kernels.
     """
 
     plan: str
@@ -46,7 +46,7 @@ class FileMemory(Struct, frozen=True):
     """Remembers a file from process to process, as it is loaded with certain arguments.
 
     Attributes:
-        demands: The key of what its caller demands of kernels.
+        demands: The key of its caller's demands on kernels.
         digest: Of the file's bytes: another file that holds the same is the same.
     """
 
@@ -77,14 +77,10 @@ class FileMemory(Struct, frozen=True):
         outputs: Mapping[str, np.ndarray],
         demanded: Demanded,
     ) -> None:
-        """Keep what makes a plan for these extents of all inputs ready again, if its constants follow from the file.
+        """Keep all that makes a plan for extents of all inputs ready again, if its constants follow from the file.
 
-        Args:
-            shapes: Logical extents of all inputs, which alone decide the plan.
-            plan: The plan, which is remembered.
-            constants: Those that it packs, perhaps among others.
-            outputs: Those that nothing computes.
-            demanded: Demands on its kernels.
+        The extents alone decide the plan. ``constants`` are those that it packs, perhaps among others, ``outputs``
+        those that nothing computes, ``demanded`` the demands on its kernels.
         """
         of_constants = origins_of({item.constant: constants[item.constant] for item in plan.constants})
         of_outputs = origins_of(outputs)

@@ -96,7 +96,7 @@ class Where(Struct, frozen=True, kw_only=True):
 
 
 class Choosing(Struct, frozen=True, kw_only=True):
-    """How plans are chosen; ``replans``: whether to warn and plan anew where what was saved does not fit."""
+    """How plans are chosen; ``replans``: whether to warn and plan anew where a saved plan does not fit."""
 
     tune: TuneMode = "cached"
     tune_seconds: float = TUNE_SECONDS
@@ -148,11 +148,6 @@ class Serving(Struct, frozen=True, kw_only=True):
             positive("max_waiting", max_waiting)
         return cls(max_waiting=max_waiting, batching=None if given is None else batching(given))
 
-    @property
-    def n_sizes(self) -> int:
-        """For how many sizes of batches there will be plans."""
-        return 0 if self.batching is None else 1 + self.batching[0].bit_length()
-
 
 def silent(_: str) -> None:
     """Progress callback that does nothing."""
@@ -177,7 +172,8 @@ class Options(Struct, frozen=True, kw_only=True):
     @property
     def max_plans(self) -> int:
         """Plans that are kept: one for each size of batches at least."""
-        return max(self.choosing.max_plans, self.serving.n_sizes)
+        batching = self.serving.batching
+        return max(self.choosing.max_plans, 0 if batching is None else 1 + batching[0].bit_length())
 
 
 def positive(name: str, value: Any) -> int:

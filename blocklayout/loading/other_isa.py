@@ -61,8 +61,7 @@ class Job(Struct, frozen=True):
     def of(cls, loading: Loading, book: PlanBook, feeds: Sequence[Mapping[str, Any]]) -> Job:
         """The making of a book's like; ``feeds`` are typical inputs of a model in pieces.
 
-        Raises:
-            PlanError: Functions decide what kernels are, or a model in pieces has nothing to run on.
+        A PlanError where functions decide demands on kernels, or a model in pieces has nothing to run on.
         """
         options = loading.options
         if options.what.demands.key is None:
@@ -90,12 +89,7 @@ class Job(Struct, frozen=True):
         )
 
     def do(self, isa: str, path: Path) -> None:
-        """Plan, pack and save in this process.
-
-        Raises:
-            PlanError: It uses another instruction set.
-            BlockLayoutError: The model cannot be planned.
-        """
+        """Plan, pack and save in this process; a PlanError where it uses another instruction set."""
         from blocklayout.loading.from_model import Loading
 
         if dnnl.isa() != isa:
@@ -118,9 +112,7 @@ class Job(Struct, frozen=True):
     def do_apart(self, isa: str, path: Path) -> None:
         """Plan, pack and save in a process that uses this instruction set; the file holds the task before.
 
-        Raises:
-            PlanError: There is something that cannot be handed to another process, or that process ended early.
-            BlockLayoutError: What it raised.
+        Its errors are raised here. A PlanError where it ended early, or the model cannot be handed to it.
         """
         tensors = Tensors()
         try:
@@ -156,10 +148,10 @@ def _as_fed(value: Any) -> Any:
 
 
 def main() -> None:
-    """Do the job that a file holds, and say what became of it in a line of JSON."""
+    """Do the job that a file holds, and say how it ended in a line of JSON."""
     isa, path = sys.argv[1], Path(sys.argv[2])
     error = None
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always", BlockLayoutWarning)
         try:
             file = open_tensors(path)
@@ -168,7 +160,7 @@ def main() -> None:
             error = _public_name(type(refused)), str(refused)
         except OSError as refused:
             error = PlanError.__name__, f"the session cannot be saved: {refused.strerror or refused}"
-    ours = [(each.category.__name__, str(each.message)) for each in told if hasattr(errors, each.category.__name__)]
+    ours = [(each.category.__name__, str(each.message)) for each in seen if hasattr(errors, each.category.__name__)]
     sys.stdout.write("\n" + json.dumps({"error": error, "warnings": ours}) + "\n")
 
 

@@ -1,8 +1,8 @@
-"""Make a saved plan's steps again from its choices: what differs is refused.
+"""Make a saved plan's steps again from its choices: a plan with other steps is refused.
 
-Of a plan from a file nothing is believed but what it chose: for each kernel the layouts and implementations. The
-steps that follow from these choices are made anew, by what makes every plan, and have to be those of the file, to
-the last buffer. So a file can neither compute something else nor reach what is not its own.
+Of a plan from a file only its choices are believed: for each kernel the layouts and implementations. The steps that
+follow from these are made anew, as for every plan, and have to be those of the file, to the last buffer. So a file can
+neither compute something else nor reach memory of others.
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ _WORDS = ("reason", "cost_ns", "readers", "without_ns", "priced")
 
 
 def replay(plan: Plan, program: Program) -> None:
-    """Refuse a plan whose steps do not follow from its choices for a program.
-
-    Raises:
-        PlanError: The message names the field.
-    """
+    """Refuse a plan whose steps do not follow from its choices for a program, by a PlanError that names the field."""
     try:
         again = _made_again(plan, program)
     except BlockLayoutError as error:
@@ -54,7 +50,7 @@ def replay(plan: Plan, program: Program) -> None:
 
 
 def _made_again(plan: Plan, program: Program) -> dict[str, object]:
-    """The fields of a plan that decide what runs, as its choices make them."""
+    """The fields of a plan that decide its run, as its choices make them."""
     machine = Machine(plan.isa, plan.n_threads)
     policy = Policy.parse(plan.chosen, machine) if plan.chosen not in SOLVES else None
     choices = {choice.kernel: choice for choice in plan.choices}
@@ -111,7 +107,7 @@ def _difference(field: str, saved: Any, made: Any) -> tuple[str, object, object]
 
 
 def _named(field: str, index: int, saved: Any, made: Any) -> tuple[str, Any, Any]:
-    """An item by its number; what has a name by that."""
+    """An item by its number, or by its name where both have the same."""
     if all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in (saved, made)):
         (saved_name, saved_item), (made_name, made_item) = saved, made
         if saved_name == made_name:
@@ -120,7 +116,7 @@ def _named(field: str, index: int, saved: Any, made: Any) -> tuple[str, Any, Any
 
 
 def _is(candidate: Candidate, choice: KernelChoice) -> bool:
-    """Whether a candidate is what was chosen; costs and the way it was found by have no say."""
+    """Whether a candidate is the chosen one; costs and the way it was found by have no say."""
     saved, found = (replace(way, origin="", cost_ns=0.0) for way in (choice.chosen, Way.of(candidate)))
     return saved == found
 

@@ -122,8 +122,9 @@ class RunOff(Struct):
 class StandIns:
     """Random bytes in place of packed weights, for plans that are run to be timed: only the weights of one are packed.
 
-    They are as many as the weights of the first plan, up to what no cache holds, and all plans read them. Only operands
-    that primitives multiply by are replaced, and none in a plan with a step by numpy, whose work values may decide.
+    They are as many as the weights of the first plan, up to more than caches hold, and all plans read them. Only
+    operands that primitives multiply by are replaced, and none in a plan with a step by numpy, whose work values may
+    decide.
     """
 
     def __init__(self) -> None:

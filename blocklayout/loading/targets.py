@@ -31,17 +31,8 @@ if TYPE_CHECKING:
 def write_targets(path: Path, book: PlanBook, targets: Sequence[str], make: Callable[[str, Path], None]) -> None:
     """Write a session's plans, and such as other instruction sets have in their place, to one file.
 
-    Args:
-        path: Where.
-        book: The plans, made here, mostly for the instruction set that the library uses.
-        targets: The instruction sets.
-        make: Writes a session for another one that this CPU has.
-
-    Raises:
-        InputError: ``targets`` are not the names of instruction sets.
-        UnsupportedError: This CPU has not one of them.
-        OSError: It cannot be written.
-        PlanError: The session is of a model in pieces, and one of them has no plan.
+    ``book`` has the plans, made here, mostly for the instruction set that the library uses; ``make`` writes a session
+    for another one that this CPU has. Errors are those of :meth:`blocklayout.Session.save`, or an OSError.
     """
     _check_targets(targets)
     plans = book.plans

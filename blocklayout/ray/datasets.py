@@ -137,10 +137,10 @@ def connected(address: str) -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayTaskError as error:
-        told = re.findall(r"^blocklayout\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
-        if not told:
+        found = re.findall(r"^blocklayout\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+        if not found:
             raise
-        name, message = told[0]
+        name, message = found[0]
         raise getattr(errors, name, errors.BlockLayoutError)(message) from None
     finally:
         if not is_here:
@@ -240,7 +240,7 @@ class _SharedCosts(Struct):
 
     @contextmanager
     def known_here(self) -> Iterator[None]:
-        """Inside, this node knows them; at the end, what else it has measured is kept there."""
+        """Inside, this node knows them; at the end, its other measurements are kept there."""
         import ray
 
         if ray.get_runtime_context().get_node_id() == self.node:

@@ -1,4 +1,4 @@
-"""The ceilings of this machine, measured in less than a second: what reports hold steps against."""
+"""The ceilings of this machine, measured in less than a second: the bounds that reports show steps beside."""
 
 from __future__ import annotations
 
@@ -35,10 +35,7 @@ _FLOPS = "flops_"
 def measured_machine(isa: str, n_threads: int, dtype: str) -> Machine:
     """This machine with its ceilings measured, once in a process; where other work keeps the CPUs busy, round figures.
 
-    Args:
-        isa: Name of the instruction set as oneDNN spells it.
-        n_threads: Threads that compute.
-        dtype: Data type that is computed in, beside f32.
+    Operations are timed in f32 and ``dtype``; ``isa`` is named as oneDNN spells it.
     """
     try:
         measured = measure_ceilings(n_threads, {"f32", dtype})
@@ -52,16 +49,9 @@ def measured_machine(isa: str, n_threads: int, dtype: str) -> Machine:
 def measure_ceilings(n_threads: int, dtypes: Collection[str] = PRIMITIVE_FLOATS) -> dict[str, float]:
     """This machine's ceilings by name, measured on random data in some tenths of a second.
 
-    Args:
-        n_threads: Threads that compute.
-        dtypes: Data types whose operations are timed, as far as the CPU has them.
-
-    Returns:
-        ``bandwidth``, ``reorder_bandwidth`` and ``step_ns`` as :class:`Machine` has them, and operations per
-        nanosecond and thread as ``flops_f32`` and, where the CPU has them, ``flops_bf16`` and ``flops_f16``.
-
-    Raises:
-        DisturbedError: Other work keeps the CPUs busy.
+    ``bandwidth``, ``reorder_bandwidth`` and ``step_ns`` are those of :class:`Machine`; ``flops_f32``, and likewise
+    those of other ``dtypes`` that the CPU has, are operations per nanosecond and thread. A DisturbedError where other
+    work keeps the CPUs busy.
     """
     from blocklayout.plan.costs.measuring import SpecTimer
 

@@ -123,7 +123,7 @@ class Feed(Struct, frozen=True):
     shape: tuple[int, ...]
 
     def contents(self) -> np.ndarray:
-        """Its elements as an array in logical order; a view where that is what the caller holds."""
+        """Its elements as an array in logical order; a view where the caller holds one."""
         dtype = to_numpy(self.desc.dtype)
         if self.buffer.shape == self.desc.dims and self.buffer.dtype == dtype:
             return self.buffer.reshape(self.shape)

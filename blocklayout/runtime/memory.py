@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from blocklayout.resource_limits import system_text
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -98,11 +100,7 @@ class MemoryUse(Struct, frozen=True):
 
 def process_nbytes() -> tuple[int, int]:
     """Resident memory of this process, now and at most; zeros where the system does not tell."""
-    try:
-        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return 0, 0
-    fields = dict(line.partition(":")[::2] for line in lines)
+    fields = dict(line.partition(":")[::2] for line in system_text(_STATUS).splitlines())
     now, most = (int(fields.get(field, "0").split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
     return now, most
 

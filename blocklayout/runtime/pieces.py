@@ -10,10 +10,10 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import InputError
+from blocklayout.forking import Lock
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.resource_limits import check_time
-from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
 from blocklayout.tensor import Tensor, reorder
@@ -120,7 +120,7 @@ class Call(Piece, eq=False, kw_only=True):
     Attributes:
         function: Computes it, of its inputs in order.
         running: The plan books of its subgraphs that there are by now.
-        keeping: Lines about the layouts of what these keep from one run to the next.
+        keeping: Lines about the layouts of values that these keep from one run to the next.
     """
 
     function: Callable[[Sequence[Any]], Sequence[Any]]
@@ -147,14 +147,10 @@ class Pieces:
         constants: Mapping[str, np.ndarray],
         pieces: Sequence[Piece],
     ) -> None:
-        """Take what a model is made of.
+        """Take the pieces in order, with the model's name, and its inputs and outputs as they reach the pieces.
 
-        Args:
-            name: The model's.
-            inputs: The model's as they reach the pieces, those included that have defaults.
-            outputs: The model's.
-            constants: Those that calls read, and outputs that are constants, by name.
-            pieces: In order.
+        Inputs that have defaults are among them; ``constants`` are those that calls read, and outputs that are
+        constants.
         """
         self.name = name
         self.pieces = tuple(pieces)
@@ -206,11 +202,7 @@ class Pieces:
                 self._book(piece, {}).prepare({name: shapes[name] for name in piece.inputs}, given)
 
     def run(
-        self,
-        wanted: Sequence[OutputInfo],
-        feed: Values,
-        out: Mapping[str, np.ndarray] | None,
-        stop: Stop | None = None,
+        self, wanted: Sequence[OutputInfo], feed: Values, out: Mapping[str, np.ndarray] | None, stop: Stop | None = None
     ) -> list[Any]:
         """Run all pieces; as :meth:`PlanBook.run`; ``stop`` is looked at before each piece, and in plans each step."""
         values = self._fed(feed)
@@ -272,7 +264,7 @@ class Pieces:
             return None
         try:
             results = piece.by_arrays(piece.outputs, given)
-        except Exception:  # noqa: BLE001 - planning it names the node, and what is wrong with it
+        except Exception:  # noqa: BLE001 - planning it names the node and its fault
             return None
         return self._at_borders(piece, results)
 

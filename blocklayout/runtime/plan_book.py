@@ -1,4 +1,4 @@
-"""Plan book: the plans of a model by what they were made for, and runs by the plan for what is fed."""
+"""Plan book: the plans of a model by extents and deciding contents, and runs of each feed by its plan."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
+from blocklayout.forking import Lock
 from blocklayout.garbage import nothing_collected
 from blocklayout.layout_events import watches_around
 from blocklayout.resource_limits import in_force
-from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.row_parts import each_part, part_feeds, workspace_of
@@ -125,7 +125,7 @@ class PlanBook:
     Safe to share among threads.
 
     Attributes:
-        check: What is proven in each run; see :func:`blocklayout.checking`.
+        check: The mode of the checks of each run; see :func:`blocklayout.checking`.
         pieces: Those of a model that is cut; ``None`` while it runs as a whole.
         planning: Held while a plan is made, or the model is read for anything else.
     """
@@ -163,24 +163,11 @@ class PlanBook:
     # Runs
 
     def run(
-        self,
-        names: Names,
-        feed: Mapping[str, Any],
-        out: Given | None = None,
-        stop: dnnl.Stop | None = None,
+        self, names: Names, feed: Mapping[str, Any], out: Given | None = None, stop: dnnl.Stop | None = None
     ) -> list[Any]:
-        """Run the model once on the calling thread, one of a stream's.
+        """Run the model once on the calling thread, one of a stream's; as :meth:`blocklayout.Session.run`.
 
-        Args:
-            names: Outputs to return, in that order; ``None`` for all.
-            feed: As for :meth:`blocklayout.Session.run`.
-            out: Likewise.
-            stop: Looked at before each step.
-
-        Raises:
-            StoppedError: It was asked to end.
-            DeadlineExceededError: Its deadline passed.
-            BlockLayoutError: As :meth:`blocklayout.Session.run`.
+        ``stop`` is looked at before each step, and ends the run by a StoppedError or a DeadlineExceededError.
         """
         if names is None and out is None and stop is None and type(feed) is dict:
             # All that a run like the last one takes, in one place: its code is not in the caches when it comes.
@@ -232,12 +219,7 @@ class PlanBook:
             raise
 
     def _run_into(
-        self,
-        bound: Bound,
-        buffers: list[np.ndarray],
-        wanted: Sequence[OutputInfo],
-        out: Given,
-        stop: dnnl.Stop | None,
+        self, bound: Bound, buffers: list[np.ndarray], wanted: Sequence[OutputInfo], out: Given, stop: dnnl.Stop | None
     ) -> list[Any]:
         """Run once where outputs have arrays, or are known without running, or watches get reports."""
         ready, workspace = bound.whole.ready, bound.workspace
@@ -289,7 +271,7 @@ class PlanBook:
                 key.append((source.dtype, source.shape, source.strides))
                 buffers.append(source)
             elif type(source) is Tensor:
-                key.append(id(source.desc))  # held by what it leads to
+                key.append(id(source.desc))  # held by the value of this key
                 buffers.append(source.buffer)
             else:
                 return self._checked(feed)
@@ -527,7 +509,7 @@ class PlanBook:
 
     def _keep(self, shapes: Shapes, ready: ReadyPlan) -> Whole:
         with self._lock:
-            while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
+            while len(self._plans) >= self._max_plans:  # only now: packed weights of an old plan may serve the new one
                 self._remove(min(self._plans, key=lambda key: self._plans[key].last_run))
         whole = Whole(ready, next(self._clock))
         self.workspace(whole)
@@ -565,7 +547,7 @@ def _without_refusals(attempt: Callable[[], _Result], first: RefusedError | None
 
     Refusals are remembered, so that an attempt which plans again passes them over. ``first`` is one met before.
     """
-    # Not the errors themselves, which would hold what was made until garbage is collected.
+    # Not the errors themselves, which would hold all that was made until garbage is collected.
     met: dict[object, str] = {} if first is None else {first.spec: str(first)}
     del first
     while True:

@@ -48,7 +48,7 @@ def after_steps(
             prove(what, entry.input, entry.desc, execution.memories["dst"].buffer, mode)
             return
         step = plan.steps[place]
-        is_clearing = step.spec.kind == "zero_padding"  # the end of what a kernel does
+        is_clearing = step.spec.kind == "zero_padding"  # the end of a kernel
         does = choices[step.kernel].operator if is_clearing else primitive_name(step)
         for arg, value, operand in _finished(plan, place, choices):
             is_arena = plan.buffers[operand.buffer].kind == "arena"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from blocklayout import dnnl
 from blocklayout.errors import ClosedError, OutOfMemoryError
+from blocklayout.forking import renew_in_children
 from blocklayout.resource_limits import in_force
-from blocklayout.runtime.forking import renew_in_children
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -37,7 +37,7 @@ _one_at_a_time = threading.Lock()
 class Streams:
     """Threads that own a stream each, made as they are needed, with a share of this process's CPUs.
 
-    They keep neither this object nor what is submitted alive, and end with it. A single one is a caller like others,
+    They keep neither this object nor submitted calls alive, and end with it. A single one is a caller like others,
     and takes turns with them.
 
     Attributes:
@@ -85,7 +85,7 @@ class Streams:
             try:
                 return self._pool.submit(fn)
             except OutOfMemoryError:
-                self._pool.shutdown(wait=False, cancel_futures=True)  # what is refused is not to be done later
+                self._pool.shutdown(wait=False, cancel_futures=True)  # a refused call is not to run later
                 self._pool = None
                 raise
 

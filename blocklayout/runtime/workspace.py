@@ -15,11 +15,11 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError, RefusedError
+from blocklayout.forking import renew_in_children
 from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.resource_limits import check_nbytes, check_time, in_force, is_timeless
-from blocklayout.runtime.forking import renew_in_children
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import Tensor
@@ -171,7 +171,7 @@ class Workspace:
             buffers: A buffer for each input.
             out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
             times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
-            check: What is proven of inputs, constants and each step's results; no step runs behind a ``CheckError``.
+            check: Mode of the proof of inputs, constants and each step's results; its ``CheckError`` ends the run.
             stop: Looked at before each step.
 
         Returns:

@@ -112,8 +112,8 @@ class Joining:
     def portions(self, rows: Sequence[Row]) -> list[int]:
         """How many of these rows, which can be joined, to run at a time, to be done with all of them soonest.
 
-        That follows from how long runs took. Padding to the next size is what it comes to where time is spent on
-        weights, several runs without padding where each row takes its time.
+        That follows from how long runs took: where time is spent on weights rows are padded to the next size, where
+        each row takes its time there are several runs without padding.
         """
         key, n_rows = rows[0].key[0], len(rows)
         best: list[tuple[float, int]] = [(0.0, 0)]  # for so many rows: how long, and the first run's size

@@ -74,12 +74,9 @@ class Queue(Struct, frozen=True):
     ) -> Queue:
         """The queue that is asked for; that rows may be joined is proven now for extents that are known now.
 
-        Args:
-            max_waiting: How many requests may wait.
-            batching: The largest batch, and for how many milliseconds its first row waits.
-            book: The plans of the model.
-            opened: The model; ``None`` of a saved session, which holds the proofs of when it was saved.
-            shapes: Extents of inputs that are known beside declared ones.
+        ``batching`` is the largest batch, and for how many milliseconds its first row waits. ``opened`` is ``None`` of
+        a saved session, which holds the proofs of when it was saved; ``shapes`` are extents that are known beside
+        declared ones.
         """
         if batching is None:
             return cls(max_waiting)

@@ -11,10 +11,10 @@ from typing import Literal
 from msgspec import Struct
 
 from blocklayout.errors import DeadlineExceededError, InputError, StoppedError
-from blocklayout.runtime.forking import renew_in_children
+from blocklayout.forking import renew_in_children
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of a histogram's buckets; one more has what is above."""
+"""Upper bounds of a histogram's buckets; one more bucket is above."""
 
 End = Literal["finished", "failed", "cancelled", "overdue", "refused"]
 """How a request ended."""

@@ -16,8 +16,8 @@ from msgspec import Struct, field
 
 from blocklayout.dnnl import Stop
 from blocklayout.errors import DeadlineExceededError, InputError, QueueFullError
+from blocklayout.forking import renew_in_children
 from blocklayout.layout_events import carry, is_watched
-from blocklayout.runtime.forking import renew_in_children
 from blocklayout.runtime.inputs import InputInfo, check_mapping
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.serve.joining import Joining
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Submission(Future[list[Any]]):
-    """The future of a run: what ``Session.run`` returns, or raises.
+    """The future of a run: the results or the error of ``Session.run``.
 
     ``cancel()`` succeeds until the run begins, as with every future; it makes room for another request. :meth:`stop`
     also ends one that has begun.
@@ -275,7 +275,7 @@ class Submissions:
         try:
             assert self.joining is not None  # noqa: S101 - for mypy: else none run together
             return self.joining.run([request.row for request in requests if request.row], together.stop)
-        except Exception:  # noqa: BLE001 - each alone gives its own error to whom it concerns
+        except Exception:  # noqa: BLE001 - each alone raises its own error to its caller
             return [request.call for request in requests]
         finally:
             for request in requests:
@@ -286,7 +286,7 @@ class Submissions:
             request.stopping.check()
             results = call(request.stopping)
             request.stopping.check()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it is to have it
+        except BaseException as error:  # noqa: BLE001 - its caller gets it
             self._fail(request, error)
             del request  # the error's traceback holds this frame, and the request the error
         else:

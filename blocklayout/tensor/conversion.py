@@ -8,13 +8,10 @@ from blocklayout.dtypes import FLOATS, from_numpy, to_numpy
 
 
 def convert(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The values in another data type; the array itself if it is in that one.
+    """The values in another data type, which there is or a LayoutError; the array itself if it is in that one.
 
     To integers they round to the nearest, ties to the even one, and saturate; NaN becomes 0. To floating point they
     round likewise, and overflow to infinity. To ``bool`` all but zero is true.
-
-    Raises:
-        LayoutError: No such data type.
 
     Example:
         >>> convert(np.array([-1.5, 0.5, 200.4]), "s8").tolist()

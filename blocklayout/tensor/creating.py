@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.dtypes import FLOATS, named, to_numpy
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
@@ -93,10 +94,7 @@ def ones(
 
 
 def full(
-    shape: int | Iterable[int],
-    value: float,
-    dtype: DTypeLike = "f32",
-    memory_format: MemoryFormat = contiguous_format,
+    shape: int | Iterable[int], value: float, dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
 ) -> Tensor:
     """A new tensor of a number, which converts to the data type as in :meth:`Tensor.astype`.
 
@@ -114,7 +112,7 @@ def empty_like(
     """A new tensor of a tensor's extents, type and format, whose elements are undefined.
 
     Args:
-        source: A Tensor, or what :func:`from_array` takes.
+        source: A Tensor, or a source of :func:`from_array`.
         dtype: By default the source's.
         memory_format: By default the source's.
 
@@ -228,16 +226,12 @@ def _like(source: ArrayLike | Tensor, dtype: DTypeLike | None, memory_format: Me
 
 
 def _uninitialised(desc: MemoryDesc) -> Tensor:
-    from blocklayout import dnnl
-
     made = Tensor(desc, dnnl.aligned_empty(desc.nbytes))
     clear_padding(made.physical(), desc)
     return made
 
 
 def _filled(desc: MemoryDesc, value: float) -> Tensor:
-    from blocklayout import dnnl
-
     try:
         number = convert(np.asarray(value), desc.dtype)
     except (LayoutError, ValueError) as error:

@@ -111,13 +111,7 @@ _RESERVED = "__metadata__"
 
 
 def save_all(tensors: Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[str]) -> None:
-    """Write Tensors to a safetensors file, which is there as a whole or as it was before.
-
-    Raises:
-        InputError: A name is none that a file can have, or its value is no tensor.
-        LayoutError: Blocks of more than 4096 elements.
-        ModelError: It cannot be written.
-    """
+    """Write Tensors to a safetensors file, there as a whole or as it was before; errors of :func:`blocklayout.save`."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -138,8 +132,7 @@ def save_all(tensors: Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[
 def load_all(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a safetensors file by name: in the formats they were saved in, row-major if another tool wrote it.
 
-    Raises:
-        ModelError: The file cannot be read, is damaged, or holds what no Tensor can be.
+    A ModelError where it cannot be read, is damaged, or holds a tensor that no Tensor can be.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -221,8 +214,7 @@ def _tensor(file: Any, name: str, memory_format: str | None, checksum: int | Non
 def formatted(name: str, array: np.ndarray, memory_format: str | None) -> Tensor:
     """A Tensor of the elements that a file holds, in the format that it says they had; row-major if it says none.
 
-    Raises:
-        ModelError: No such format, or one whose blocks have more than 4096 elements.
+    A ModelError where there is no such format, or its blocks have more than 4096 elements.
     """
     try:
         if memory_format is None:

@@ -51,8 +51,7 @@ def tag_of(memory_format: MemoryFormat, desc: MemoryDesc) -> FormatTag:
 def placed(desc: MemoryDesc, memory_format: MemoryFormat, dtype: str | None = None) -> MemoryDesc:
     """The dense descriptor of the same extents in a memory format, and in another data type where one is given.
 
-    Raises:
-        LayoutError: No such format, or none of this rank.
+    A LayoutError where there is no such format at this rank.
     """
     return MemoryDesc(desc.dims, dtype or desc.dtype, tag_of(memory_format, desc))
 

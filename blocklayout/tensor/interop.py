@@ -89,11 +89,7 @@ def as_tensor(source: ArrayLike | Tensor, operator: str = "as_tensor") -> Tensor
 
 
 def dense_desc(array: np.ndarray) -> MemoryDesc:
-    """The descriptor of an array's elements without holes, in the format that :func:`format_of` reads.
-
-    Raises:
-        InputError: Of a data type that there is not.
-    """
+    """The descriptor of an array's elements without holes, in the format of :func:`format_of`, or an InputError."""
     try:
         return MemoryDesc(array.shape, from_numpy(array.dtype), format_of(array))
     except LayoutError as error:
@@ -133,11 +129,7 @@ def plain_view(tensor: Tensor) -> np.ndarray:
 
 
 def foreign(source: Any) -> np.ndarray:
-    """An array over the memory of something else.
-
-    Raises:
-        InputError: Not convertible.
-    """
+    """An array over the memory of something else; an InputError where it cannot be one."""
     if hasattr(source, "detach"):
         source = source.detach()
     if hasattr(source, "__dlpack__") and not isinstance(source, np.ndarray | Tensor):
@@ -167,8 +159,7 @@ def _report_copy(given: np.ndarray, copy: np.ndarray, operator: str, reason: str
 def as_numpy(tensor: Tensor, dtype: Any, *, copy: bool | None) -> np.ndarray:
     """The array for numpy's ``__array__``: a view unless blocks, another type or the caller demand a copy.
 
-    Raises:
-        ExportError: No copy is allowed, and none can be avoided.
+    An ExportError where no copy is allowed, and none can be avoided.
     """
     desc = tensor.desc
     if desc.is_plain:
@@ -187,11 +178,7 @@ def as_numpy(tensor: Tensor, dtype: Any, *, copy: bool | None) -> np.ndarray:
 
 
 def exported(tensor: Tensor) -> np.ndarray:
-    """An array over the memory, which exports itself through DLPack.
-
-    Raises:
-        ExportError: In blocks, or of a data type that numpy does not export.
-    """
+    """An array over the memory, which exports itself through DLPack; an ExportError of blocks, and of bf16."""
     if not tensor.desc.is_plain:
         raise ExportError(f"DLPack knows strides but no blocks, and this is {tensor.desc}: {_ways()}")
     if tensor.dtype == "bf16":

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
@@ -93,14 +94,12 @@ def compact(tensor: Tensor) -> Tensor:
 
 def mapped(tensor: Tensor, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
     """See :meth:`Tensor.map`."""
-    from blocklayout import dnnl
-
     if not callable(f):
         raise InputError(f"map: f is {f!r:.80}; give a function of an array")
     own = compact(tensor)
     elements = own.physical()
     if own.desc.n_padding and own.desc.n_elements:
-        # What the function does to zeros might warn, or raise, where no element does.
+        # Of zeros the function might warn, or raise, where of no element it does.
         elements = elements.copy()
         fill_padding(elements, own.desc, elements[own.desc.offset(*(0,) * own.ndim)])
     given = elements.view()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError, UnimplementedError
 from blocklayout.layout import FormatTag, MemoryDesc
@@ -41,7 +42,7 @@ def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *,
         layout: A memory format: ``contiguous_format``, ``channels_last``, a oneDNN tag of the source's rank or a
             FormatTag. Or a descriptor, which is taken as it is, strides and all; one of another data type converts,
             as :meth:`Tensor.astype` does.
-        threads: Threads to use; by default what this process may use, and one for what is small.
+        threads: Threads to use; by default as many as this process may use, and one for small tensors.
 
     Raises:
         LayoutError: No such layout for these extents.
@@ -91,12 +92,8 @@ def bytes_in(
     By default on the threads that this process may use, on one where there are few bytes. The primitive is kept for the
     next time if ``is_kept``. Nothing is reported.
 
-    Raises:
-        DnnlError: The extents differ.
-        LimitError: The result is larger than is allowed, or than what is left.
+    A DnnlError where the extents differ, a LimitError where the result is larger than is allowed, or than is left.
     """
-    from blocklayout import dnnl
-
     if dst.nbytes > _SMALL_NBYTES or in_force.get() is not None:
         check_nbytes(dst.nbytes, dst)
     is_native = has_reorder(src.dtype) and has_reorder(dst.dtype) and dst.n_elements
@@ -111,8 +108,6 @@ def bytes_in(
 
 def _primitive(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive | None:
     """The reorder; ``None`` where oneDNN has none."""
-    from blocklayout import dnnl
-
     spec = dnnl.reorder(src, dst, n_threads=n_threads)
     if not (dnnl.is_expressible(src) and dnnl.is_expressible(dst)):
         dnnl.version()  # refuses where there is no library at all
@@ -128,8 +123,6 @@ _kept = lru_cache(maxsize=_MAX_IDLE)(_primitive)
 
 
 def _by_numpy(src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc) -> np.ndarray:
-    from blocklayout import dnnl
-
     made = dnnl.aligned_empty(dst.nbytes)
     dtype = to_numpy(src.dtype)
     if src.placement == dst.placement and src.is_dense and buffer.flags.c_contiguous:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.dtypes import named, to_numpy
 from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.layout import MemoryDesc
@@ -49,7 +50,7 @@ class Tensor(Operators):
         """Wrap a raw buffer without copying it.
 
         Args:
-            desc: What the bytes mean.
+            desc: Of these bytes.
             buffer: Contiguous bytes, ``desc.nbytes`` of them, padding included; primitives
                 rely on zeros in the padding.
 
@@ -69,7 +70,7 @@ class Tensor(Operators):
         tensor.buffer = buffer
         return tensor
 
-    # What it is.
+    # Its descriptor.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,7 +101,7 @@ class Tensor(Operators):
     def memory_format(self) -> str:
         """The layout it was given: ``contiguous_format``, ``channels_last``, else a tag, else ``strided(...)``.
 
-        It is what operators follow, and survives where strides cannot tell: one channel, or one pixel.
+        Operators follow it, and it survives where strides cannot tell: one channel, or one pixel.
         """
         return self.desc.memory_format
 
@@ -189,7 +190,7 @@ class Tensor(Operators):
         """The values in another data type, in the same format; itself where it has that one.
 
         To integers they round to the nearest, ties to the even one, and saturate (from f32 to s32 maybe at 2147483520,
-        the largest f32 below). What NaN becomes as an integer is not defined. Floats round likewise and overflow to
+        the largest f32 below). NaN as an integer is not defined. Floats round likewise and overflow to
         infinity. Those of numpy do otherwise: towards zero, and around.
 
         Args:
@@ -433,8 +434,6 @@ class Tensor(Operators):
     @staticmethod
     def restored(desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
         """A Tensor of bytes that came from elsewhere, a pickle: in memory of its own, aligned and writable."""
-        from blocklayout import dnnl
-
         made = dnnl.aligned_empty(buffer.nbytes)
         made[:] = buffer
         return Tensor(desc, made)

@@ -61,13 +61,10 @@ class TensorFile(Struct, frozen=True):
 
 
 def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write bytes to a safetensors file, which is there as a whole, or as it was before.
+    """Write bytes to a safetensors file, which is there as a whole, or as it was before; an OSError where it cannot be.
 
     Tensors are raw bytes by name, filled up with zeros to a multiple of 64 bytes, and begin at one. ``text`` describes
     them.
-
-    Raises:
-        OSError: It cannot be written.
     """
     entries: dict[str, Any] = {}
     sums, end = {}, 0
@@ -86,11 +83,7 @@ def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> N
 
 
 def is_tensor_file(path: Path) -> bool:
-    """Whether a file begins as a safetensors file does.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Whether a file begins as a safetensors file does; an OSError where it cannot be read."""
     with open_regular(path) as file:
         start = file.read(_LENGTH_NBYTES + 1)
     return start[_LENGTH_NBYTES:] == b"{" and int.from_bytes(start[:_LENGTH_NBYTES], "little") <= _MAX_HEADER_NBYTES
@@ -101,8 +94,8 @@ def open_tensors(
 ) -> TensorFile:
     """Open a file that :func:`write_tensors` wrote. Everything but the tensors' bytes is checked.
 
-    Another file may take its place meanwhile. What is altered in a mapped file is altered in its tensors, and where it
-    is truncated, to look at them ends the process; where it is not mapped they are read now. ``wanted`` is called with
+    Another file may take its place meanwhile. A mapped file that is altered alters its tensors, and where it is
+    truncated, to look at them ends the process; where it is not mapped they are read now. ``wanted`` is called with
     the writer's description, for the names of those that are wanted, by the names that they are to have; ``None`` for
     all by their own. Bytes of others are not looked at.
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from blocklayout.dnnl import engine, enums, handles, library, status
+from blocklayout.dnnl import enums, handles, library, status
 from blocklayout.errors import (
     DnnlError,
     InvalidArgumentsError,
@@ -61,7 +61,7 @@ def test_a_handle_keeps_what_it_refers_to() -> None:
 def test_the_process_has_one_engine_and_one_stream() -> None:
     found: list[tuple[int, int]] = []
     threads = [
-        threading.Thread(target=lambda: found.append((id(engine.cpu_engine()), id(engine.cpu_stream()))))
+        threading.Thread(target=lambda: found.append((id(handles.cpu_engine()), id(handles.cpu_stream()))))
         for _ in range(8)
     ]
     for thread in threads:

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 import pytest
 
-from blocklayout.dnnl import Memory, aligned_empty, c_desc, engine, enums, live_handles, status
+from blocklayout.dnnl import Memory, aligned_empty, c_desc, enums, handles, live_handles, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.handles import create
 from blocklayout.errors import InvalidArgumentsError
@@ -17,13 +17,13 @@ from blocklayout.layout import MemoryDesc
 
 def copy(source: Memory, destination: Memory) -> None:
     """A reorder by hand."""
-    c_engine = engine.cpu_engine().c
+    c_engine = handles.cpu_engine().c
     c_src, c_dst = c_desc.to_c(source.desc).c, c_desc.to_c(destination.desc).c
     reorder = "dnnl_reorder_primitive_desc_create"
     pd = create("primitive_desc", reorder, c_src, c_engine, c_dst, c_engine, ffi.NULL)
     primitive = create("primitive", "dnnl_primitive_create", pd.c)
     c_args = ffi.new("dnnl_exec_arg_t[]", [(enums.argument("from"), source.c), (enums.argument("to"), destination.c)])
-    status.call("dnnl_primitive_execute", primitive.c, engine.cpu_stream().c, 2, c_args)
+    status.call("dnnl_primitive_execute", primitive.c, handles.cpu_stream().c, 2, c_args)
     for handle in (primitive, pd):
         handle.destroy()
 

@@ -9,12 +9,12 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Attr, Binary, Eltwise, MemoryDesc, Spec, Sum
-from blocklayout.dnnl.spec_digest import DIGEST_NBYTES, spec_digest
+from blocklayout.dnnl.spec import DIGEST_NBYTES, spec_digest
 from tests.dnnl.conftest import RunPython
 
 CODE = """
 from blocklayout import dnnl
-from blocklayout.dnnl.spec_digest import spec_digest
+from blocklayout.dnnl.spec import spec_digest
 desc = dnnl.MemoryDesc((2, 17, 4, 4), "f32", "nhwc")
 spec = dnnl.eltwise(desc, algorithm="clip", alpha=0, beta=6, n_threads=1)
 print(spec_digest(spec).hex())

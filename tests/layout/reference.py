@@ -10,8 +10,7 @@ import pytest
 
 from blocklayout.dnnl import enums, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.engine import cpu_engine, cpu_stream
-from blocklayout.dnnl.handles import Handle, create
+from blocklayout.dnnl.handles import Handle, cpu_engine, cpu_stream, create
 from blocklayout.dnnl.library import fmt_tag_names, load
 from blocklayout.errors import UnsupportedError
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blocklayout.runtime.forking import Lock
+from blocklayout.forking import Lock
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform"),

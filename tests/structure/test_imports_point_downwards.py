@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEVELS = (
     (
         *("errors", "resource_limits", "dtypes", "encoding", "atomic_write", "garbage", "lazy_names", "regular_file"),
-        *("side_by_side", "timing"),
+        *("forking", "side_by_side", "timing"),
     ),
     ("layout",),
     ("dnnl",),

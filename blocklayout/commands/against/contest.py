@@ -29,7 +29,7 @@ TURN_NS = 100e6
 WORKER = "blocklayout.commands.against.worker"
 
 MAX_DIFFERENCE = {"f32": 1e-3, "bf16": 5e-2, "f16": 1e-2}
-"""Over the largest output: what runtimes may differ by and still compute the same."""
+"""Differences over the largest output up to which runtimes compute the same."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _MB = 1e6
@@ -51,7 +51,7 @@ class Result(Struct, frozen=True):
         image_ms: The same of one image: over the batch.
         ratio: Its time over ours in the same round.
         first_s: Seconds from before ``import numpy`` to the first result.
-        resident_nbytes: Memory after the first run, above what importing it takes.
+        resident_nbytes: Memory after the first run, less that of importing it.
         peak_nbytes: The most it had meanwhile, likewise.
         difference: Largest difference from our outputs, over their largest value.
     """
@@ -103,11 +103,8 @@ class Contest(Struct, frozen=True):
     def run(self, runtimes: Sequence[Runtime]) -> Outcome:
         """Measure them all, in turn; ours has to be the first, since ratios are to it.
 
-        One that cannot run the model, or fails on its way, is reported as such, and the others go on.
-
-        Raises:
-            UnsupportedError: The first cannot run the model; the message has what it says.
-            InputError: What is fed holds denormals, on which arithmetic is slow.
+        One that cannot run the model, or fails on its way, is reported as such, and the others go on; of the first that
+        is an UnsupportedError. An InputError where feeds hold denormals, on which arithmetic is slow.
         """
         if any(_has_denormals(array) for array in self.feeds.values()):
             raise InputError("what is fed holds denormals, on which arithmetic is a hundred times slower: no measure")
@@ -138,7 +135,7 @@ class Competitor(TurnProcess):
         self._folder = folder
         self._outputs = folder / "outputs.npz"
         model = folder / "model.session" if runtime.is_saved else contest.model
-        # What it compiled earlier does not count.
+        # Code that it compiled earlier does not count.
         super().__init__(runtime.name, self._arguments(runtime.name, model, self._outputs), {"TMPDIR": str(folder)})
 
     def __enter__(self) -> Self:
@@ -165,7 +162,7 @@ class Competitor(TurnProcess):
 
 
 def save_feeds(feeds: Mapping[str, np.ndarray], path: Path) -> None:
-    """Write what is fed, for the runtimes' processes."""
+    """Write the feeds, for the runtimes' processes."""
     np.savez(path, *feeds.values(), names=np.array([*feeds], np.str_))
 
 

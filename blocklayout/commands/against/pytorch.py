@@ -55,14 +55,7 @@ def open_compiled(torch: Any, path: str, n_threads: int, dtype: str) -> Callable
 
 
 def converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
-    """The module of an ONNX file, and the names of its inputs in order.
-
-    Args:
-        torch: PyTorch, with the converter imported.
-        path: The file.
-        n_threads: Threads of PyTorch from now on.
-        dtype: What the module computes in.
-    """
+    """The module of an ONNX file, which computes in ``dtype``, and the names of its inputs in order; sets threads."""
     torch.set_num_threads(n_threads)
     model = _module_of("onnx").load(path)
     constants = {constant.name: constant for constant in model.graph.initializer}

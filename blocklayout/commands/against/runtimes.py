@@ -32,8 +32,8 @@ class Runtime(NamedTuple):
     Attributes:
         open: Given the module, loads an ONNX file for so many threads and a data type.
         dtypes: Data types of activations that it can be asked for.
-        needs: Modules it takes beside its own, installed as what they are imported as.
-        ready: Given the module, imports what reads ONNX files for it.
+        needs: Modules it takes beside its own, installed by the names they are imported by.
+        ready: Given the module, imports its reader of ONNX files.
         is_saved: Whether it loads a saved session in place of the ONNX file.
     """
 
@@ -47,7 +47,7 @@ class Runtime(NamedTuple):
     is_saved: bool = False
 
     def start(self) -> Any:
-        """Import it, with what it takes to read a model; returns the module."""
+        """Import it, with its reader of models; returns the module."""
         module = import_module(self.module)
         if self.ready is not None:
             self.ready(module)
@@ -60,7 +60,7 @@ class Runtime(NamedTuple):
 
     @property
     def version(self) -> str:
-        """Of what is installed."""
+        """Of the installed one."""
         from importlib import metadata
 
         return metadata.version(self.distribution)
@@ -160,10 +160,8 @@ def runtime_named(name: str) -> Runtime:
 def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:
     """Ours, from the model and from a saved session, and those that are asked for.
 
-    ``all`` are the installed ones that compute in this data type of activations.
-
-    Raises:
-        InputError: There is none of that name, it is not installed, or cannot be asked for the data type.
+    ``all`` are the installed ones that compute in this data type of activations. An InputError where there is none of a
+    name, it is not installed, or cannot be asked for the data type.
     """
     ours = [RUNTIMES[name] for name in OUR_NAMES]
     peers = [runtime for runtime in RUNTIMES.values() if runtime.name not in OUR_NAMES]

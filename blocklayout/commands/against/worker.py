@@ -4,7 +4,7 @@
 
 It reports its first result, or why there is none, in a line of JSON. Then each line with a number of nanoseconds is a
 turn: the fastest run of as many as fit into it. With ``save`` for a runtime it saves our session of the model, planned
-for what will be fed, in place of outputs, and reports that it is done.
+for the feeds, in place of outputs, and reports that it is done.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def main(argv: Sequence[str]) -> int:
         return 0
     try:
         run, record = _first_result(*argv)
-    except Exception as error:  # noqa: BLE001 - whatever a runtime raises is its reason
-        paragraph = str(error).strip().split("\n\n", maxsplit=1)[0]  # what follows is how to report it
+    except Exception as error:  # noqa: BLE001 - any error of a runtime is its reason
+        paragraph = str(error).strip().split("\n\n", maxsplit=1)[0]  # the rest is how to report it
         _say({"reason": f"{type(error).__name__}: {paragraph}"})
         return 1
     _say(record)

@@ -101,12 +101,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
 
 
 def name_of(impl: str) -> str:
-    """An implementation's name without its instruction set.
-
-    Example:
-        >>> name_of("winograd:avx2")
-        'winograd'
-    """
+    """An implementation's name without its instruction set: ``winograd`` of ``winograd:avx2``."""
     return impl.partition(":")[0]
 
 

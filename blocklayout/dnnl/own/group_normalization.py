@@ -21,7 +21,7 @@ _MAX_VECTORS = 8
 
 _TOGETHER_PER_NS, _ALTERNATING_PER_NS, _COEFFICIENTS_PER_NS, _TASK_NS = 12.0, 4.0, 4.0, 60.0
 """Elements that a thread computes in a nanosecond, memory aside, where those of a group lie together and where groups
-alternate; coefficients that it works out; and what a task takes besides."""
+alternate; coefficients that it works out; and the rest of a task's time."""
 
 _ELEMENTS_OF_TASK, _LANES_OF_TASK = 16384, 1024
 """``BL_AT_ONCE`` and ``BL_LONGEST_PATTERN`` in C."""

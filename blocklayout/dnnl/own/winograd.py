@@ -25,7 +25,7 @@ _LEAST_OF_GROUP = 4
 """Results of a group; with fewer, most products are by zeros."""
 
 _NEAR_NBYTES = 512 << 10
-"""Of transformed sources, for each thread: about what a core's own cache holds."""
+"""Of transformed sources, for each thread: about as much as a core's own cache holds."""
 
 _TILES_OF_TASK = 56
 """At most; with fewer, transforming the weights takes a larger share."""
@@ -47,7 +47,7 @@ _TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 3.0, 7.0
 """Elements that a thread transforms in a nanosecond: of sources and results, and of weights.
 
 These and the share are fitted to 88 convolutions of five networks, on Zen 4, Zen 5 and a Xeon with AMX, by AVX2 and
-AVX-512: what counts is how they compare with the library's direct ones.
+AVX-512: they matter by comparison with the library's direct ones.
 """
 
 

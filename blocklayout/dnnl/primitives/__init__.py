@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from blocklayout.dnnl import own
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
+from blocklayout.dnnl.cpus import default_threads
 from blocklayout.dnnl.enums import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.primitives import _checks
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, peak_share_by_name
@@ -82,8 +83,8 @@ class Kind(Struct, frozen=True, kw_only=True):
         post_ops: Types of post-ops that it takes. The library accepts some others and computes something else: a sum
             behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
-        peak_share: Estimates what share of the machine's peak the arithmetic of a resolved Spec reaches.
-        bandwidth_share: Estimates at what share of the machine's bandwidth its bytes are moved.
+        peak_share: Estimates the share of the machine's peak that the arithmetic of a resolved Spec reaches.
+        bandwidth_share: Estimates the share of the machine's bandwidth at which its bytes are moved.
         has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
         adjusted: A direction as a Spec's flags or algorithm make it: without the arguments and results that they switch
             off, and with the C function that they choose.
@@ -125,11 +126,7 @@ def kinds() -> tuple[str, ...]:
 
 @cache
 def kind_of(name: str) -> Kind:
-    """A kind of primitive by its name.
-
-    Raises:
-        InvalidArgumentsError: There is none of this name.
-    """
+    """A kind of primitive by its name; an InvalidArgumentsError where there is none."""
     if name not in kinds():
         raise InvalidArgumentsError(f"no kind of primitive {name!r}; there are {', '.join(kinds())}")
     kind: Kind = importlib.import_module(f"{__name__}.{name}").KIND
@@ -162,10 +159,6 @@ def draft(
     for name, desc in descs.items():
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
             raise _checks.invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
-    if n_threads is None:
-        from blocklayout.dnnl.cpus import default_threads
-
-        n_threads = default_threads()
     return Spec(
         kind=kind,
         descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
@@ -173,15 +166,14 @@ def draft(
         prop_kind=prop_kind,
         params=tuple(params.items()),
         attr=attr,
-        n_threads=n_threads,
+        n_threads=default_threads() if n_threads is None else n_threads,
     )
 
 
 def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "") -> Spec:
     """The draft with its destination, checked; without one its layout is the primitive's choice, its extents ``dims``.
 
-    Raises:
-        InvalidArgumentsError: Against the rules of its kind.
+    An InvalidArgumentsError where it is against the rules of its kind.
     """
     desc = AnyDesc(tuple(dims), dtype or spec.descs[0][1].dtype) if dst is None else dst
     return validate(spec.replace(descs=(*spec.descs, ("dst", desc))))
@@ -191,7 +183,7 @@ def validate(spec: Spec) -> Spec:
     """Check a Spec against the rules of its kind, and return it.
 
     Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+        InvalidArgumentsError: The message names the argument, the rule and a right value.
 
     Example:
         >>> from blocklayout import dnnl
@@ -223,7 +215,9 @@ def _check(spec: Spec, kind: Kind) -> None:
 
 
 def _check_arguments(spec: Spec, kind: Kind, direction: Direction) -> None:
-    sources = _checks.check_sources(spec) if kind.has_many_sources else ()
+    sources = spec.counted_sources if kind.has_many_sources else ()
+    is_fed = sources or not kind.has_many_sources
+    _checks.require(is_fed, spec, "src_0", "is missing; it takes src_0, src_1, ... and dst")
     needed = (*sources, *(name for name in direction.arguments if name not in direction.optional))
     _checks.check_descs(spec, needed, direction.optional, kind.other_dtypes, kind.most)
     _checks.check_ndims(spec, needed[0], *kind.ranks)

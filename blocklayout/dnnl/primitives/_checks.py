@@ -26,7 +26,7 @@ _ATTRIBUTE_ARGUMENTS = ("scale_", "zero_point_", "post_op_")
 
 
 def invalid(kind: str, argument: str, rule: str) -> InvalidArgumentsError:
-    """The error that names the argument, the rule and what would be right."""
+    """The error that names the argument, the rule and a right value."""
     return InvalidArgumentsError(f"{kind}: {argument} {rule}")
 
 
@@ -181,12 +181,6 @@ def source_names(kind: str, srcs: Sequence[Desc]) -> dict[str, Desc]:
         if src is None:
             raise invalid(kind, f"srcs[{index}]", "is None; give a MemoryDesc or an AnyDesc")
     return {f"src_{index}": src for index, src in enumerate(srcs)}
-
-
-def check_sources(spec: Spec) -> tuple[str, ...]:
-    """Names of the sources, refused where there is none."""
-    require(spec.counted_sources, spec, "src_0", "is missing; it takes src_0, src_1, ... and dst")
-    return spec.counted_sources
 
 
 def check_attributes(spec: Spec, post_ops: tuple[type[PostOp], ...]) -> None:

@@ -1,4 +1,4 @@
-"""Estimates of what share of a machine's peak and of its bandwidth implementations reach, of any kind of primitive."""
+"""Estimates of the shares of a machine's peak and bandwidth that implementations of any kind of primitive reach."""
 
 from __future__ import annotations
 

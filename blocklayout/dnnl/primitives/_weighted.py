@@ -51,12 +51,7 @@ WINDOWED = directions("algorithm", "strides dilations pads")
 
 
 def side(prop_kind: str, name: str) -> str:
-    """The argument's name, which is its gradient's in the passes that compute or read that.
-
-    Example:
-        >>> side("backward_data", "src"), side("forward_inference", "src")
-        ('diff_src', 'src')
-    """
+    """The argument's name, which is its gradient's in the passes that compute or read that."""
     gradients = {"backward_data": ("src", "dst"), "backward_weights": ("weights", "bias", "dst")}
     return f"diff_{name}" if name in gradients.get(prop_kind, ()) else name
 

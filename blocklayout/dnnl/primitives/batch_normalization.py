@@ -71,7 +71,7 @@ def batch_normalization_backward(
         flags: Names among ``use_global_stats`` (mean and variance are constants), ``use_scale``, ``use_shift``,
             ``fuse_norm_relu``.
         prop_kind: ``backward``, or ``backward_data`` for the source's gradient alone, where there is neither scale nor
-            shift: with them oneDNN runs only what writes their gradients as well.
+            shift: with them oneDNN has only primitives that write their gradients as well.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:

@@ -12,12 +12,7 @@ from blocklayout.dnnl.spec import Spec
 
 
 def concat(
-    srcs: Sequence[Desc],
-    dst: Desc | None = None,
-    axis: int = 1,
-    *,
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    srcs: Sequence[Desc], dst: Desc | None = None, axis: int = 1, *, attr: Attr = NO_ATTR, n_threads: int | None = None
 ) -> Spec:
     """Tensors one after the other along ``axis``; its arguments are ``src_0``, ``src_1``, ...
 
@@ -59,7 +54,5 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
 
 
 KIND = Kind(
-    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",))},
-    validate=_validate,
-    has_many_sources=True,
+    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",))}, validate=_validate, has_many_sources=True
 )

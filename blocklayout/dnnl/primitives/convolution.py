@@ -17,7 +17,7 @@ from blocklayout.layout.ordering import named_format
 _DIRECT_1X1_SHARE, _DIRECT_1X1_SHARE_512 = 0.38, 0.66
 """Of the peak, by an implementation for windows of any size that is given one of a single element; with AVX-512.
 
-Half and four fifths of what those for single elements reach, on machines of two kinds; in bf16 it is as much.
+Half and four fifths of the share of those for single elements, on machines of two kinds; in bf16 it is as much.
 """
 
 _MISREADING = ("jit:avx512_core", "jit_bf16:", "x64:gemm:jit")
@@ -168,8 +168,8 @@ def _fault(spec: Spec) -> str | None:
     A tensor with one channel and one pixel has the same strides with channels first and last. These implementations
     take it for channels last, and then want both sources and results so.
 
-    Source: creating what oneDNN v3.2 offers for 1 to 32 channels, 1 to 4 pixels a side and 1 to 3 spatial dimensions:
-    it fails for all of these, and for no other.
+    Source: creating all that oneDNN v3.2 offers for 1 to 32 channels, 1 to 4 pixels a side and 1 to 3 spatial
+    dimensions: it fails for all of these, and for no other.
     """
     if not spec.impl.startswith(_MISREADING) or not (spec.has("src") and spec.has("dst")):
         return None

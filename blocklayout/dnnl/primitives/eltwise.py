@@ -9,7 +9,6 @@ from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import check_descs, check_dims, check_float, check_no_attributes, require
 from blocklayout.dnnl.spec import Spec
 
-_USES_DST = "_use_dst_for_bwd"
 _ONE_SIGN = ("eltwise_relu_use_dst_for_bwd", "eltwise_elu_use_dst_for_bwd")
 
 
@@ -90,7 +89,7 @@ def eltwise_backward(
 
 def _data_name(algorithm: str) -> str:
     """The argument that the gradient is computed from: ``src``, or ``dst`` for the algorithms that say so."""
-    return "dst" if algorithm.endswith(_USES_DST) else "src"
+    return "dst" if algorithm.endswith("_use_dst_for_bwd") else "src"
 
 
 def _validate(spec: Spec) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from blocklayout import dnnl
 from blocklayout.dnnl import library, processor
-from blocklayout.dnnl.spec_digest import spec_digest
+from blocklayout.dnnl.spec import spec_digest
 from blocklayout.errors import CostStoreWarning
 
 if TYPE_CHECKING:

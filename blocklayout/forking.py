@@ -46,7 +46,7 @@ class Lock:
         return self._lock.__enter__
 
     @property
-    def __exit__(self) -> Callable[..., None]:  # noqa: PLE0302, PYI036 - it is no method but what gives one
+    def __exit__(self) -> Callable[..., None]:  # noqa: PLE0302, PYI036 - it is no method but returns one
         return self._lock.__exit__
 
 
