@@ -312,7 +312,7 @@ class Subgraph:
         """The layouts that values keep from one run to the next, by the plan that ran last."""
         carried = self.info.carried
         for plan in (plan for book in self.books if book.pieces is None for plan in book.plans[-1:]):
-            free = {name for name, layout in plan.io_layout if layout == FREE}
+            free = {name for name, layout in plan.config.io_layout if layout == FREE}
             for name, desc in plan.inputs:
                 layout = desc.named("src")
                 if name in free and name in carried:
@@ -337,9 +337,9 @@ class Subgraph:
             plan = book.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
         if book.pieces is not None:
             return {}
-        free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.info.lasting)
+        free = {name for name, layout in plan.config.io_layout if layout == FREE}.intersection(self.info.lasting)
         wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
-        return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
+        return {name: reorder(fed[name], desc, threads=plan.config.n_threads) for name, desc in wanted.items()}
 
     def _book(self, fed: Values) -> PlanBook:
         kind = tuple([type(each) if each is None or type(each) is list else each.dtype for each in fed.values()])

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import PackedConstant
     from blocklayout.runtime.plan_book import Contents, Shapes
 
-VERSION: Literal[6] = 6
+VERSION: Literal[8] = 8
 """Of the format; bump on incompatible changes."""
 
-SEVERAL: Literal[7] = 7
+SEVERAL: Literal[9] = 9
 """That of files with sessions for several instruction sets; bump both."""
 
 MIN_HALVED_NBYTES = 1 << 16
@@ -149,7 +149,7 @@ class PiecesRecord(Struct, frozen=True):
 class SessionRecord(PartRecord, frozen=True, kw_only=True):
     """Contents of a session file beside the tensors."""
 
-    version: Literal[6] = VERSION
+    version: Literal[8] = VERSION
 
 
 class TargetRecord(Struct, frozen=True):
@@ -168,7 +168,7 @@ class TargetsRecord(Struct, frozen=True):
     """Contents of a file of several sessions beside the tensors, by the instruction set that each is for."""
 
     targets: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")], TargetRecord]
-    version: Literal[7] = SEVERAL
+    version: Literal[9] = SEVERAL
 
 
 class Tensors(Struct):
@@ -365,7 +365,7 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
         record, file = read_session(Path(path), is_mapped=options.where.mapped)
         with file.verifying() if options.checks.verify else nullcontext():
             plans = _checked(record, options)
-            threads = max((each.plan.n_threads for each in plans), default=1)
+            threads = max((each.plan.config.n_threads for each in plans), default=1)
             return _Restoring(_in_f32(plans), Streams(options.where.streams, threads), options).book(record)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error

@@ -104,7 +104,7 @@ class Straight(Piece, eq=False, kw_only=True):
             f"{result.name} stays as it was written, for the only piece that reads it: {result.desc.named('src')}"
             for plan in plans[-1:]
             for result in plan.results
-            if result.name in self.inner and result.desc is not None and (result.name, FREE) in plan.io_layout
+            if result.name in self.inner and result.desc is not None and (result.name, FREE) in plan.config.io_layout
         ]
 
     @property
