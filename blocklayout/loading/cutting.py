@@ -16,7 +16,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.resource_limits import check_time
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
+from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight, SubgraphInfo
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
@@ -257,30 +257,6 @@ def _row_major(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     return np.asarray(reorder(value, MemoryDesc(value.shape, value.dtype)))
-
-
-class SubgraphInfo(Struct, frozen=True, eq=False):
-    """A subgraph seen from without.
-
-    Attributes:
-        inputs: Names of its arguments.
-        outputs: Names of its results.
-        read: Names of the arguments, and of the values of the graph around it, that its nodes read.
-        computed: Names of the results that its nodes compute.
-        constants: Those that it returns, by name.
-        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
-        carried: Results by the arguments as which they come the next time.
-        lasting: Those that it reads of the graph around it, where it runs again and again.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    read: tuple[str, ...]
-    computed: tuple[str, ...]
-    constants: Mapping[str, np.ndarray]
-    results: tuple[np.ndarray, ...]
-    carried: Mapping[str, str]
-    lasting: tuple[str, ...]
 
 
 class Subgraph:

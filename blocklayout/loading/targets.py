@@ -138,7 +138,8 @@ def _about(record: SessionRecord) -> tuple[object, ...]:
     """Model, inputs, outputs and extents, which are the same in sessions for several instruction sets."""
     names = {each.plan.model for each in record.plans} if record.pieces is None else {record.pieces.name}
     extents = {each.shapes for each in record.plans}
-    return frozenset(names), record.inputs, record.outputs, record.defaults, frozenset(extents)
+    about = record.signature
+    return frozenset(names), about.inputs, about.outputs, about.defaults, frozenset(extents)
 
 
 def _write(path: Path, parts: Mapping[str, TensorFile]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from blocklayout.plan.runs import check_losses
 from blocklayout.plan.solving.solve import ROUNDING, Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from blocklayout.ir import Program
     from blocklayout.plan.assemble import Assembly
@@ -93,17 +93,16 @@ def make_plan(
     else:
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
-    plan = _explained(plan, winner, portfolio.solution)
+    why: dict[str, Any] = {}
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, tiles, free_proposer, request.io_layout, request.carried)
-        unpinned_ns = Portfolio.of(free.priced(network.costs)).cheapest.cost_ns
-        plan = replace(plan, rationale=replace(plan.rationale, unpinned_ns=unpinned_ns))
+        why["unpinned_ns"] = Portfolio.of(free.priced(network.costs)).cheapest.cost_ns
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
         source = f"{plan.rationale.priced_by}; layouts are those that were chosen for {lent}"
-        why = replace(plan.rationale, priced_by=source, bound_ns=0.0, is_optimal=False, is_exact=False)
-        plan = replace(plan, rationale=why)
+        why |= {"priced_by": source, "bound_ns": 0.0, "is_optimal": False, "is_exact": False}
+    plan = _explained(plan, winner, portfolio.solution, why)
     check_expectations(plan, request.demanded.expected)
     check_losses(plan, request.on_layout_loss)
     return plan
@@ -181,8 +180,8 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
     )
 
 
-def _explained(plan: Plan, winner: Contender, solution: Solution) -> Plan:
-    """With the alternatives to the choice, which take longer to price than to choose."""
+def _explained(plan: Plan, winner: Contender, solution: Solution, why: Mapping[str, Any]) -> Plan:
+    """With the alternatives to the choice, which take longer to price than to choose, and more of its rationale."""
     without = _costs_without(winner.assembly, solution)
     costs, cost_ns = solution.costs_of_candidates, winner.cost_ns
     choices = tuple(kernel_choices(winner.network, winner.choice, costs, cost_ns))
@@ -192,7 +191,7 @@ def _explained(plan: Plan, winner: Contender, solution: Solution) -> Plan:
         steps=tuple(
             replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step for step in plan.steps
         ),
-        rationale=replace(plan.rationale, choices=choices),
+        rationale=replace(plan.rationale, choices=choices, **why),
     )
 
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from blocklayout.errors import BlockLayoutError, UnsupportedError
 from blocklayout.layout import FormatTag, MemoryDesc
@@ -44,10 +44,6 @@ _MAX_WIDTH = 16  # cells in a row
 _HOLE, _PAD = "_", "·"
 
 _OF_THE_DESC = "dims dtype tag canonical_tag padded_dims strides offset0 nbytes is_dense itemsize"
-_OF_THE_REPORT = (
-    "letters inner_blocks padding_nbytes hole_nbytes formula walk terms index index_offset offset element library map "
-    "reorder"
-)
 
 
 class LayoutReport(Page, frozen=True, kw_only=True):
@@ -108,9 +104,11 @@ class LayoutReport(Page, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """All of it but the drawing, as values that JSON can hold."""
         desc = self.desc
-        facts = {"desc": str(desc), "descriptor": desc.to_dict(), "extra": _extra_text(desc), "to": None}
-        facts |= {name: getattr(desc, name) for name in _OF_THE_DESC.split()}
-        data: dict[str, Any] = to_builtins(facts | {name: getattr(self, name) for name in _OF_THE_REPORT.split()})
+        facts = asdict(self) | {name: getattr(desc, name) for name in _OF_THE_DESC.split()}
+        facts |= {name: getattr(self, name) for name in ("inner_blocks", "padding_nbytes", "hole_nbytes")}
+        facts |= {"desc": str(desc), "descriptor": desc.to_dict(), "extra": _extra_text(desc), "to": None}
+        del facts["drawing"]
+        data: dict[str, Any] = to_builtins(facts)
         return data if self.to is None else data | {"to": self.to.to_dict(), "reorder_words": _reorder_words(self)}
 
     def to_text(self) -> str:

@@ -155,7 +155,7 @@ def test_proofs_ranges_and_own_targets_come_along(tmp_path: Path) -> None:
         session.save(tmp_path / "net.session", targets=TARGETS)
     records = {isa: record_of(part) for isa, part in read_parts(tmp_path / "net.session")}
     assert tuple(records) == TARGETS
-    assert len({(record.rows, record.inputs) for record in records.values()}) == 1
+    assert len({(record.signature.rows, record.signature.inputs) for record in records.values()}) == 1
     assert len({frozenset(each.shapes for each in record.plans) for record in records.values()}) == 1
     assert all({each.plan.isa for each in plans_of(record)} == {isa} for isa, record in records.items())
     with bl.load(tmp_path / "net.session", batching=(4, 1)) as again:
