@@ -37,7 +37,10 @@ def _piece_record(piece: Piece, part: Callable[[PlanBook], PartRecord]) -> Piece
     head = (piece.name, piece.inputs, piece.outputs, piece.reason, piece.by)
     if isinstance(piece, Call) and isinstance(piece.function, NodeCall):
         call = piece.function
-        subgraphs = {key: _subgraph_record(each, part) for key, each in call.subgraphs.items()}
+        subgraphs = {
+            key: SubgraphRecord(each.info, tuple(part(book) for book in each.books if _can_run(book)))
+            for key, each in call.subgraphs.items()
+        }
         attrs = {name: value for name, value in call.node.attrs.items() if name not in model.branches_of(call.node)}
         node = call.node.replace(attrs=attrs)
         return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
@@ -50,11 +53,6 @@ def _piece_record(piece: Piece, part: Callable[[PlanBook], PartRecord]) -> Piece
             raise PlanError(f"{piece.name} has no plan yet: run the session once")
         return PieceRecord("straight", *head, 0, session=session)
     return PieceRecord("straight", *head, quick.opset, quick.nodes, quick.constants, session=session)
-
-
-def _subgraph_record(subgraph: Subgraph, part: Callable[[PlanBook], PartRecord]) -> SubgraphRecord:
-    sessions = tuple(part(book) for book in subgraph.books if _can_run(book))
-    return SubgraphRecord(subgraph.info, sessions)
 
 
 def _can_run(book: PlanBook) -> bool:

@@ -86,9 +86,6 @@ class PieceRecord(Struct, frozen=True):
 
     Attributes:
         kind: ``straight`` where plans compute it; ``call`` where functions do.
-        name: As the piece's.
-        inputs: As the piece's.
-        outputs: As the piece's.
         reason: Why the model is cut here.
         by: How a node is computed without a plan.
         opset: Version of ONNX's operator set.
@@ -119,7 +116,6 @@ class PiecesRecord(Struct, frozen=True):
     Attributes:
         name: The model's.
         constants: Those that calls read, and outputs that are constants, by name.
-        pieces: The pieces.
     """
 
     name: str

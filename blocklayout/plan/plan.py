@@ -298,12 +298,9 @@ class Plan(Struct, frozen=True, dict=True):
     Most attributes of ``config`` and ``rationale`` are the plan's as well: ``plan.isa`` is ``plan.config.isa``.
 
     Attributes:
-        model: The model's name.
         program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
-        config: The options and the machine it was made for.
         inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
         values: The layout of every value by the model's names, in the order they are computed; see ``formats``.
-        rationale: Choices, costs and exceptions.
         parts: In how many equal parts of the rows it runs, each as the rest of the plan has it.
     """
 

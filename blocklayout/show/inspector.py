@@ -50,7 +50,6 @@ class LayoutReport(Page, frozen=True, kw_only=True):
     """Facts about a descriptor; counts are in elements where no unit is named.
 
     Attributes:
-        desc: The descriptor.
         letters: One letter for each dimension, such as ``nchw``.
         formula: The offset as an expression in ``letters``.
         walk: Dimensions in the order in which memory runs through them, fastest first.
