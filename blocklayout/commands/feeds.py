@@ -169,7 +169,7 @@ def load_array(name: str, path: str) -> np.ndarray:
 def _take_over(args: argparse.Namespace, plan: Plan) -> list[str]:
     """Complete the options from the plan; what was added, for messages."""
     if not args.io_layout:
-        args.io_layout = list(plan.config.io_layout)
+        args.io_layout = list(plan.io_layout)
     given = {name for name, _ in (*args.shape, *args.input)}
     formats = dict(args.io_layout)
     # A scalar has one element of rank 1, too; and 1 is what a free first extent becomes anyway.

@@ -295,7 +295,7 @@ class Rationale(Struct, frozen=True):
 class Plan(Struct, frozen=True, dict=True):
     """Everything a session needs to run one set of input shapes.
 
-    Most attributes of ``config`` and ``rationale`` are the plan's as well: ``plan.isa`` is ``plan.config.isa``.
+    Attributes of ``config`` and ``rationale`` are the plan's as well: ``plan.isa`` is ``plan.config.isa``.
 
     Attributes:
         program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
@@ -327,6 +327,8 @@ class Plan(Struct, frozen=True, dict=True):
     library = cached_property[str](attrgetter("config.library"))
     pins = cached_property[tuple[Demand, ...]](attrgetter("config.pins"))
     precision = cached_property[tuple[Demand, ...]](attrgetter("config.precision"))
+    io_layout = cached_property[tuple[tuple[str, str], ...]](attrgetter("config.io_layout"))
+    ranges = cached_property["tuple[tuple[str, tuple[tuple[int, int], ...]], ...]"](attrgetter("config.ranges"))
     choices = cached_property[tuple[KernelChoice, ...]](attrgetter("rationale.choices"))
     chosen = cached_property[str](attrgetter("rationale.chosen"))
     policy_costs = cached_property[tuple[tuple[str, float], ...]](attrgetter("rationale.policy_costs"))

@@ -77,7 +77,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "raced": dict(plan.raced),
         "pins": [_facts(pin, "key wanted") | {"kernel": owners.get(pin.name)} for pin in plan.pins],
         "precision": [_facts(each, "key wanted") for each in plan.precision],
-        "io_layout": [{"name": name, "format": text} for name, text in plan.config.io_layout],
+        "io_layout": [{"name": name, "format": text} for name, text in plan.io_layout],
         "exceptions": [{"kernel": kernel, "reason": reason} for kernel, reason in plan.exceptions],
         "inputs": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.inputs],
         "kernels": kernels,

@@ -44,7 +44,7 @@ def test_a_range_is_planned_for_its_largest_extents(cli: Command, tmp_path: Path
     options = ("--shape", "x=1x3x8..12x8..16", "--threads", 1)
     plan = bl.Plan.from_json(cli.ok("plan", tmp_path / "free.onnx", *options, "--json"))
     assert dict(plan.inputs)["x"].dims == (1, 3, 12, 16)
-    assert plan.config.ranges == (("x", ((1, 1), (3, 3), (8, 12), (8, 16))),)
+    assert plan.ranges == (("x", ((1, 1), (3, 3), (8, 12), (8, 16))),)
     np.save(tmp_path / "x.npy", nets.random_input((1, 3, 9, 9)))
     run = ("run", tmp_path / "free.onnx", *options, "--input")
     assert "1x24x9x9" in cli.ok(*run, f"x={tmp_path / 'x.npy'}")

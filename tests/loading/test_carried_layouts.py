@@ -123,7 +123,7 @@ def test_rows_are_row_major_and_a_state_that_is_a_row_as_well_stays_so() -> None
     session = bl.load(model_of([loop], feed(), {"y": F32, "rows": F32}, **WEIGHTS), layout="blocked")
     y, rows = session.run(None, feed())
     np.testing.assert_array_equal(rows[-1], y)
-    assert FREE not in dict(body_of(session).config.io_layout).values()
+    assert FREE not in dict(body_of(session).io_layout).values()
 
 
 def test_a_scan_keeps_the_layout_of_its_state() -> None:

@@ -63,7 +63,7 @@ def test_a_state_keeps_its_layout(tmp_path: Path) -> None:
     again = saved(saved(session, tmp_path / "net.bl"), tmp_path / "again.bl")
     np.testing.assert_array_equal(again.run(None, feed())[0], expected[0])
     assert n_moves(again, feed()) == n_moves(session, feed())
-    assert body_of(again).config.io_layout == body_of(session).config.io_layout
+    assert body_of(again).io_layout == body_of(session).io_layout
     assert "v comes as v2 was written the time before" in str(again.pieces)
 
 
