@@ -83,9 +83,8 @@ class LayoutReport(Page, frozen=True, kw_only=True):
     @property
     def inner_blocks(self) -> tuple[tuple[int, str], ...]:
         """Size and letter of each inner block, from the outermost to the innermost."""
-        return tuple(
-            (size, self.letters[dim]) for size, dim in zip(self.desc.inner_blks, self.desc.inner_idxs, strict=True)
-        )
+        blocks = zip(self.desc.inner_blks, self.desc.inner_idxs, strict=True)
+        return tuple((size, self.letters[dim]) for size, dim in blocks)
 
     @property
     def padding_nbytes(self) -> int:
