@@ -51,7 +51,8 @@ def plan_of(session: Session) -> Plan:
     first, *others = session.plans
     rows = [(plan.entries, plan.steps, plan.values, plan.exceptions) for plan in (first, *others)]
     entries, steps, values, exceptions = (tuple(chain.from_iterable(parts)) for parts in zip(*rows, strict=True))
-    return replace(first, entries=entries, steps=steps, values=values, exceptions=exceptions)
+    why = replace(first.rationale, exceptions=exceptions)
+    return replace(first, entries=entries, steps=steps, values=values, rationale=why)
 
 
 class Contender(Struct, frozen=True):

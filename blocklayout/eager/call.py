@@ -199,7 +199,7 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format
     run = reports = None
     if any(each is None for each in fixed):
         ready = planned.ready
-        workspace = dnnl.run_parallel(lambda: Workspace(ready, has_tensors=True), ready.plan.n_threads)
+        workspace = dnnl.run_parallel(lambda: Workspace(ready, has_tensors=True), ready.plan.config.n_threads)
         run = partial(workspace.run, workspace.executable(descs))
         reports = reports_of(problem, planned)
     is_fixed = any(each is not None for each in fixed)

@@ -148,7 +148,7 @@ def _offer(op_type: str, sample: Sample, layout: str, dtype: str) -> Offer:
         return Offer(op_type=op_type, layout=layout, how="view")
     plan = planned.ready.plan
     steps = [step for step in plan.steps if not step.is_reorder]
-    chosen = (each for choice in plan.choices for each in choice.chosen.layouts)
+    chosen = (each for choice in plan.rationale.choices for each in choice.chosen.layouts)
     return Offer(
         op_type=op_type,
         layout=layout,
@@ -157,7 +157,7 @@ def _offer(op_type: str, sample: Sample, layout: str, dtype: str) -> Offer:
         computes_in=tuple(dict.fromkeys(each.named("src") for each in chosen if isinstance(each, MemoryDesc))),
         n_reorders=len(plan.reorders),
         ns=plan.cost_ns,
-        priced_by=plan.priced_by,
+        priced_by=plan.rationale.priced_by,
     )
 
 

@@ -16,7 +16,7 @@ from blocklayout.forking import Lock
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.resource_limits import check_time
-from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
+from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight, SubgraphInfo
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
@@ -259,30 +259,6 @@ def _row_major(value: Any) -> Any:
     return np.asarray(reorder(value, MemoryDesc(value.shape, value.dtype)))
 
 
-class SubgraphInfo(Struct, frozen=True, eq=False):
-    """A subgraph seen from without.
-
-    Attributes:
-        inputs: Names of its arguments.
-        outputs: Names of its results.
-        read: Names of the arguments, and of the values of the graph around it, that its nodes read.
-        computed: Names of the results that its nodes compute.
-        constants: Those that it returns, by name.
-        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
-        carried: Results by the arguments as which they come the next time.
-        lasting: Those that it reads of the graph around it, where it runs again and again.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    read: tuple[str, ...]
-    computed: tuple[str, ...]
-    constants: Mapping[str, np.ndarray]
-    results: tuple[np.ndarray, ...]
-    carried: Mapping[str, str]
-    lasting: tuple[str, ...]
-
-
 class Subgraph:
     """A subgraph as a function: a plan book for each kind of its inputs.
 
@@ -312,7 +288,7 @@ class Subgraph:
         """The layouts that values keep from one run to the next, by the plan that ran last."""
         carried = self.info.carried
         for plan in (plan for book in self.books if book.pieces is None for plan in book.plans[-1:]):
-            free = {name for name, layout in plan.io_layout if layout == FREE}
+            free = {name for name, layout in plan.config.io_layout if layout == FREE}
             for name, desc in plan.inputs:
                 layout = desc.named("src")
                 if name in free and name in carried:
@@ -337,9 +313,9 @@ class Subgraph:
             plan = book.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
         if book.pieces is not None:
             return {}
-        free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.info.lasting)
+        free = {name for name, layout in plan.config.io_layout if layout == FREE}.intersection(self.info.lasting)
         wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
-        return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
+        return {name: reorder(fed[name], desc, threads=plan.config.n_threads) for name, desc in wanted.items()}
 
     def _book(self, fed: Values) -> PlanBook:
         kind = tuple([type(each) if each is None or type(each) is list else each.dtype for each in fed.values()])

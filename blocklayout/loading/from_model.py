@@ -125,8 +125,8 @@ class Loading(Struct, frozen=True):
         try:
             plan = plan if isinstance(plan, Plan) else Plan.load(plan)
             what = self.options.what
-            if plan.ranges and what.shapes is None:
-                what = replace(what, shapes=dict(plan.ranges))
+            if plan.config.ranges and what.shapes is None:
+                what = replace(what, shapes=dict(plan.config.ranges))
             loading = replace(self, options=replace(self.options, what=what))
             return loading._book_with_fitting(plan)  # noqa: SLF001 - of its own class
         except PlanError as error:
@@ -379,7 +379,8 @@ class PlanMaker(Struct):
         """A plan with its packed weights, some of them perhaps random ones, which ``stand_ins`` has by buffer."""
         self.options.tell("packing weights")
         packed = self.weights.pack(plan, take, stand_ins)
-        plan = replace(plan, ranges=self.graphs.ranges) if self.graphs.ranges else plan
+        if self.graphs.ranges:
+            plan = replace(plan, config=replace(plan.config, ranges=self.graphs.ranges))
         keeps = self.options.checks.keeps_denormals
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, keeps)
 
@@ -592,7 +593,8 @@ class Making(Struct):
             like=like,
         )
         if faster is not None:
-            plan = replace(plan, policy=request.policy, raced=(("auto before", 1.0), faster))
+            why = replace(plan.rationale, raced=(("auto before", 1.0), faster))
+            plan = replace(plan, config=replace(plan.config, policy=request.policy), rationale=why)
         maker.last = plan
         if like is None:
             maker.lend(self.shapes, plan)

@@ -43,8 +43,9 @@ class RowParts(Struct, frozen=True):
         plan = ready.plan
         n_rows = plan.inputs[0][1].dims[0]
         rows = f"{self.n * n_rows} rows run in {self.n} parts of {n_rows}"
-        why = f"{plan.priced_by}; {rows}, which took {self.share:.2f} of their time at once"
-        return replace(ready, plan=replace(plan, parts=self.n, priced_by=why))
+        priced_by = f"{plan.rationale.priced_by}; {rows}, which took {self.share:.2f} of their time at once"
+        why = replace(plan.rationale, priced_by=priced_by)
+        return replace(ready, plan=replace(plan, parts=self.n, rationale=why))
 
 
 def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]) -> int:

@@ -50,14 +50,15 @@ def replay(plan: Plan, program: Program) -> None:
 
 
 def _made_again(plan: Plan, program: Program) -> dict[str, object]:
-    """The fields of a plan that decide its run, as its choices make them."""
-    machine = Machine(plan.isa, plan.n_threads)
-    policy = Policy.parse(plan.chosen, machine) if plan.chosen not in SOLVES else None
-    choices = {choice.kernel: choice for choice in plan.choices}
-    replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
-    precision = {each.name: each.wanted for each in plan.precision}
-    tiles = fuse(program, plan.dtype, plan.n_threads, precision)
-    network = propose_all(program, tiles, replayer, dict(plan.io_layout))
+    """The fields of a plan that decide what runs, as its choices make them."""
+    made, why = plan.config, plan.rationale
+    machine = Machine(made.isa, made.n_threads)
+    policy = Policy.parse(why.chosen, machine) if why.chosen not in SOLVES else None
+    choices = {choice.kernel: choice for choice in why.choices}
+    replayer = Replayer(CostModel(machine), made.dtype, policy.tags if policy else (), choices=choices)
+    precision = {each.name: each.wanted for each in made.precision}
+    tiles = fuse(program, made.dtype, made.n_threads, precision)
+    network = propose_all(program, tiles, replayer, dict(made.io_layout))
     network = replace(network, given=dict(_settled(plan, program, network)))
     names = tuple(tile.name for tile in network.tiles)
     unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]

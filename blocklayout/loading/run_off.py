@@ -116,7 +116,7 @@ class RunOff(Struct):
         return rounds
 
     def _in_region(self, call: Callable[[], object]) -> Any:
-        return dnnl.run_parallel(call, self._ready[0].plan.n_threads)
+        return dnnl.run_parallel(call, self._ready[0].plan.config.n_threads)
 
 
 class StandIns:
@@ -140,7 +140,7 @@ class StandIns:
                 elements = random_elements("f32") * np.float32(_SPREAD)
                 self._tapes[dtype] = Tape(elements.astype(to_numpy(dtype)))
             tape = self._tapes[dtype]
-            tape.reserve(max(*sizes, 0 if tape.nbytes else min(sum(sizes), cold_nbytes(plan.n_threads))))
+            tape.reserve(max(*sizes, 0 if tape.nbytes else min(sum(sizes), cold_nbytes(plan.config.n_threads))))
             found |= {item.buffer: tape.piece(item.desc.nbytes) for item in items}
         return found
 

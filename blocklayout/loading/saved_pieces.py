@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec.structs import asdict
 
 from blocklayout import model
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
-from blocklayout.loading.cutting import NodeCall, Subgraph, SubgraphInfo
+from blocklayout.loading.cutting import NodeCall, Subgraph
 from blocklayout.loading.saved_session import PartRecord, PieceRecord, PiecesRecord, SubgraphRecord
 from blocklayout.runtime.pieces import Call, Pieces, Straight
 
@@ -38,7 +37,10 @@ def _piece_record(piece: Piece, part: Callable[[PlanBook], PartRecord]) -> Piece
     head = (piece.name, piece.inputs, piece.outputs, piece.reason, piece.by)
     if isinstance(piece, Call) and isinstance(piece.function, NodeCall):
         call = piece.function
-        subgraphs = {key: _subgraph_record(each, part) for key, each in call.subgraphs.items()}
+        subgraphs = {
+            key: SubgraphRecord(each.info, tuple(part(book) for book in each.books if _can_run(book)))
+            for key, each in call.subgraphs.items()
+        }
         attrs = {name: value for name, value in call.node.attrs.items() if name not in model.branches_of(call.node)}
         node = call.node.replace(attrs=attrs)
         return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
@@ -51,11 +53,6 @@ def _piece_record(piece: Piece, part: Callable[[PlanBook], PartRecord]) -> Piece
             raise PlanError(f"{piece.name} has no plan yet: run the session once")
         return PieceRecord("straight", *head, 0, session=session)
     return PieceRecord("straight", *head, quick.opset, quick.nodes, quick.constants, session=session)
-
-
-def _subgraph_record(subgraph: Subgraph, part: Callable[[PlanBook], PartRecord]) -> SubgraphRecord:
-    sessions = tuple(part(book) for book in subgraph.books if _can_run(book))
-    return SubgraphRecord(**asdict(subgraph.info), sessions=sessions)
 
 
 def _can_run(book: PlanBook) -> bool:
@@ -155,15 +152,15 @@ def _call_of(record: PieceRecord, open_: Open) -> Call:
 
 
 def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], open_: Open) -> Subgraph:
-    given = {*record.inputs, *captured, *record.constants}
-    _check_present(key, record.read, given)
-    _check_present(key, record.outputs, given | {*record.computed})
-    _check_present(key, (*record.carried, *record.lasting), {*record.read})
-    info = SubgraphInfo(**{name: getattr(record, name) for name in SubgraphInfo.__struct_fields__})
+    info = record.info
+    given = {*info.inputs, *captured, *info.constants}
+    _check_present(key, info.read, given)
+    _check_present(key, info.outputs, given | {*info.computed})
+    _check_present(key, (*info.carried, *info.lasting), {*info.read})
     books = [open_(each) for each in record.sessions]
     for book in books:
-        names = [info.name for info in book.signature.inputs], [info.name for info in book.signature.outputs]
-        if names != ([*record.read], [*record.computed]):
+        names = [each.name for each in book.signature.inputs], [each.name for each in book.signature.outputs]
+        if names != ([*info.read], [*info.computed]):
             raise ModelError(f"{key}: the session of this subgraph has other inputs or outputs")
     return Subgraph(info, partial(_never_run, key), books)
 

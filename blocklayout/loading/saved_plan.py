@@ -48,11 +48,12 @@ class Terms(Struct, frozen=True):
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that was made on other terms; the PlanError names the term."""
+        made = plan.config
         pairs: dict[str, tuple[object, object]] = {
-            "dtype": (self.dtype, plan.dtype),
-            "layout": (self.layout, plan.policy),
-            "threads": (self.threads, plan.n_threads),
-            "io_layout": (None if self.io_layout is None else _formats(self.io_layout), _formats(dict(plan.io_layout))),
+            "dtype": (self.dtype, made.dtype),
+            "layout": (self.layout, made.policy),
+            "threads": (self.threads, made.n_threads),
+            "io_layout": (None if self.io_layout is None else _formats(self.io_layout), _formats(dict(made.io_layout))),
         }
         for name, (asked, given) in pairs.items():
             if asked is not None and asked != given:
@@ -62,7 +63,8 @@ class Terms(Struct, frozen=True):
     @classmethod
     def of(cls, plan: Plan) -> Terms:
         """Those a plan was made on."""
-        return cls(plan.dtype, plan.policy, plan.n_threads, dict(plan.io_layout))
+        made = plan.config
+        return cls(made.dtype, made.policy, made.n_threads, dict(made.io_layout))
 
 
 def check_formats(terms: Terms, infos: Sequence[InputInfo]) -> None:
@@ -143,18 +145,18 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
     Raises:
         PlanError: The message names what the plan needs and what is here.
     """
-    library = ".".join(map(str, dnnl.version()))
-    if plan.library != library:
-        raise PlanError(f"the plan was made with oneDNN {plan.library}; this is oneDNN {library}")
-    if not dnnl.has_isa(plan.isa):
-        raise PlanError(f"the plan is for CPUs with {plan.isa}; this one runs {dnnl.isa()}")
-    for policy in {plan.policy, plan.chosen} - {"auto", *SOLVES}:
-        Policy.parse(policy, Machine(plan.isa, 1))
-    n_threads = plan.n_threads * streams
+    made, library = plan.config, ".".join(map(str, dnnl.version()))
+    if made.library != library:
+        raise PlanError(f"the plan was made with oneDNN {made.library}; this is oneDNN {library}")
+    if not dnnl.has_isa(made.isa):
+        raise PlanError(f"the plan is for CPUs with {made.isa}; this one runs {dnnl.isa()}")
+    for policy in {made.policy, plan.rationale.chosen} - {"auto", *SOLVES}:
+        Policy.parse(policy, Machine(made.isa, 1))
+    n_threads = made.n_threads * streams
     if threads is None and n_threads > dnnl.default_threads():
         each = f", and for {n_threads} in {streams} streams" if streams > 1 else ""
         raise PlanError(
-            f"the plan is for {plan.n_threads} threads{each}; this process may use {dnnl.default_threads()}: plan "
+            f"the plan is for {made.n_threads} threads{each}; this process may use {dnnl.default_threads()}: plan "
             f"anew, or ask for threads={n_threads} all the same"
         )
 
@@ -166,7 +168,7 @@ def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demand
         PlanError: The message names the kernel or value.
     """
     demanded = demands.settled(of_model, plan.names)
-    choices = {kernel.name: choice for choice in plan.choices for kernel in choice.kernels}
+    choices = {kernel.name: choice for choice in plan.rationale.choices for kernel in choice.kernels}
     pins = preceding(demanded.pins, {name: choice.kernel for name, choice in choices.items()}, "is pinned to")
     for pin in pins.values():
         if not is_in_format(choices[pin.name].chosen.dst, pin.wanted, str(pin)):

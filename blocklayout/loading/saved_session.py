@@ -23,7 +23,7 @@ from blocklayout.model.graph import Node
 from blocklayout.plan.checked import check_bounds, check_names
 from blocklayout.plan.plan import Plan
 from blocklayout.runtime import PlanBook, ReadyPlan, Signature
-from blocklayout.runtime.inputs import InputInfo, OutputInfo
+from blocklayout.runtime.pieces import SubgraphInfo
 from blocklayout.runtime.streams import Streams
 from blocklayout.serve.queue import Queue
 from blocklayout.session import Session
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import PackedConstant
     from blocklayout.runtime.plan_book import Contents, Shapes
 
-VERSION: Literal[6] = 6
+VERSION: Literal[8] = 8
 """Of the format; bump on incompatible changes."""
 
-SEVERAL: Literal[7] = 7
+SEVERAL: Literal[9] = 9
 """That of files with sessions for several instruction sets; bump both."""
 
 MIN_HALVED_NBYTES = 1 << 16
@@ -66,37 +66,18 @@ class PlanRecord(Struct, frozen=True):
     contents: Mapping[str, np.ndarray]
 
 
-class PartRecord(Struct, frozen=True, kw_only=True):
-    """A session, or that of a piece or subgraph.
+class PartRecord(Struct, frozen=True):
+    """A session, or that of a piece or subgraph: its plans, or its pieces."""
 
-    Attributes:
-        inputs: The model's.
-        outputs: The model's.
-        defaults: Inputs that may be left out.
-        plans: With what they need.
-        pieces: Those of a model that is cut.
-        rows: As :class:`~blocklayout.runtime.Signature` has them.
-    """
-
-    inputs: tuple[InputInfo, ...]
-    outputs: tuple[OutputInfo, ...]
-    defaults: tuple[InputInfo, ...]
-    plans: tuple[PlanRecord, ...]
+    signature: Signature
+    plans: tuple[PlanRecord, ...] = ()
     pieces: PiecesRecord | None = None
-    rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...] = ()
 
 
 class SubgraphRecord(Struct, frozen=True):
-    """A subgraph seen from without, with its sessions; see :class:`~blocklayout.loading.cutting.SubgraphInfo`."""
+    """A subgraph with its sessions."""
 
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    read: tuple[str, ...]
-    computed: tuple[str, ...]
-    constants: Mapping[str, np.ndarray]
-    results: tuple[np.ndarray, ...]
-    carried: Mapping[str, str]
-    lasting: tuple[str, ...]
+    info: SubgraphInfo
     sessions: tuple[PartRecord, ...]
 
 
@@ -105,9 +86,6 @@ class PieceRecord(Struct, frozen=True):
 
     Attributes:
         kind: ``straight`` where plans compute it; ``call`` where functions do.
-        name: As the piece's.
-        inputs: As the piece's.
-        outputs: As the piece's.
         reason: Why the model is cut here.
         by: How a node is computed without a plan.
         opset: Version of ONNX's operator set.
@@ -138,7 +116,6 @@ class PiecesRecord(Struct, frozen=True):
     Attributes:
         name: The model's.
         constants: Those that calls read, and outputs that are constants, by name.
-        pieces: The pieces.
     """
 
     name: str
@@ -146,10 +123,10 @@ class PiecesRecord(Struct, frozen=True):
     pieces: tuple[PieceRecord, ...]
 
 
-class SessionRecord(PartRecord, frozen=True, kw_only=True):
+class SessionRecord(PartRecord, frozen=True):
     """Contents of a session file beside the tensors."""
 
-    version: Literal[6] = VERSION
+    version: Literal[8] = VERSION
 
 
 class TargetRecord(Struct, frozen=True):
@@ -168,7 +145,7 @@ class TargetsRecord(Struct, frozen=True):
     """Contents of a file of several sessions beside the tensors, by the instruction set that each is for."""
 
     targets: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")], TargetRecord]
-    version: Literal[7] = SEVERAL
+    version: Literal[9] = SEVERAL
 
 
 class Tensors(Struct):
@@ -218,16 +195,14 @@ def _part_record(book: PlanBook, tensors: Tensors, wanted: Collection[Shapes] | 
         from blocklayout.loading.saved_pieces import pieces_record
 
         pieces = pieces_record(inner, lambda each: _part_record(each, tensors))
-        return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
+        return PartRecord(Signature(inner.inputs, inner.outputs, about.defaults), pieces=pieces)
     plans = []
     for shapes, ready in book.by_last_run():
         if wanted is None or shapes in wanted:
             items = {item.buffer: item for item in ready.plan.constants}
             packed = {buffer: tensors.halved(array, items[buffer]) for buffer, array in ready.packed.items()}
             plans.append(PlanRecord(ready.plan, shapes, packed, ready.constants, ready.contents))
-    return PartRecord(
-        inputs=about.inputs, outputs=about.outputs, defaults=about.defaults, plans=tuple(plans), rows=about.rows
-    )
+    return PartRecord(about, tuple(plans))
 
 
 def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
@@ -365,7 +340,7 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
         record, file = read_session(Path(path), is_mapped=options.where.mapped)
         with file.verifying() if options.checks.verify else nullcontext():
             plans = _checked(record, options)
-            threads = max((each.plan.n_threads for each in plans), default=1)
+            threads = max((each.plan.config.n_threads for each in plans), default=1)
             return _Restoring(_in_f32(plans), Streams(options.where.streams, threads), options).book(record)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
@@ -387,7 +362,7 @@ def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
         own = demands if record.pieces is None else demands.among(_selecting(plan, record))
         check_wishes(plan, wishes, own, Demands())
     if record.pieces is not None:
-        check_formats(terms, (*record.inputs, *record.outputs))
+        check_formats(terms, (*record.signature.inputs, *record.signature.outputs))
         for option, key, wanted in demands.by_key():
             if not any(_selecting(each.plan, record)(key) for each in plans):
                 raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
@@ -396,7 +371,7 @@ def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
 
 def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
     """Whether a key selects something in the plan of a piece; of what comes from other pieces these have a say."""
-    names, own = plan.names, {info.name for info in record.inputs}
+    names, own = plan.names, {info.name for info in record.signature.inputs}
     return lambda key: names.has(key) or (key in own and key in names.values)
 
 
@@ -418,20 +393,21 @@ class _Restoring(Struct, frozen=True):
 
     def book(self, part: PartRecord) -> PlanBook:
         """The plan book, or that of a piece or subgraph."""
-        for info in (*part.inputs, *part.outputs, *part.defaults):
+        about = part.signature
+        for info in (*about.inputs, *about.outputs, *about.defaults):
             if info.dtype:  # of results between pieces it is not declared
                 to_numpy(info.dtype)  # refuses what is no data type
         plans = []
         for each in part.plans:
-            _check_names(each, part)
+            _check_names(each, about)
             plans.append((each.shapes, self.ready(each)))
         pieces = None
         if part.pieces is not None:
             from blocklayout.loading.saved_pieces import pieces_of
 
-            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.book)
+            pieces = pieces_of(part.pieces, about.inputs, about.outputs, self.book)
         return PlanBook(
-            Signature(part.inputs, part.outputs, part.defaults, part.rows),
+            about,
             NoMaker(),
             plans=plans,
             pieces=pieces,
@@ -451,10 +427,10 @@ class _Restoring(Struct, frozen=True):
         return ReadyPlan(record.plan, packed, record.constants, computes, record.contents, keeps)
 
 
-def _check_names(plan: PlanRecord, record: PartRecord) -> None:
+def _check_names(plan: PlanRecord, about: Signature) -> None:
     """Refuse a plan that is not one of the session's inputs and outputs."""
-    inputs = {info.name for info in (*record.inputs, *record.defaults)}
-    check_names(plan.plan, inputs, [info.name for info in record.outputs], plan.constants)
+    inputs = {info.name for info in (*about.inputs, *about.defaults)}
+    check_names(plan.plan, inputs, [info.name for info in about.outputs], plan.constants)
     strange = {*(name for name, _ in plan.shapes), *plan.contents} - inputs
     if plan.plan.parts > 1:
         dims = {name: desc.dims for name, desc in plan.plan.fed}

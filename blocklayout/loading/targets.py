@@ -39,7 +39,7 @@ def write_targets(path: Path, book: PlanBook, targets: Sequence[str], make: Call
     if not plans:  # numpy computes all of it, on all CPUs
         write_session(path, book)
         return
-    own = dnnl.highest_isa(plan.isa for plan in plans)
+    own = dnnl.highest_isa(plan.config.isa for plan in plans)
     beside = {isa: beside_of(path) for isa in targets}
     try:
         for isa, part in beside.items():
@@ -115,7 +115,7 @@ def _parts(path: Path) -> Iterator[tuple[str, TensorFile, SessionRecord]]:
         for target, part in read_parts(path):
             part.verify()
             record = record_of(part)
-            names = {each.plan.isa for each in plans_of(record)}
+            names = {each.plan.config.isa for each in plans_of(record)}
             if not names:
                 raise PlanError("the session has no plan, and so is for all CPUs")  # noqa: TRY301 - names the file
             yield target or dnnl.highest_isa(names), part, record
@@ -129,7 +129,8 @@ def _about(record: SessionRecord) -> tuple[object, ...]:
     """Model, inputs, outputs and extents, which are the same in sessions for several instruction sets."""
     names = {each.plan.model for each in record.plans} if record.pieces is None else {record.pieces.name}
     extents = {each.shapes for each in record.plans}
-    return frozenset(names), record.inputs, record.outputs, record.defaults, frozenset(extents)
+    about = record.signature
+    return frozenset(names), about.inputs, about.outputs, about.defaults, frozenset(extents)
 
 
 def _write(path: Path, parts: Mapping[str, TensorFile]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from blocklayout.plan.candidates.tiles import fuse
 from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
-from blocklayout.plan.plan import Plan
+from blocklayout.plan.plan import Plan, PlanConfig, Rationale
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, Portfolio
 from blocklayout.plan.refused import refused_in
@@ -25,7 +25,7 @@ from blocklayout.plan.runs import check_losses
 from blocklayout.plan.solving.solve import ROUNDING, Solution
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from blocklayout.ir import Program
     from blocklayout.plan.assemble import Assembly
@@ -78,7 +78,7 @@ def make_plan(
     tiles = fuse(program, request.dtype, costs.machine.n_threads, precision)
     pins = pins_by_tile(tiles, request.demanded.pins)
     tags = wanted.tags if wanted else ()
-    choices = {choice.kernel: choice for choice in like.choices} if like else {}
+    choices = {choice.kernel: choice for choice in like.rationale.choices} if like else {}
     asked = (costs, request.dtype, tags, request.is_frugal, pins, request.without)
     is_near = like is not None and are_near(program.inputs, dict(like.inputs))
     proposer = FollowingProposer(*asked, choices=choices, takes_impls=is_near)
@@ -93,15 +93,16 @@ def make_plan(
     else:
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
-    plan = _explained(plan, winner, portfolio.solution)
+    why: dict[str, Any] = {}
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, tiles, free_proposer, request.io_layout, request.carried)
-        plan = replace(plan, unpinned_ns=Portfolio.of(free.priced(network.costs)).cheapest.cost_ns)
+        why["unpinned_ns"] = Portfolio.of(free.priced(network.costs)).cheapest.cost_ns
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
-        source = f"{plan.priced_by}; layouts are those that were chosen for {lent}"
-        plan = replace(plan, priced_by=source, bound_ns=0.0, is_optimal=False, is_exact=False)
+        source = f"{plan.rationale.priced_by}; layouts are those that were chosen for {lent}"
+        why |= {"priced_by": source, "bound_ns": 0.0, "is_optimal": False, "is_exact": False}
+    plan = _explained(plan, winner, portfolio.solution, why)
     check_expectations(plan, request.demanded.expected)
     check_losses(plan, request.on_layout_loss)
     return plan
@@ -126,7 +127,7 @@ def _fastest(
     raced = tuple((contender.name, share.median) for contender, share in zip(contenders, shares, strict=False))
     faster = [i for i, share in enumerate(shares) if share.third_quartile < CLEARLY or share.median < BY_FAR]
     taken = min(faster, key=lambda index: shares[index].median, default=0)
-    return contenders[taken], replace(plans[taken], raced=raced)
+    return contenders[taken], replace(plans[taken], rationale=replace(plans[taken].rationale, raced=raced))
 
 
 def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Contender) -> Plan:
@@ -140,12 +141,17 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
         steps = list(with_reasons(steps, winner.policy, network, winner.choice))
     return Plan(
         model=program.name,
-        policy=request.policy,
-        chosen=winner.name,
-        dtype=request.dtype,
-        n_threads=network.costs.machine.n_threads,
-        isa=network.costs.machine.isa,
-        library=".".join(map(str, dnnl.version())),
+        program=program.digest,
+        config=PlanConfig(
+            policy=request.policy,
+            dtype=request.dtype,
+            n_threads=network.costs.machine.n_threads,
+            isa=network.costs.machine.isa,
+            library=".".join(map(str, dnnl.version())),
+            pins=request.demanded.pins,
+            precision=request.demanded.precision,
+            io_layout=tuple(assembly.network.io_layout.items()),
+        ),
         inputs=tuple(assembly.given.items()),
         entries=tuple(assembly.entries),
         steps=tuple(steps),
@@ -153,39 +159,39 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
         buffers=tuple(buffers),
         constants=assembly.constants,
         values=tuple(assembly.values),
-        choices=(),
-        policy_costs=tuple(costs.items()),
-        bound_ns=solution.bound_ns,
-        is_optimal=solution.is_optimal and solved_ns <= solution.bound_ns * (1 + ROUNDING),
-        is_exact=solution.is_exact,
-        pins=request.demanded.pins,
-        precision=request.demanded.precision,
-        unpinned_ns=None,
-        priced_by=network.costs.source,
-        raced=(),
-        exceptions=(
-            *(exceptions_of(winner.policy, network, winner.choice) if winner.policy else ()),
-            *refused_in(network),
-        ),
         arena_nbytes=placement.nbytes,
-        arena_lower_bound=placement.lower_bound,
         scratchpad_nbytes=assembly.scratchpad_nbytes,
-        program=program.digest,
-        io_layout=tuple(assembly.network.io_layout.items()),
+        rationale=Rationale(
+            choices=(),
+            chosen=winner.name,
+            policy_costs=tuple(costs.items()),
+            bound_ns=solution.bound_ns,
+            is_optimal=solution.is_optimal and solved_ns <= solution.bound_ns * (1 + ROUNDING),
+            is_exact=solution.is_exact,
+            unpinned_ns=None,
+            priced_by=network.costs.source,
+            raced=(),
+            exceptions=(
+                *(exceptions_of(winner.policy, network, winner.choice) if winner.policy else ()),
+                *refused_in(network),
+            ),
+            arena_lower_bound=placement.lower_bound,
+        ),
     )
 
 
-def _explained(plan: Plan, winner: Contender, solution: Solution) -> Plan:
-    """With the alternatives to the choice, which take longer to price than to choose."""
+def _explained(plan: Plan, winner: Contender, solution: Solution, why: Mapping[str, Any]) -> Plan:
+    """With the alternatives to the choice, which take longer to price than to choose, and more of its rationale."""
     without = _costs_without(winner.assembly, solution)
     costs, cost_ns = solution.costs_of_candidates, winner.cost_ns
+    choices = tuple(kernel_choices(winner.network, winner.choice, costs, cost_ns))
     return replace(
         plan,
         entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in plan.entries),
         steps=tuple(
             replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step for step in plan.steps
         ),
-        choices=tuple(kernel_choices(winner.network, winner.choice, costs, cost_ns)),
+        rationale=replace(plan.rationale, choices=choices, **why),
     )
 
 

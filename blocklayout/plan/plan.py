@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from blocklayout.plan.costs.machine import Machine
 
-VERSION: Literal[5] = 5
+VERSION: Literal[6] = 6
 """Of the format; bump on incompatible changes."""
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
@@ -231,46 +232,81 @@ class PackedConstant(Struct, frozen=True):
         return self.made.of(array) if self.made else array
 
 
-class Plan(Struct, frozen=True, dict=True):
-    """Everything a session needs to run one set of input shapes.
+class PlanConfig(Struct, frozen=True):
+    """The options and the machine that a plan was made for.
 
     Attributes:
-        model: The model's name.
-        policy: What chose the layouts; for ``auto`` also which contender won (``chosen``).
+        policy: Chooses the layouts.
         dtype: Data type of the activations inside.
-        n_threads: Threads it was made for.
+        n_threads: Threads of a run.
         isa: Instruction set the implementations were chosen for.
         library: Version of oneDNN.
-        inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
-        values: The layout of every value by the model's names, in the order they are computed; see ``formats``.
-        choices: What each kernel was given, and what else it was offered.
-        policy_costs: Estimated nanoseconds of each policy.
-        bound_ns: No choice of layouts costs less, by the same costs.
-        is_optimal: Whether it is proven that the solve's choice is the cheapest; it is not where it keeps to a simple
-            policy because the gain is less than prices may be wrong by.
-        is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
         pins: Formats that kernels were forced into.
         precision: Data types that kernels were forced to compute in.
-        priced_by: Where costs come from, in words.
-        raced: Plans that were run whole, by what chose them, and their time over that of the first: medians of
-            the ratios of rounds.
-        unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
-        exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
-            offered and then refused, with the reason.
-        arena_lower_bound: Largest number of bytes alive at once.
-        program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         ranges: The least and the most of each extent that its session takes, by input and as the caller's arrays have
             them; empty where it was not loaded for ranges.
     """
 
-    model: str
     policy: str
-    chosen: str
     dtype: str
     n_threads: int
     isa: str
     library: str
+    pins: tuple[Demand, ...]
+    precision: tuple[Demand, ...]
+    io_layout: tuple[tuple[str, str], ...]
+    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+
+
+class Rationale(Struct, frozen=True):
+    """Why a plan is as it is.
+
+    Attributes:
+        choices: The choice for each kernel, and what else it was offered.
+        chosen: The policy; for ``auto`` the contender that won.
+        policy_costs: Estimated nanoseconds of each policy.
+        bound_ns: No choice of layouts costs less, by the same costs.
+        is_optimal: Whether it is proven that the solve's choice is the cheapest; it is not where it keeps to a simple
+            policy because the gain is less than prices may be wrong by.
+        is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
+        unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
+        priced_by: Where costs come from, in words.
+        raced: Plans that were run whole, by what chose them, and their time over that of the first: medians of
+            the ratios of rounds.
+        exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
+            offered and then refused, with the reason.
+        arena_lower_bound: Largest number of bytes alive at once.
+    """
+
+    choices: tuple[KernelChoice, ...]
+    chosen: str
+    policy_costs: tuple[tuple[str, float], ...]
+    bound_ns: float
+    is_optimal: bool
+    is_exact: bool
+    unpinned_ns: float | None
+    priced_by: str
+    raced: tuple[tuple[str, float], ...]
+    exceptions: tuple[tuple[str, str], ...]
+    arena_lower_bound: int
+
+
+class Plan(Struct, frozen=True, dict=True):
+    """Everything a session needs to run one set of input shapes.
+
+    Attributes of ``config`` and ``rationale`` are the plan's as well: ``plan.isa`` is ``plan.config.isa``.
+
+    Attributes:
+        program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
+        inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
+        values: The layout of every value by the model's names, in the order they are computed; see ``formats``.
+        parts: In how many equal parts of the rows it runs, each as the rest of the plan has it.
+    """
+
+    model: str
+    program: str
+    config: PlanConfig
     inputs: tuple[tuple[str, MemoryDesc], ...]
     entries: tuple[Entry, ...]
     steps: tuple[Step, ...]
@@ -278,25 +314,32 @@ class Plan(Struct, frozen=True, dict=True):
     buffers: tuple[Buffer, ...]
     constants: tuple[PackedConstant, ...]
     values: tuple[tuple[str, MemoryDesc], ...]
-    choices: tuple[KernelChoice, ...]
-    policy_costs: tuple[tuple[str, float], ...]
-    bound_ns: float
-    is_optimal: bool
-    is_exact: bool
-    pins: tuple[Demand, ...]
-    precision: tuple[Demand, ...]
-    unpinned_ns: float | None
-    priced_by: str
-    raced: tuple[tuple[str, float], ...]
-    exceptions: tuple[tuple[str, str], ...]
     arena_nbytes: int
-    arena_lower_bound: int
     scratchpad_nbytes: int
-    program: str
-    io_layout: tuple[tuple[str, str], ...]
-    version: Literal[5] = VERSION
-    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    rationale: Rationale
+    version: Literal[6] = VERSION
     parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)] = 1
+
+    policy = cached_property[str](attrgetter("config.policy"))
+    dtype = cached_property[str](attrgetter("config.dtype"))
+    n_threads = cached_property[int](attrgetter("config.n_threads"))
+    isa = cached_property[str](attrgetter("config.isa"))
+    library = cached_property[str](attrgetter("config.library"))
+    pins = cached_property[tuple[Demand, ...]](attrgetter("config.pins"))
+    precision = cached_property[tuple[Demand, ...]](attrgetter("config.precision"))
+    io_layout = cached_property[tuple[tuple[str, str], ...]](attrgetter("config.io_layout"))
+    ranges = cached_property["tuple[tuple[str, tuple[tuple[int, int], ...]], ...]"](attrgetter("config.ranges"))
+    choices = cached_property[tuple[KernelChoice, ...]](attrgetter("rationale.choices"))
+    chosen = cached_property[str](attrgetter("rationale.chosen"))
+    policy_costs = cached_property[tuple[tuple[str, float], ...]](attrgetter("rationale.policy_costs"))
+    bound_ns = cached_property[float](attrgetter("rationale.bound_ns"))
+    is_optimal = cached_property[bool](attrgetter("rationale.is_optimal"))
+    is_exact = cached_property[bool](attrgetter("rationale.is_exact"))
+    unpinned_ns = cached_property["float | None"](attrgetter("rationale.unpinned_ns"))
+    priced_by = cached_property[str](attrgetter("rationale.priced_by"))
+    raced = cached_property[tuple[tuple[str, float], ...]](attrgetter("rationale.raced"))
+    exceptions = cached_property[tuple[tuple[str, str], ...]](attrgetter("rationale.exceptions"))
+    arena_lower_bound = cached_property[int](attrgetter("rationale.arena_lower_bound"))
 
     @property
     def fed(self) -> tuple[tuple[str, MemoryDesc], ...]:
@@ -314,7 +357,7 @@ class Plan(Struct, frozen=True, dict=True):
 
         For smaller extents the library may compute the two apart.
         """
-        layouts = (layout for choice in self.choices for layout in choice.chosen.layouts)
+        layouts = (layout for choice in self.rationale.choices for layout in choice.chosen.layouts)
         return self.arena_nbytes + max((each.held.nbytes for each in layouts if isinstance(each, Fused)), default=0)
 
     @property
@@ -338,7 +381,7 @@ class Plan(Struct, frozen=True, dict=True):
     @property
     def wide_steps(self) -> tuple[Step, ...]:
         """Steps that compute in f32 where the plan's data type is a narrower one."""
-        if self.dtype == "f32":
+        if self.config.dtype == "f32":
             return ()
         computing = (step for step in self.steps if not step.is_reorder)
         return tuple(step for step in computing if any(operand.desc.dtype == "f32" for operand in step.dsts))
@@ -380,7 +423,7 @@ class Plan(Struct, frozen=True, dict=True):
     @property
     def names(self) -> Names:
         """The names by which users may demand something."""
-        kernels = tuple(kernel for choice in self.choices for kernel in choice.kernels)
+        kernels = tuple(kernel for choice in self.rationale.choices for kernel in choice.kernels)
         return Names(kernels, frozenset(name for name, _ in self.values))
 
     def format_of(self, value: str) -> MemoryDesc:
@@ -397,7 +440,7 @@ class Plan(Struct, frozen=True, dict=True):
         """The kind of machine it was made for."""
         from blocklayout.plan.costs.machine import Machine
 
-        return Machine(self.isa, self.n_threads)
+        return Machine(self.config.isa, self.config.n_threads)
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""

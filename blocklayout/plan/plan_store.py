@@ -110,9 +110,9 @@ class PlanStore:
             if "~" in self.folder.parts:
                 raise FileNotFoundError("the user's home folder is unknown")
             self.folder.mkdir(parents=True, exist_ok=True)
-            target = self._path(key)
+            target, body = self._path(key), to_msgpack(kept)
             with replacing(target, outlasts_power=False) as beside:  # a checksum tells a damaged one
-                beside.write_bytes(_content_of(kept, key))
+                beside.write_bytes(checksum(key, body) + body)
             for path in self._superfluous(target.stat().st_mtime_ns):
                 path.unlink(missing_ok=True)
         except OSError as error:
@@ -141,11 +141,6 @@ class PlanStore:
         remedy = f"see to its disk and permissions, delete it, or set {VARIABLE} to another folder"
         message = f"plans cannot be remembered in {self.folder}: {error}; {remedy}. They are made anew."
         warn_once(self.folder, message, PlanStoreWarning)
-
-
-def _content_of(kept: Struct, key: str) -> bytes:
-    body = to_msgpack(kept)
-    return checksum(key, body) + body
 
 
 def _read(content: bytes, key: str, kind: type[_Kept]) -> _Kept:

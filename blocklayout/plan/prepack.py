@@ -73,7 +73,7 @@ class PackedWeights(Struct):
                 raise
 
         largest_first = sorted(items, key=lambda name: -items[name][0].desc.nbytes)
-        with side_by_side(pack_constant, largest_first, plan.n_threads):
+        with side_by_side(pack_constant, largest_first, plan.config.n_threads):
             pass
         return packed
 

@@ -86,10 +86,10 @@ class Run(Struct, frozen=True):
 
 def find_runs(plan: Plan) -> list[Run]:
     """The runs of a plan, in the order they begin."""
-    writers = {choice.writes: choice.kernel for choice in plan.choices}
-    families = {choice.kernel: family(choice.chosen.dst) for choice in plan.choices}
+    writers = {choice.writes: choice.kernel for choice in plan.rationale.choices}
+    families = {choice.kernel: family(choice.chosen.dst) for choice in plan.rationale.choices}
     heads: dict[str, str] = {}
-    for choice in plan.choices:
+    for choice in plan.rationale.choices:
         kind = families[choice.kernel]
         before = [
             heads[writers[value]]
@@ -114,8 +114,8 @@ def _runs(plan: Plan, heads: Mapping[str, str], families: Mapping[str, str | Non
 
 
 def _ends(plan: Plan, members: set[str], heads: Mapping[str, str], head: str) -> Iterator[RunEnd]:
-    written = {choice.writes for choice in plan.choices if choice.kernel in members}
-    for choice in plan.choices:
+    written = {choice.writes for choice in plan.rationale.choices if choice.kernel in members}
+    for choice in plan.rationale.choices:
         for value, reads in zip(choice.reads, choice.chosen.sources, strict=True):
             if value in written and heads[choice.kernel] != head:
                 yield RunEnd(value, plan.formats[value], choice.kernel, reads, choice.chosen.dst, choice.layouts)
@@ -146,7 +146,7 @@ def check_losses(plan: Plan, mode: LossMode | None) -> None:
 
 def loss_text(plan: Plan, run: Run, end: RunEnd) -> str:
     """The operator with which a run ends, and its inputs."""
-    choice = next(choice for choice in plan.choices if choice.kernel == end.reader)
+    choice = next(choice for choice in plan.rationale.choices if choice.kernel == end.reader)
     reads = [(value, plan.formats[value]) for value in choice.reads]
     inputs = ", ".join(f"{value} {desc} strides {desc.strides}" for value, desc in reads)
     return (

@@ -59,7 +59,7 @@ def report(book: PlanBook, feed: Mapping[str, Any] | None, n_runs: int) -> Repor
 
 
 def _machine(plan: Plan) -> Machine:
-    return measured_machine(plan.isa, plan.n_threads, plan.dtype)
+    return measured_machine(plan.config.isa, plan.config.n_threads, plan.config.dtype)
 
 
 def _profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int]) -> Profile:

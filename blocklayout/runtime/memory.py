@@ -62,7 +62,7 @@ class MemoryUse(Struct, frozen=True):
         scratchpads = {id(each.scratchpad): each.scratchpad.nbytes for _, each in placed}
         alive: dict[int, int] = {}
         for plan, each in placed:
-            alive[id(each.arena)] = max(alive.get(id(each.arena), 0), plan.arena_lower_bound)
+            alive[id(each.arena)] = max(alive.get(id(each.arena), 0), plan.rationale.arena_lower_bound)
         packed = {id(array): array for ready, _ in held for array in ready.packed.values()}.values()
         now, most = process_nbytes()
         return cls(

@@ -67,9 +67,9 @@ def bindable(given: Mapping[str, np.ndarray], read: Sequence[np.ndarray]) -> dic
 def constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
     """An output that no step computes, as fresh as the others."""
     array = ready.constants[info.name]
-    if (info.name, FREE) in ready.plan.io_layout or info.is_blocked:
+    if (info.name, FREE) in ready.plan.config.io_layout or info.is_blocked:
         desc = MemoryDesc(array.shape or (1,), info.dtype or from_numpy(array.dtype), info.layout)
-        return reorder(array, desc, threads=ready.plan.n_threads)
+        return reorder(array, desc, threads=ready.plan.config.n_threads)
     return np.array(array if info.order is None else array.transpose(info.order), order="C")
 
 

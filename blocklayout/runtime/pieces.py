@@ -31,6 +31,30 @@ Values = Mapping[str, Any]
 """Values between pieces, by name: arrays, Tensors, lists of arrays (sequences) and ``None`` (empty optionals)."""
 
 
+class SubgraphInfo(Struct, frozen=True, eq=False):
+    """A subgraph seen from without.
+
+    Attributes:
+        inputs: Names of its arguments.
+        outputs: Names of its results.
+        read: Names of the arguments, and of the values of the graph around it, that its nodes read.
+        computed: Names of the results that its nodes compute.
+        constants: Those that it returns, by name.
+        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
+        carried: Results by the arguments as which they come the next time.
+        lasting: Those that it reads of the graph around it, where it runs again and again.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    read: tuple[str, ...]
+    computed: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    results: tuple[np.ndarray, ...]
+    carried: Mapping[str, str]
+    lasting: tuple[str, ...]
+
+
 class Piece(Struct, eq=False, kw_only=True):
     """One piece of a model.
 
@@ -104,7 +128,7 @@ class Straight(Piece, eq=False, kw_only=True):
             f"{result.name} stays as it was written, for the only piece that reads it: {result.desc.named('src')}"
             for plan in plans[-1:]
             for result in plan.results
-            if result.name in self.inner and result.desc is not None and (result.name, FREE) in plan.io_layout
+            if result.name in self.inner and result.desc is not None and (result.name, FREE) in plan.config.io_layout
         ]
 
     @property

@@ -375,7 +375,7 @@ class PlanBook:
         shapes = tuple((info.name, info.logical(np.shape(feed[info.name]))) for info in self.signature.inputs)
         contents = partial(self._given, contents=feed)
         whole = self._find(shapes, contents) if self.pieces is None else None
-        if whole is None or whole.ready.plan.parts > 1 or whole.ready.plan.policy != "auto":
+        if whole is None or whole.ready.plan.parts > 1 or whole.ready.plan.config.policy != "auto":
             return
         with self.planning:
             ready = self.maker.settle(shapes, contents, (policy, share))
@@ -460,7 +460,7 @@ class PlanBook:
             is_ranged = any(info.ranges for info in self.signature.inputs)
             room = self._room(stream, whole.ready.plan) if is_ranged else None
             make = partial(workspace_of, whole.ready, room)
-            made = whole.workspaces[stream] = dnnl.run_parallel(make, whole.ready.plan.n_threads)
+            made = whole.workspaces[stream] = dnnl.run_parallel(make, whole.ready.plan.config.n_threads)
             if room is not None:
                 self._leave_other_arenas(stream, made)
         return whole.workspaces[stream]

@@ -37,7 +37,7 @@ def after_steps(
 
     ``in_arena`` returns the bytes of a buffer that is in the arena.
     """
-    choices = {choice.kernel: choice for choice in plan.choices}
+    choices = {choice.kernel: choice for choice in plan.rationale.choices}
 
     def after(number: int, execution: Any) -> None:
         check_time(f"{plan.model}, after step {number}")

@@ -111,7 +111,7 @@ class Workspace:
         self._executables: dict[tuple[tuple[str, MemoryDesc], ...], dnnl.Executable] = {}
         self._fed: WeakKeyDictionary[dnnl.Executable, Descs] = WeakKeyDictionary()
         self._proven: set[CheckMode] = set()  # of the constants, which stay what they are
-        free = {name for name, border in plan.io_layout if border == FREE}
+        free = {name for name, border in plan.config.io_layout if border == FREE}
         self.results = tuple(
             Output(
                 result.name,
@@ -247,7 +247,7 @@ class Workspace:
             given[entry.input] += [reorder.memories["src"]] if reorder else self._unbound(entry.buffer)
         made = dnnl.Executable(
             [*steps, *bound],
-            plan.n_threads,
+            plan.config.n_threads,
             given=[*given.values(), *(self._unbound(result.buffer) for result in self._arrays)],
             fresh=[(result.desc.nbytes, self._unbound(result.buffer)) for result in self._tensors],
             keeps_denormals=self._ready.keeps_denormals,
@@ -261,7 +261,7 @@ class Workspace:
         key = desc, entry.buffer
         reorder = self._entry_reorders.get(key)
         if reorder is None:
-            spec, _ = mover(desc, entry.desc, self._plan.n_threads)
+            spec, _ = mover(desc, entry.desc, self._plan.config.n_threads)
             if isinstance(spec, HostSpec):
                 memories = {"src": HostMemory(desc), "dst": HostMemory(entry.desc, copy)}
                 return HostExecution(copy_elements, memories, f"the copy of {entry.input}")
@@ -337,7 +337,7 @@ def _primitives(plan: Plan) -> dict[dnnl.Spec, dnnl.Primitive]:
             refusals[spec] = RefusedError(f"{steps[spec]}: {error}", error.status, error.spec)
 
     apart = partial(dnnl.run_apart, n_threads=1)  # one thread for all of them, where none is refused
-    with side_by_side(make, steps, dnnl.callers_at_once(plan.n_threads), apart):
+    with side_by_side(make, steps, dnnl.callers_at_once(plan.config.n_threads), apart):
         pass
     for spec in steps:
         if spec in refusals:

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from blocklayout.errors import BlockLayoutError, UnsupportedError
 from blocklayout.layout import FormatTag, MemoryDesc
@@ -43,71 +43,70 @@ _SHOWN_STORED = 512  # elements drawn of a larger tensor
 _MAX_WIDTH = 16  # cells in a row
 _HOLE, _PAD = "_", "·"
 
-_TAKEN_OVER = "dims dtype tag canonical_tag padded_dims strides offset0 nbytes is_dense itemsize"
+_OF_THE_DESC = "dims dtype tag canonical_tag padded_dims strides offset0 nbytes is_dense itemsize"
 
 
 class LayoutReport(Page, frozen=True, kw_only=True):
     """Facts about a descriptor; counts are in elements where no unit is named.
 
     Attributes:
-        desc: The descriptor as it prints.
-        dims: Logical extents, in the order of ``letters``.
         letters: One letter for each dimension, such as ``nchw``.
-        canonical_tag: Its name in letters; ``None`` where no tag says it all.
-        strides: Steps between neighbouring outermost blocks.
-        inner_blocks: Size and letter of each inner block, from the outermost to the innermost.
-        padding_nbytes: How many of ``nbytes`` are padding.
-        hole_nbytes: How many of ``nbytes`` belong neither to elements nor to padding.
         formula: The offset as an expression in ``letters``.
         walk: Dimensions in the order in which memory runs through them, fastest first.
+        terms: The formula's terms in the order of ``map.steps``, innermost first.
         index: The index that was asked about, and ...
         index_offset: ... its offset.
         offset: The offset that was asked about, and ...
         element: ... the element there, ``padding``, or ``nothing of this tensor``.
         drawing: The map, line by line.
         library: Whether the library agrees; ``None`` if it was not asked.
-        extra: The sums that packed 8-bit weights carry behind their elements, in words.
-        itemsize: Bytes of one element.
-        descriptor: As :meth:`MemoryDesc.from_dict` reads it.
-        terms: The formula's terms in the order of ``map.steps``, innermost first.
         map: Where every element and its padding lie, or those of the first blocks; ``None`` if not asked for.
         to: The report of the layout that it is reordered to, if one was named.
         reorder: How contiguous that reorder is.
     """
 
-    desc: str
-    dims: tuple[int, ...]
-    dtype: str
+    desc: MemoryDesc
     letters: str
-    tag: str
-    canonical_tag: str | None
-    padded_dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    inner_blocks: tuple[tuple[int, str], ...]
-    offset0: int
-    nbytes: int
-    padding_nbytes: int
-    hole_nbytes: int
-    is_dense: bool
     formula: str
     walk: tuple[str, ...]
+    terms: tuple[str, ...]
     index: tuple[int, ...] | None = None
     index_offset: int | None = None
     offset: int | None = None
     element: tuple[int, ...] | str | None = None
     drawing: tuple[str, ...] = ()
     library: str | None = None
-    extra: str | None = None
-    itemsize: int
-    descriptor: dict[str, Any]
-    terms: tuple[str, ...]
     map: LayoutMap | None = None
     to: LayoutReport | None = None
     reorder: ReorderRuns | None = None
 
+    @property
+    def inner_blocks(self) -> tuple[tuple[int, str], ...]:
+        """Size and letter of each inner block, from the outermost to the innermost."""
+        blocks = zip(self.desc.inner_blks, self.desc.inner_idxs, strict=True)
+        return tuple((size, self.letters[dim]) for size, dim in blocks)
+
+    @property
+    def padding_nbytes(self) -> int:
+        """Bytes of padding."""
+        return self.desc.n_padding * self.desc.itemsize
+
+    @property
+    def hole_nbytes(self) -> int:
+        """Bytes that belong neither to elements nor to padding."""
+        desc = self.desc
+        n_used = desc.n_elements + desc.n_padding + desc.offset0
+        n_bytes_apart = desc.nbytes - n_used * desc.itemsize - (desc.extra.nbytes if desc.extra else 0)
+        return 0 if desc.is_dense or desc.repeats else n_bytes_apart
+
     def to_dict(self) -> dict[str, Any]:
         """All of it but the drawing, as values that JSON can hold."""
-        data = {name: value for name, value in to_builtins(self).items() if name != "drawing"}
+        desc = self.desc
+        facts = asdict(self) | {name: getattr(desc, name) for name in _OF_THE_DESC.split()}
+        facts |= {name: getattr(self, name) for name in ("inner_blocks", "padding_nbytes", "hole_nbytes")}
+        facts |= {"desc": str(desc), "descriptor": desc.to_dict(), "extra": _extra_text(desc), "to": None}
+        del facts["drawing"]
+        data: dict[str, Any] = to_builtins(facts)
         return data if self.to is None else data | {"to": self.to.to_dict(), "reorder_words": _reorder_words(self)}
 
     def to_text(self) -> str:
@@ -126,7 +125,7 @@ class LayoutReport(Page, frozen=True, kw_only=True):
               memory walks   c%8, then w, h, c//8, n
               offset of (1, 16, 4, 3) is 952
         """
-        lines = [self.desc, *_facts(self)]
+        lines = [str(self.desc), *_facts(self)]
         if self.index is not None:
             lines.append(f"  offset of {self.index} is {self.index_offset}")
         if self.offset is not None:
@@ -139,10 +138,10 @@ class LayoutReport(Page, frozen=True, kw_only=True):
         """The page: one document that loads nothing, with the map even where the report has none."""
         whole = self
         if self.map is None:
-            to = None if self.to is None else MemoryDesc.from_dict(self.to.descriptor)
-            desc = MemoryDesc.from_dict(self.descriptor)
-            whole = replace(describe(desc, self.index, self.offset, show_offsets=True, to=to), library=self.library)
-        title = self.desc if self.to is None else f"{self.desc} to {self.to.tag}"
+            to = None if self.to is None else self.to.desc
+            whole = describe(self.desc, self.index, self.offset, show_offsets=True, to=to)
+            whole = replace(whole, library=self.library)
+        title = str(self.desc) if self.to is None else f"{self.desc} to {self.to.desc.tag}"
         return html_page("layout", title, whole.to_dict())
 
 
@@ -192,23 +191,15 @@ def describe(
 
 
 def _report(desc: MemoryDesc, letters: str, listed: tuple[int, ...] | None, *, show_offsets: bool) -> LayoutReport:
-    n_used = desc.n_elements + desc.n_padding + desc.offset0
-    n_bytes_apart = desc.nbytes - n_used * desc.itemsize - (desc.extra.nbytes if desc.extra else 0)
     loops = _loops(desc, letters)
     outwards = [_term(*loop) for loop in reversed(loops) if loop[1]]
     return LayoutReport(
-        **{name: getattr(desc, name) for name in _TAKEN_OVER.split()},
-        desc=str(desc),
-        descriptor=desc.to_dict(),
+        desc=desc,
         letters=letters,
-        inner_blocks=tuple((size, letters[dim]) for size, dim in zip(desc.inner_blks, desc.inner_idxs, strict=True)),
-        padding_nbytes=desc.n_padding * desc.itemsize,
-        hole_nbytes=0 if desc.is_dense or desc.repeats else n_bytes_apart,
         formula=" + ".join([str(desc.offset0)] * bool(desc.offset0) + outwards) or "0",
         walk=tuple(text for text, step in loops if step),
         terms=tuple(_term(*loop) for loop in loops),
         drawing=tuple(_draw(desc)) if show_offsets else (),
-        extra=_extra_text(desc),
         map=None if listed is None else map_layout(desc, listed),
     )
 
@@ -245,18 +236,18 @@ def library_agreement(desc: MemoryDesc) -> str | None:
 def _facts(report: LayoutReport) -> list[str]:
     blocks = "".join(f"{size}{letter}" for size, letter in report.inner_blocks)
     holes = f", {report.hole_nbytes:,} not part of it" if report.hole_nbytes else ""
-    dense = "dense" if report.is_dense else "not dense"
+    dense = "dense" if report.desc.is_dense else "not dense"
     facts: dict[str, str | None] = {
-        "logical dims": _by_letter(report.letters, report.dims),
-        "padded dims": _by_letter(report.letters, report.padded_dims),
-        "in letters": report.canonical_tag or "no tag: there are gaps, or it is a part of something",
+        "logical dims": _by_letter(report.letters, report.desc.dims),
+        "padded dims": _by_letter(report.letters, report.desc.padded_dims),
+        "in letters": report.desc.canonical_tag or "no tag: there are gaps, or it is a part of something",
         "strides": ", ".join(_stride_texts(report)),
         "inner blocks": blocks or "none",
-        "size": f"{report.nbytes:,} bytes, {report.padding_nbytes:,} of them padding{holes}; {dense}",
+        "size": f"{report.desc.nbytes:,} bytes, {report.padding_nbytes:,} of them padding{holes}; {dense}",
         "offset": report.formula,
         "memory walks": ", ".join(report.walk).replace(", ", ", then ", 1) or "nowhere",
     }
-    facts |= {"extra": report.extra, "library": report.library}
+    facts |= {"extra": _extra_text(report.desc), "library": report.library}
     return [f"  {name:<14} {text}" for name, text in facts.items() if text is not None]
 
 
@@ -277,14 +268,14 @@ def _reorder_words(report: LayoutReport) -> list[str]:
     to, reorder = report.to, report.reorder
     if to is None or reorder is None:
         return []
-    n_elements = prod(report.dims)
+    n_elements = prod(report.desc.dims)
     part = "" if reorder.n_followed == n_elements else f" (counted over the first {reorder.n_followed:,} elements)"
     padding = f"{to.padding_nbytes:,}"
     return [
         f"reads {reorder.read_nbytes:,} bytes, writes {reorder.written_nbytes:,}, {padding} of them padding",
-        f"in the order of {to.tag}{part}, reads come in {_runs_text(reorder.reads, report.itemsize)}",
-        f"writes come in {_runs_text(reorder.writes, to.itemsize)}",
-        f"a plain copy can move {_runs_text(reorder.copies, report.itemsize)}",
+        f"in the order of {to.desc.tag}{part}, reads come in {_runs_text(reorder.reads, report.desc.itemsize)}",
+        f"writes come in {_runs_text(reorder.writes, to.desc.itemsize)}",
+        f"a plain copy can move {_runs_text(reorder.copies, report.desc.itemsize)}",
     ]
 
 
@@ -311,7 +302,7 @@ def _stride_texts(report: LayoutReport) -> list[str]:
     for size, letter in report.inner_blocks:
         per_letter[letter] *= size
     each = {letter: f" (each {n})" if n > 1 else "" for letter, n in per_letter.items()}
-    return [f"{letter} {step}{each[letter]}" for letter, step in zip(report.letters, report.strides, strict=True)]
+    return [f"{letter} {step}{each[letter]}" for letter, step in zip(report.letters, report.desc.strides, strict=True)]
 
 
 def letters_of(desc: MemoryDesc) -> str:

@@ -262,7 +262,10 @@ def changes_record(before: Plan, after: Plan) -> dict[str, Any]:
     """
     old, new = ({choice.kernel: _short_record(choice.chosen) for choice in plan.choices} for plan in (before, after))
     was, now = _reorders(before), _reorders(after)
-    anew = [name for name in dict.fromkeys((*new, *old)) if _unpriced(old.get(name)) != _unpriced(new.get(name))]
+    unpriced = {"cost_ns": None}  # which another plan may know otherwise
+    anew = [
+        name for name in dict.fromkeys((*new, *old)) if old.get(name, {}) | unpriced != new.get(name, {}) | unpriced
+    ]
     return {
         "kernels": [{"name": name, "before": old.get(name), "after": new.get(name)} for name in anew],
         "reorders_gone": [record for key, record in was.items() if key not in now],
@@ -272,11 +275,6 @@ def changes_record(before: Plan, after: Plan) -> dict[str, Any]:
 
 def _short_record(way: Way) -> dict[str, Any]:
     return _facts(way, "impls cost_ns") | {"reads": [*map(layout, way.sources)], "writes": layout(way.dst)}
-
-
-def _unpriced(way: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A way without its price, which another plan may know otherwise."""
-    return way and way | {"cost_ns": None}
 
 
 def _reorders(plan: Plan) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -90,11 +90,7 @@ def _heading(plan: Plan) -> str:
 
 
 def session_text(
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    plans: Sequence[Plan],
-    asked: Request | None,
-    facts: Sequence[str],
+    inputs: Sequence[str], outputs: Sequence[str], plans: Sequence[Plan], asked: Request | None, facts: Sequence[str]
 ) -> str:
     """A session in a line: inputs and outputs in words, its plans, how further ones are asked for, and more facts."""
     name = f" of {plans[0].model}" if plans else ""

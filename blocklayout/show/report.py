@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".svg")
 
-_OF_ALL: dict[str, Any] = {
-    "others": [],
-    "pieces": [],
-    "served": False,
-    "source": None,
-    "shapes": [],
-    "threads": None,
-}
+_OF_ALL: dict[str, Any] = {"others": [], "pieces": [], "served": False, "source": None, "shapes": [], "threads": None}
 """Not in the record of a piece."""
 
 
@@ -45,11 +38,7 @@ class Report(Page, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        plan: Plan,
-        machine: Machine,
-        profile: Profile | None = None,
-        nodes: Sequence[dict[str, Any]] | None = None,
+        cls, plan: Plan, machine: Machine, profile: Profile | None = None, nodes: Sequence[dict[str, Any]] | None = None
     ) -> Report:
         """The report of a plan, held against a machine's ceilings, with its times and the model's nodes, if any."""
         dtypes = dict.fromkeys(("f32", plan.dtype))

@@ -19,6 +19,7 @@ import blocklayout as bl
 from blocklayout.ir import HostSpec, Program
 from blocklayout.loading.saved_plan import check_here, check_program
 from blocklayout.model import legalize, lower, simplify
+from blocklayout.plan.plan import Rationale
 from tests import nets
 from tests.loading.mutations import fields, mutations
 
@@ -53,18 +54,8 @@ def essence(plan: bl.Plan) -> bl.Plan:
     return replace(
         plan,
         model="",
-        chosen="",
         values=(),
-        choices=(),
-        policy_costs=(),
-        exceptions=(),
-        bound_ns=0.0,
-        is_optimal=False,
-        is_exact=False,
-        unpinned_ns=None,
-        priced_by="",
-        raced=(),
-        arena_lower_bound=0,
+        rationale=Rationale((), "", (), 0.0, False, False, None, "", (), (), 0),
         entries=tuple(replace(entry, reason="", cost_ns=0.0, readers=(), without_ns=None) for entry in plan.entries),
         steps=tuple(replace(step, reason="", cost_ns=0.0, readers=(), without_ns=None) for step in plan.steps),
         buffers=tuple(replace(buffer, name="") for buffer in plan.buffers),
@@ -97,7 +88,13 @@ def damages(name: str, layout: str) -> tuple[tuple[tuple[str | int, ...], Any], 
     return tuple(fields(json.loads(subject(name, layout).plan.to_json())))
 
 
-NAMED = {"steps deleted", "n_threads = -1", "dtype = ''", "policy = 'nonsense'", "entries.0.buffer = -1"}
+NAMED = {
+    "steps deleted",
+    "config.n_threads = -1",
+    "config.dtype = ''",
+    "config.policy = 'nonsense'",
+    "entries.0.buffer = -1",
+}
 
 
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")

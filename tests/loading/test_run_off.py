@@ -117,10 +117,16 @@ def test_a_tie_goes_to_the_uniform_policy(track: Track) -> None:
     assert track.load().chosen == track.names[0]
 
 
+class Why(Struct, frozen=True):
+    """In place of a rationale."""
+
+    raced: tuple[tuple[str, float], ...] = ()
+
+
 class Raced(Struct, frozen=True):
     """In place of a plan."""
 
-    raced: tuple[tuple[str, float], ...] = ()
+    rationale: Why = Why()
 
 
 @dataclass
@@ -155,7 +161,7 @@ def test_a_plan_is_taken_that_is_clearly_faster_in_three_of_four_rounds_or_by_fa
     contenders: Any = [SimpleNamespace(name="first"), SimpleNamespace(name="second")]
     taken, plan = make._fastest(contenders, lambda _: Raced(), Rounds(rounds))  # type: ignore[arg-type,return-value]
     assert taken.name == ("second" if is_taken else "first")
-    assert [name for name, _ in plan.raced] == ["first", "second"]
+    assert [name for name, _ in plan.rationale.raced] == ["first", "second"]
 
 
 def test_only_auto_runs_plans_and_never_by_the_model(track: Track) -> None:

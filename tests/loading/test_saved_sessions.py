@@ -230,8 +230,8 @@ def test_no_change_of_the_header_crashes(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version":6}', '"version":8}', "it is of version 8, and 6 is read"),
-        ('"version":6}', '"version":2}', "it is of version 2, and 6 is read: save it again"),
+        ('"version":8}', '"version":10}', "it is of version 10, and 8 is read"),
+        ('"version":8}', '"version":6}', "it is of version 6, and 8 is read: save it again"),
         ('"inputs":[{', '"inputs":[{"more":1,', "plan"),
     ],
 )

@@ -91,8 +91,8 @@ def test_a_damaged_record_of_what_is_fused_is_refused_by_the_name_of_the_field(d
     plan = bl.load(nets.chain()).plan
     record = json.loads(plan.to_json())
     whole = to_data(Fused(plan.formats[plan.choices[0].writes], "jit_1x1:avx2"))
-    record["choices"][0]["chosen"]["dst"] = whole | damage
-    with pytest.raises(bl.PlanError, match=r"not a plan of this version: choices\.0\.chosen\.dst"):
+    record["rationale"]["choices"][0]["chosen"]["dst"] = whole | damage
+    with pytest.raises(bl.PlanError, match=r"not a plan of this version: rationale\.choices\.0\.chosen\.dst"):
         bl.Plan.from_json(json.dumps(record))
 
 

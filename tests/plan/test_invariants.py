@@ -210,7 +210,7 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 
 
 DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a number that is text": (lambda plan: plan.update(n_threads="2"), "n_threads"),
+    "a number that is text": (lambda plan: plan["config"].update(n_threads="2"), r"config\.n_threads"),
     "a missing field": (lambda plan: plan["steps"][0].pop("reason"), r"steps\.0\.reason"),
     "another kind of buffer": (lambda plan: plan["buffers"][0].update(kind="disk"), r"buffers\.0\.kind"),
     "a layout that cannot exist": (lambda plan: plan["values"][0][1].update(dims=[-1, 2]), r"values\.0\.1"),

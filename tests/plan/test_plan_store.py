@@ -189,7 +189,7 @@ class Made:
         (lambda folder: pickle.dumps(Made(folder / "made")), "Expected `array`"),
         (lambda _: b"", "truncated"),
         (lambda _: to_msgpack(RowParts(2)), "model: it is missing"),
-        (plan_with(version=4), "version"),
+        (plan_with(version=5), "version"),
         (plan_with(arena_nbytes=-1), "arena_nbytes is -1"),
         (plan_with(buffers=()), r"buffer is \d+; there are 0"),
         (lambda _: spoilt_spec(), r"steps\.\d\.spec: no kind of primitive 'nothing'"),

@@ -14,12 +14,15 @@ from blocklayout.plan.prepack import PackedWeights
 from tests import nets
 
 
+def with_threads(plan: bl.Plan, n_threads: int) -> bl.Plan:
+    return replace(plan, config=replace(plan.config, n_threads=n_threads))
+
+
 def test_threads_pack_the_same_bytes_as_one_by_one() -> None:
     net = nets.chain(convs=9)
     plan = bl.load(net, layout="blocked", tune="model").plan
     program = lower(legalize(simplify(net.to_graph())))
-    one_by_one = PackedWeights().pack(replace(plan, n_threads=1), constants_of(program).pop)
-    together = PackedWeights().pack(replace(plan, n_threads=4), constants_of(program).pop)
+    one_by_one, together = (PackedWeights().pack(with_threads(plan, n), constants_of(program).pop) for n in (1, 4))
     assert one_by_one.keys() == together.keys() == {item.buffer for item in plan.constants}
     for buffer, array in one_by_one.items():
         np.testing.assert_array_equal(together[buffer], array)
@@ -49,5 +52,5 @@ def test_an_error_names_the_constant(n_threads: int, monkeypatch: pytest.MonkeyP
     broken = constants[name]
     monkeypatch.setattr(prepack, "_packed", failing)
     with pytest.raises(bl.DnnlError, match="no memory") as caught:
-        PackedWeights().pack(replace(plan, n_threads=n_threads), constants.pop)
+        PackedWeights().pack(with_threads(plan, n_threads), constants.pop)
     assert any(name in note for note in caught.value.__notes__)

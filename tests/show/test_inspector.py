@@ -78,8 +78,8 @@ def test_the_guides_tensor_of_17_channels() -> None:
     report = describe(GUIDE, index=(1, 16, 4, 3), offset=953)
     assert report.formula == "n*480 + (c//8)*160 + h*32 + w*8 + c%8"
     assert report.walk == ("c%8", "w", "h", "c//8", "n")
-    assert (report.padded_dims, report.strides) == ((2, 24, 5, 4), (480, 160, 32, 8))
-    assert (report.nbytes, report.padding_nbytes, report.hole_nbytes) == (3840, 1120, 0)
+    assert (report.desc.padded_dims, report.desc.strides) == ((2, 24, 5, 4), (480, 160, 32, 8))
+    assert (report.desc.nbytes, report.padding_nbytes, report.hole_nbytes) == (3840, 1120, 0)
     assert report.inner_blocks == ((8, "c"),)
     assert report.index_offset == 952
     assert report.element == "padding"
