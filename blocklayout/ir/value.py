@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class Quantization(Struct, frozen=True, eq=False):
@@ -55,3 +56,12 @@ class Value(Struct, frozen=True, eq=False):
     def is_constant(self) -> bool:
         """Whether the contents are known before the network runs."""
         return self.data is not None
+
+    def reshaped(self, name: str, shape: tuple[int, ...]) -> Value:
+        """A constant with other extents; its bytes are kept with it where there are only more extents of 1 in front."""
+        data = None if self.data is None else self.data.reshape(shape)
+        given, n_more = self.quantization, len(shape) - len(self.shape)
+        if given is None or given.integers is None or shape != (1,) * n_more + self.shape:
+            return Value(name, shape, self.dtype, data)
+        axis, integers = given.axis % len(self.shape) + n_more, given.integers.reshaped(given.integers.name, shape)
+        return Value(name, shape, self.dtype, data, replace(given, axis=axis, integers=integers))

@@ -84,9 +84,11 @@ class Steps:
         """The same elements with other extents."""
         if self.shape(name) == shape:
             return name
-        data = self._draft.values[name].data
-        if data is not None:
-            return self.constant(data.reshape(shape), "reshaped")
+        value = self._draft.values[name]
+        if value.is_constant:
+            new = self._draft.fresh_name(f"{self._node.name}.reshaped")
+            self._draft.values[new] = value.reshaped(new, shape)
+            return new
         if not shape:
             return self.add("Squeeze", (name,), shape)
         extents = self.constant(np.array(shape, np.int64), "shape")

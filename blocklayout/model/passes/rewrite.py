@@ -10,7 +10,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
-from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, resolve
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Draft:
         old = self.values[name]
         shape = (1,) * (ndims - len(old.shape)) + old.shape
         new = fresh_name(f"{name}.{ndims}d", self.values)
-        self.values[new] = Value(new, shape, old.dtype, None if old.data is None else old.data.reshape(shape))
+        self.values[new] = old.reshaped(new, shape)
         if old.data is not None:
             return new, None
         extents = self.constant(f"{new}.shape", np.array(shape, np.int64))
