@@ -1,5 +1,7 @@
 """Operators of onnxruntime's own, as those of ONNX's set: it writes them into files that it optimised or quantised.
 
+ONNX's own convolution and product of quantised tensors are written out, too, so that these are computed in one way.
+
 Each operator is a function in the words of a :class:`Builder`: its positional parameters are the inputs, its keywords
 the attributes with their defaults, and it returns the outputs. A node with an attribute that its function does not
 take is refused.
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 DOMAIN = "com.microsoft"
 _FIRST_OPSET_OF_LAYER_NORMALIZATION = 17
+_FIRST_OPSET_OF_SCALES = 10
+_FIRST_OPSET_OF_SCALES_ALONG_AXIS = 13
+_FIRST_OPSET_OF_OTHER_SCALES = 19
 _FAR_BELOW = np.finfo(np.float32).min
 
 _REFUSED_INPUTS = {
@@ -494,6 +499,8 @@ def _matmul_to_float(
 
 
 def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
+    if _is_in_onnx(x.dtype, scale):
+        return _linear("DequantizeLinear", x, scale, zero, axis)
     shape = _beside(x, scale, axis)
     steps = x.astype(scale.dtype)
     if zero is not None:
@@ -502,8 +509,10 @@ def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axi
 
 
 def _quantized(y: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
-    shape = _beside(y, scale, axis)
     dtype = "u8" if zero is None else zero.dtype
+    if _is_in_onnx(dtype, scale) and y.dtype == scale.dtype:
+        return _linear("QuantizeLinear", y, scale, zero, axis)
+    shape = _beside(y, scale, axis)
     limits = np.iinfo(to_numpy(dtype))
     steps = (y / scale.reshape(shape)).round()
     if zero is not None:
@@ -511,9 +520,71 @@ def _quantized(y: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis:
     return steps.clip(float(limits.min), float(limits.max)).astype(dtype)
 
 
+def _is_in_onnx(dtype: str, scale: BuildValue) -> bool:
+    """Whether the operator set changes this type by such scales: of more than one dimension it never does."""
+    first = _FIRST_OPSET_OF_SCALES if math.prod(scale.shape) == 1 else _FIRST_OPSET_OF_SCALES_ALONG_AXIS
+    first = max(first, _FIRST_OPSET_OF_OTHER_SCALES if scale.dtype != "f32" else 0)
+    is_flat = math.prod(scale.shape) == max(scale.shape, default=1)
+    return is_flat and dtype in ("u8", "s8", "s32") and scale.builder.opset >= first
+
+
+def _linear(op_type: str, x: BuildValue, scale: BuildValue, zero: Given, axis: int) -> BuildValue:
+    """One of ONNX's two changes of type, whose scales and zero points are equally many."""
+    n = max(math.prod(scale.shape), 1 if zero is None else math.prod(zero.shape))
+    given = [each if each is None else _repeated(each, n) for each in (scale, zero)]
+    return _op(op_type, x, *given, axis=axis if n > 1 else None)
+
+
+def _repeated(x: BuildValue, n: int) -> BuildValue:
+    if n == 1 or x.shape == (n,):
+        return x.reshape(()) if n == 1 and x.shape else x
+    return x.reshape((n,)) if math.prod(x.shape) == n else _op("Expand", x, np.array([n], np.int64))
+
+
 def _beside(x: BuildValue, scale: BuildValue, axis: int) -> tuple[int, ...]:
     """The extents in which scales and zero points of one dimension, or of the whole, broadcast to a tensor."""
+    if len(scale.shape) > 1:
+        return scale.shape
     return (-1, *(1,) * (len(x.shape) - 1 - axis % len(x.shape))) if max(scale.shape, default=1) > 1 else ()
+
+
+def _quantized_conv(
+    x: BuildValue,
+    x_scale: BuildValue,
+    x_zero: BuildValue,
+    w: BuildValue,
+    w_scale: BuildValue,
+    w_zero: BuildValue,
+    y_scale: BuildValue,
+    y_zero: BuildValue,
+    bias: Given = None,
+    /,
+    *,
+    channels_last: int = 0,
+    **window: Any,
+) -> BuildValue:
+    if channels_last:
+        raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
+    real_bias = None if bias is None else _dequantized(bias, x_scale * w_scale, axis=0)
+    weights = _dequantized(w, w_scale, w_zero, axis=0)
+    return _quantized(_op("Conv", _dequantized(x, x_scale, x_zero), weights, real_bias, **window), y_scale, y_zero)
+
+
+def _quantized_matmul(
+    a: BuildValue,
+    a_scale: BuildValue,
+    a_zero: BuildValue,
+    b: BuildValue,
+    b_scale: BuildValue,
+    b_zero: BuildValue,
+    y_scale: BuildValue,
+    y_zero: BuildValue,
+    /,
+) -> BuildValue:
+    """Scales and zero points are those of rows, ``b``'s of columns; sums are of f32 whatever their type."""
+    left = _dequantized(a, a_scale.astype("f32"), a_zero, axis=-2)
+    right = _dequantized(b, b_scale.astype("f32"), b_zero, axis=-1)
+    return _quantized(left.matmul(right), y_scale.astype("f32"), y_zero, axis=-2)
 
 
 def _of_one(
@@ -631,8 +702,10 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "QLinearAdd": partial(_of_two, of="Add"),
     "QLinearAveragePool": partial(_of_one, of="AveragePool"),
     "QLinearConcat": _concat,
+    "QLinearConv": _quantized_conv,
     "QLinearGlobalAveragePool": partial(_of_one, of="GlobalAveragePool"),
     "QLinearLeakyRelu": partial(_of_one, of="LeakyRelu"),
+    "QLinearMatMul": _quantized_matmul,
     "QLinearMul": partial(_of_two, of="Mul"),
     "QLinearSigmoid": partial(_of_one, of="Sigmoid"),
     "QuantizeLinear": _quantized,
@@ -642,4 +715,4 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
     "TransposeMatMul": _fused_matmul,
 }
-"""By op type in :data:`DOMAIN`."""
+"""By op type in :data:`DOMAIN`, or in ONNX's own set."""

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, Sequence[int]]
 
+_REWRITTEN = frozenset(("QLinearConv", "QLinearMatMul"))
+"""ONNX's own operators of quantised tensors, which are written in those of real ones between changes of type."""
+
 
 def set_shapes(
     model: OnnxModel,
@@ -92,7 +95,7 @@ def walk(
                 put_back((branch_taken if is_known else both_branches)(named, values))
                 choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
                 continue
-            parts = _written_out(named, values, opset) if named.domain else None
+            parts = _written_out(named, values, opset) if is_rewritten(named) else None
             if parts is not None:
                 put_back(parts)
                 seen.discard(named.name)  # the node that computes its output has its name
@@ -108,6 +111,11 @@ def walk(
         error.origin = origin or error.node
         raise
     return tuple(kept)
+
+
+def is_rewritten(node: Node) -> bool:
+    """Whether :func:`walk` writes a node by others, unless it is of a registered operator."""
+    return bool(node.domain) or node.op_type in _REWRITTEN
 
 
 def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:

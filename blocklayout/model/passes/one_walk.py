@@ -10,16 +10,22 @@ from msgspec.structs import replace
 
 from blocklayout.model.graph import Graph, Node, live_nodes, resolve
 from blocklayout.model.passes.rewrite import Draft, bypass
-from blocklayout.model.shapes import walk
+from blocklayout.model.shapes import is_rewritten, walk
 
 _FIRST_OPSET_OF_TRAINING_INPUT = 12
 
 
 class FoldConstants(Struct, frozen=True):
-    """Computes, with the reference evaluator, every node that reads nothing but constants and extents."""
+    """Computes, with the reference evaluator, every node that reads nothing but constants and extents.
+
+    Operators of quantised tensors are written out, as they are where a file is read.
+    """
 
     def __call__(self, graph: Graph) -> Graph:
-        if not any(all(graph.constant(name) is not None for name in node.elements_read) for node in graph.nodes):
+        if not any(
+            is_rewritten(node) or all(graph.constant(name) is not None for name in node.elements_read)
+            for node in graph.nodes
+        ):
             return graph
         values = dict(graph.values)
         nodes = walk(graph.nodes, values, graph.opset)
