@@ -38,6 +38,7 @@ _FIRST_OPSET_OF_LAYER_NORMALIZATION = 17
 _FIRST_OPSET_OF_SCALES = 10
 _FIRST_OPSET_OF_SCALES_ALONG_AXIS = 13
 _FIRST_OPSET_OF_OTHER_SCALES = 19
+_FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS = 13
 _FAR_BELOW = np.finfo(np.float32).min
 
 _REFUSED_INPUTS = {
@@ -621,6 +622,61 @@ def _of_two(
     return _quantized(_op(of, *sources), c_scale, c_zero)
 
 
+def _quantized_gemm(
+    a: BuildValue,
+    a_scale: BuildValue,
+    a_zero: BuildValue,
+    b: BuildValue,
+    b_scale: BuildValue,
+    b_zero: BuildValue,
+    c: Given = None,
+    y_scale: Given = None,
+    y_zero: Given = None,
+    /,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> BuildValue:
+    """Real where there is no scale for the result; the addend's includes ``alpha``."""
+    addend = None if c is None else _dequantized(c, a_scale * b_scale * alpha, axis=-1)
+    left, right = _dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero, axis=0 if transB else 1)
+    y = left.gemm(right, addend, alpha=alpha, trans_a=bool(transA), trans_b=bool(transB))
+    return y if y_scale is None else _quantized(y, y_scale, y_zero)
+
+
+def _quantized_softmax(
+    x: BuildValue,
+    x_scale: BuildValue,
+    x_zero: Given,
+    y_scale: BuildValue,
+    y_zero: BuildValue,
+    /,
+    *,
+    opset: int,
+    axis: int = -1,
+) -> BuildValue:
+    if opset < _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS and axis % len(x.shape) != len(x.shape) - 1:
+        raise NotDoneError(f"the attribute 'opset' is {opset}; of all dimensions from {axis} on it is not computed")
+    return _quantized(_dequantized(x, x_scale, x_zero).softmax(axis), y_scale, y_zero)
+
+
+def _quantized_where(
+    condition: BuildValue,
+    x: BuildValue,
+    x_scale: BuildValue,
+    x_zero: BuildValue,
+    y: BuildValue,
+    y_scale: BuildValue,
+    y_zero: BuildValue,
+    z_scale: BuildValue,
+    z_zero: BuildValue,
+    /,
+) -> BuildValue:
+    chosen = _op("Where", condition, _dequantized(x, x_scale, x_zero), _dequantized(y, y_scale, y_zero))
+    return _quantized(chosen, z_scale, z_zero)
+
+
 def _concat(y_scale: BuildValue, y_zero: BuildValue, /, *sources: BuildValue, axis: int) -> BuildValue:
     parts = [_dequantized(*sources[index : index + 3]) for index in range(0, len(sources), 3)]
     return _quantized(y_scale.builder.concat(parts, axis), y_scale, y_zero)
@@ -699,6 +755,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "MatMulIntegerToFloat": _matmul_to_float,
     "MultiHeadAttention": _multi_head_attention,
     "NhwcConv": _nhwc_conv,
+    "QGemm": _quantized_gemm,
     "QLinearAdd": partial(_of_two, of="Add"),
     "QLinearAveragePool": partial(_of_one, of="AveragePool"),
     "QLinearConcat": _concat,
@@ -708,6 +765,8 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "QLinearMatMul": _quantized_matmul,
     "QLinearMul": partial(_of_two, of="Mul"),
     "QLinearSigmoid": partial(_of_one, of="Sigmoid"),
+    "QLinearSoftmax": _quantized_softmax,
+    "QLinearWhere": _quantized_where,
     "QuantizeLinear": _quantized,
     "QuickGelu": _quick_gelu,
     "SimplifiedLayerNormalization": _rms_normalization,
