@@ -13,6 +13,7 @@ from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Branch, DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
+from blocklayout.model.scales import check_scales
 from blocklayout.model.types import from_numpy
 from blocklayout.resource_limits import check_affordable
 
@@ -103,6 +104,7 @@ def walk(
             if node.outputs[0] in choices:
                 shapes = (values[name].shape for name in node.inputs[1:])
                 _check_choice(choices[node.outputs[0]], node.outputs[0], *shapes)
+            check_scales(named, values, opset)
             outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
             values.update({value.name: value for value in outputs if value is not None})
             if any(value is not None and not value.is_constant for value in outputs):
