@@ -539,7 +539,7 @@ def _linear(op_type: str, x: BuildValue, scale: BuildValue, zero: Given, axis: i
 def _repeated(x: BuildValue, n: int) -> BuildValue:
     if n == 1 or x.shape == (n,):
         return x.reshape(()) if n == 1 and x.shape else x
-    return x.reshape((n,)) if math.prod(x.shape) == n else _op("Expand", x, np.array([n], np.int64))
+    return x.reshape((n,)) if math.prod(x.shape) == n else _op("Expand", x, x.builder.constant(np.array([n], np.int64)))
 
 
 def _beside(x: BuildValue, scale: BuildValue, axis: int) -> tuple[int, ...]:
@@ -571,23 +571,6 @@ def _quantized_conv(
     return _quantized(_op("Conv", _dequantized(x, x_scale, x_zero), weights, real_bias, **window), y_scale, y_zero)
 
 
-def _quantized_matmul(
-    a: BuildValue,
-    a_scale: BuildValue,
-    a_zero: BuildValue,
-    b: BuildValue,
-    b_scale: BuildValue,
-    b_zero: BuildValue,
-    y_scale: BuildValue,
-    y_zero: BuildValue,
-    /,
-) -> BuildValue:
-    """Scales and zero points are those of rows, ``b``'s of columns; sums are of f32 whatever their type."""
-    left = _dequantized(a, a_scale.astype("f32"), a_zero, axis=-2)
-    right = _dequantized(b, b_scale.astype("f32"), b_zero, axis=-1)
-    return _quantized(left.matmul(right), y_scale.astype("f32"), y_zero, axis=-2)
-
-
 def _of_one(
     x: BuildValue,
     x_scale: BuildValue,
@@ -602,6 +585,8 @@ def _of_one(
     """One of ONNX's operators between two changes of type."""
     if attrs.pop("channels_last", 0):
         raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
+    if attrs.pop("opset", _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS) < _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS:
+        raise NotDoneError("the attribute 'opset' is below 13; a softmax is of one dimension here")
     return _quantized(_op(of, _dequantized(x, x_scale, x_zero), **attrs), y_scale, y_zero)
 
 
@@ -617,9 +602,12 @@ def _of_two(
     /,
     *,
     of: str,
+    axes: tuple[int, int, int] = (1, 1, 1),
 ) -> BuildValue:
-    sources = (_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
-    return _quantized(_op(of, *sources), c_scale, c_zero)
+    """Likewise; ``axes`` are the dimensions along which there are scales. Between them everything is of f32."""
+    a_scale, b_scale, c_scale = (each.astype("f32") for each in (a_scale, b_scale, c_scale))
+    left, right = _dequantized(a, a_scale, a_zero, axis=axes[0]), _dequantized(b, b_scale, b_zero, axis=axes[1])
+    return _quantized(_op(of, left, right), c_scale, c_zero, axis=axes[2])
 
 
 def _quantized_gemm(
@@ -643,22 +631,6 @@ def _quantized_gemm(
     left, right = _dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero, axis=0 if transB else 1)
     y = left.gemm(right, addend, alpha=alpha, trans_a=bool(transA), trans_b=bool(transB))
     return y if y_scale is None else _quantized(y, y_scale, y_zero)
-
-
-def _quantized_softmax(
-    x: BuildValue,
-    x_scale: BuildValue,
-    x_zero: Given,
-    y_scale: BuildValue,
-    y_zero: BuildValue,
-    /,
-    *,
-    opset: int,
-    axis: int = -1,
-) -> BuildValue:
-    if opset < _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS and axis % len(x.shape) != len(x.shape) - 1:
-        raise NotDoneError(f"the attribute 'opset' is {opset}; of all dimensions from {axis} on it is not computed")
-    return _quantized(_dequantized(x, x_scale, x_zero).softmax(axis), y_scale, y_zero)
 
 
 def _quantized_where(
@@ -762,10 +734,10 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "QLinearConv": _quantized_conv,
     "QLinearGlobalAveragePool": partial(_of_one, of="GlobalAveragePool"),
     "QLinearLeakyRelu": partial(_of_one, of="LeakyRelu"),
-    "QLinearMatMul": _quantized_matmul,
+    "QLinearMatMul": partial(_of_two, of="MatMul", axes=(-2, -1, -2)),
     "QLinearMul": partial(_of_two, of="Mul"),
     "QLinearSigmoid": partial(_of_one, of="Sigmoid"),
-    "QLinearSoftmax": _quantized_softmax,
+    "QLinearSoftmax": partial(_of_one, of="Softmax"),
     "QLinearWhere": _quantized_where,
     "QuantizeLinear": _quantized,
     "QuickGelu": _quick_gelu,

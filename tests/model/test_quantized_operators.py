@@ -95,7 +95,7 @@ def test_convolutions_have_the_windows_of_others(attrs: dict[str, Any]) -> None:
 def test_a_convolution_may_have_no_bias_and_one_zero_point_for_all_channels() -> None:
     arrays = convolution(channels=6)
     del arrays["bias"]
-    arrays["w_zero"] = np.int8([3])
+    arrays["w_zero"] = np.array([3], np.int8)
     check(model_of("QLinearConv", arrays, {"x"}, 13), arrays)
 
 
@@ -109,7 +109,7 @@ def product(a: tuple[int, ...], b: tuple[int, ...], rows: Any = (), columns: Any
     given = (
         *(numbers("uint8", *a), step(0.02, *rows), numbers("uint8", *rows)),
         *(numbers("int8", *b), step(0.01, *columns), numbers("int8", *columns)),
-        *(step(0.3), np.uint8(120)),
+        *(step(0.3), np.array(120, np.uint8)),
     )
     return dict(zip(MATMUL, given, strict=True))
 
@@ -144,7 +144,7 @@ def test_numbers_along_rows_are_those_of_one_column() -> None:
 def test_scales_of_fewer_bits_change_no_sum() -> None:
     arrays = product((3, 300), (300, 5))
     arrays |= {name: arrays[name].astype(np.float16) for name in ("a_scale", "b_scale")}
-    arrays["y_scale"] = np.float16(3)
+    arrays["y_scale"] = np.array(3, np.float16)
     check(model_of("QLinearMatMul", arrays, {"a"}, 21), arrays)
 
 

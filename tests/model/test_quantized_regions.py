@@ -20,11 +20,13 @@ Body = Callable[[BuildValue], BuildValue]
 
 
 def dequantized(x: BuildValue, zero: int = 0, scale: Any = SCALE, **attrs: Any) -> BuildValue:
-    return x.builder.op("DequantizeLinear", x, scale, NUMPY[x.dtype](zero), **attrs)
+    result: BuildValue = x.builder.op("DequantizeLinear", x, scale, NUMPY[x.dtype](zero), **attrs)
+    return result
 
 
 def quantized(x: BuildValue, dtype: str = "u8", zero: int = 0, scale: Any = SCALE) -> BuildValue:
-    return x.builder.op("QuantizeLinear", x, scale, NUMPY[dtype](zero))
+    result: BuildValue = x.builder.op("QuantizeLinear", x, scale, NUMPY[dtype](zero))
+    return result
 
 
 def network(body: Body, dtype: str = "u8", zero: int = 0, *, is_requantized: bool = False, opset: int = OPSET) -> Graph:
@@ -68,11 +70,12 @@ def split(x: BuildValue) -> BuildValue:
 
 
 def resize(x: BuildValue, **attrs: Any) -> BuildValue:
-    return x.builder.op("Resize", x, None, np.float32([1, 1, 2, 2]), **attrs)
+    result: BuildValue = x.builder.op("Resize", x, None, np.array([1, 1, 2, 2], np.float32), **attrs)
+    return result
 
 
 NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-PADS = np.int64([0, 0, 1, 1, 0, 0, 1, 1])
+PADS = np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)
 
 MOVES: dict[str, Body] = {
     "Reshape": lambda x: x.reshape((2, -1)),
@@ -82,9 +85,9 @@ MOVES: dict[str, Body] = {
     "Slice": lambda x: x.slice([1], [3], [1]),
     "steps": lambda x: x.builder.op("Slice", x, [1], [6], [2], [2]),
     "Split": split,
-    "Gather": lambda x: x.builder.op("Gather", x, np.int64([2, 0, 0]), axis=1),
-    "Expand": lambda x: x.builder.op("Expand", x.slice([1], [2], [1]), np.int64([2, 4, 6, 6])),
-    "Tile": lambda x: x.builder.op("Tile", x, np.int64([1, 2, 1, 1])),
+    "Gather": lambda x: x.builder.op("Gather", x, np.array([2, 0, 0], np.int64), axis=1),
+    "Expand": lambda x: x.builder.op("Expand", x.slice([1], [2], [1]), np.array([2, 4, 6, 6], np.int64)),
+    "Tile": lambda x: x.builder.op("Tile", x, np.array([1, 2, 1, 1], np.int64)),
     "DepthToSpace": lambda x: x.builder.op("DepthToSpace", x, blocksize=2),
     "SpaceToDepth": lambda x: x.builder.op("SpaceToDepth", x, blocksize=2),
     "MaxPool": lambda x: x.max_pool(3, strides=2, pads=1),
@@ -161,7 +164,7 @@ def test_scales_at_run_time_and_of_channels_stay_where_they_are() -> None:
     b = bl.Builder(opset=OPSET)
     x, scale = b.input("x", (1, 2, 4, 4), "u8"), b.input("scale", ())
     b.output("y", b.op("DequantizeLinear", x, scale).transpose((0, 2, 3, 1)))
-    b.output("z", b.op("DequantizeLinear", x, np.float32([0.1, 0.2]), axis=1).transpose((0, 2, 3, 1)))
+    b.output("z", b.op("DequantizeLinear", x, np.array([0.1, 0.2], np.float32), axis=1).transpose((0, 2, 3, 1)))
     after = simplify(b.to_graph())
     assert all(node.inputs[0] != "x" for node in after.nodes if node.op_type == "Transpose")
 
@@ -188,6 +191,42 @@ def test_padding_between_bytes_goes_into_the_convolution() -> None:
         return dequantized(quantized(x.builder.op("Pad", x, PADS), zero=131), 131).conv(weights)
 
     assert types(simplify(network(padded, zero=131))) == ["DequantizeLinear", "Conv"]
+
+
+# --- quantising before what moves
+
+
+def raised(body: Body, *others: Body, zero: int = 0) -> list[str]:
+    """The types of nodes of a network that makes numbers, moves them and quantises the result."""
+    b = bl.Builder(opset=OPSET)
+    y = b.input("x", (2, 4, 6, 6)).sigmoid() * 12
+    b.output("y", quantized(body(y), zero=zero))
+    for index, other in enumerate(others):
+        b.output(f"other{index}", other(y))
+    return changed(b.to_graph())
+
+
+@pytest.mark.parametrize("zero", [0, 7])
+@pytest.mark.parametrize("name", [name for name in MOVES if name != "Concat"])
+def test_numbers_are_quantised_before_they_are_moved(name: str, zero: int) -> None:
+    found = raised(MOVES[name], zero=zero)
+    assert found[:3] == ["Sigmoid", "Mul", "QuantizeLinear"]
+    assert not {"DequantizeLinear", "QuantizeLinear"} & {*found[3:]}
+
+
+def test_numbers_that_others_read_are_moved_as_they_are() -> None:
+    assert raised(lambda x: x.max_pool(2), lambda x: x.average_pool(2))[-2:] == ["QuantizeLinear", "AveragePool"]
+
+
+def test_a_clip_before_what_moves_goes_too() -> None:
+    assert raised(lambda x: (x - 3).relu().max_pool(2).flatten())[-3:] == ["QuantizeLinear", "MaxPool", "Flatten"]
+
+
+def test_bytes_side_by_side_are_brought_to_one_scheme_before() -> None:
+    b = bl.Builder(opset=OPSET)
+    parts = [dequantized(b.input(f"x{zero}", (1, 2, 4, 4), "u8"), zero) for zero in (0, 3)]
+    b.output("y", quantized(b.concat([*parts, np.full((1, 1, 4, 4), 0.07, np.float32)], 1), zero=3))
+    assert changed(b.to_graph()) == ["DequantizeLinear", "QuantizeLinear", "Concat"]
 
 
 # --- clips

@@ -41,7 +41,7 @@ FOUR = np.full(4, 0.1, np.float32)
         (np.float32(0), None, {}, r"_scale \(scale\) is 0; scales must be finite numbers above 0"),
         (np.float32(-1), None, {}, r"_scale \(scale\) is -1; "),
         (np.float32("nan"), None, {}, r"is nan; "),
-        (np.float32([0.1, np.inf, 1, 0]), None, {}, r"is inf at index 1; "),
+        (np.array([0.1, np.inf, 1, 0], np.float32), None, {}, r"is inf at index 1; "),
         (FOUR[:3], None, {}, r"extents \[3\]; give one number, or one for each of the 4 elements along dimension 1"),
         (FOUR, None, {"axis": 2}, r"each of the 6 elements along dimension 2"),
         (FOUR, None, {"axis": 3}, r"axis is 3; rank 3 allows -3 to 2"),
@@ -99,7 +99,7 @@ def test_what_is_known_of_a_quantised_convolution_is_checked() -> None:
     weights, zero = np.ones((2, 3, 1, 1), np.int8), np.int8(0)
     b = bl.Builder(opset=13)
     x = b.input("x", (1, 3, 4, 4), "s8")
-    scales = np.float32([0.1, 0])
+    scales = np.array([0.1, 0], np.float32)
     b.output("y", b.op("QLinearConv", x, ONE, zero, weights, scales, np.zeros(2, np.int8), ONE, zero, name="conv"))
     with pytest.raises(ModelError, match=r"'conv' \(QLinearConv\): .*x_scale .* is 0 at index 1"):
         read(b.to_onnx())

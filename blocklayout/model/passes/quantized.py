@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Self
 
 import numpy as np
@@ -53,20 +53,22 @@ class Scheme(Struct, frozen=True):
     @property
     def limits(self) -> tuple[float, float]:
         """The lowest and the highest number."""
-        lowest, highest = self._numbers(np.array([self._bytes.min, self._bytes.max])).tolist()
+        lowest, highest = self.numbers(np.array([self._bytes.min, self._bytes.max])).tolist()
         return lowest, highest
 
     def exact(self, numbers: np.ndarray) -> np.ndarray | None:
         """The bytes for numbers; ``None`` if one of them has none."""
         found = self.nearest(numbers)
-        return found.astype(to_numpy(self.dtype)) if np.array_equal(self._numbers(found), numbers) else None
+        return found.astype(to_numpy(self.dtype)) if np.array_equal(self.numbers(found), numbers) else None
 
     def nearest(self, numbers: np.ndarray) -> np.ndarray:
         """As QuantizeLinear rounds and saturates."""
         steps = np.rint(np.asarray(numbers, np.float32) / np.float32(self.scale)) + self.zero_point
-        return np.clip(steps, self._bytes.min, self._bytes.max)
+        nearest: np.ndarray = np.clip(steps, self._bytes.min, self._bytes.max)
+        return nearest
 
-    def _numbers(self, integers: np.ndarray) -> np.ndarray:
+    def numbers(self, integers: np.ndarray) -> np.ndarray:
+        """The numbers that they stand for."""
         numbers: np.ndarray = (integers - self.zero_point).astype(np.float32) * np.float32(self.scale)
         return numbers
 
@@ -99,6 +101,82 @@ def _selected(graph: Graph, node: Node, schemes: Mapping[str, Scheme]) -> tuple[
         if name not in schemes and inputs[index] is None:
             return None
     return scheme, inputs
+
+
+class RaiseQuantizing(Struct, frozen=True):
+    """Quantises, and back, also before an operator that only moves elements, where its results are read quantised.
+
+    That changes no byte, and as bytes these can be moved. So it is where nothing else reads the numbers that are moved,
+    or where these are made of bytes, but not of one scheme: those are moved before they are brought to another.
+    """
+
+    holds_for_all_extents: ClassVar[bool] = True
+
+    def __call__(self, graph: Graph) -> Graph:
+        draft, readers, producers = Draft(graph), graph.readers(), graph.producers()
+        added: dict[str, tuple[Scheme, Node]] = {}
+        for node in reversed(graph.nodes):
+            found = _quantized_by(graph, node, readers, added)
+            indices = None if found is None else node.facts.selects(graph.info(node))
+            if found is None or indices is None:
+                continue
+            given = dict.fromkeys(node.inputs[index] for index in indices if any(node.inputs[index : index + 1]))
+            sources = {name: not graph.values[name].is_constant for name in given}
+            computed = [name for name, is_computed in sources.items() if is_computed]
+            before = {_scheme_of(graph, producers.get(name)) for name in computed}
+            are_moved = all(_is_only_moved(graph, producers.get(name), readers[name], node) for name in computed)
+            if are_moved and (len(before) != 1 or None in before):
+                draft.replace(node, *_between_bytes(draft, node, sources, found))
+                added |= dict.fromkeys(computed, found)
+        return draft.result()
+
+
+def _quantized_by(
+    graph: Graph, node: Node, readers: Mapping[str, list[Node]], added: Mapping[str, tuple[Scheme, Node]]
+) -> tuple[Scheme, Node] | None:
+    """The scheme in which all readers of a node's results quantise them, and one of these; ``None`` if some do not."""
+    found: dict[Scheme | None, Node] = {}
+    for name in filter(None, node.outputs):
+        if name in graph.outputs:
+            return None
+        scheme_and_node = added.get(name)
+        if scheme_and_node is not None:
+            found[scheme_and_node[0]] = scheme_and_node[1]
+        else:
+            found |= {Scheme.of_quantizing(graph, reader): reader for reader in readers[name]}
+    [(scheme, quantizing), *others] = found.items() or [(None, node)]
+    return None if scheme is None or others else (scheme, quantizing)
+
+
+def _scheme_of(graph: Graph, producer: Node | None) -> Scheme | None:
+    return None if producer is None else Scheme.of_dequantizing(graph, producer)
+
+
+def _is_only_moved(graph: Graph, producer: Node | None, readers: list[Node], node: Node) -> bool:
+    if producer is None:
+        return False
+    is_alone = all(reader is node for reader in readers) and not {*graph.outputs} & {*producer.outputs}
+    return is_alone or _scheme_of(graph, producer) is not None
+
+
+def _between_bytes(draft: Draft, node: Node, sources: Mapping[str, bool], found: tuple[Scheme, Node]) -> Iterator[Node]:
+    """The node behind changes to bytes and back of its sources, by name whether they are computed."""
+    scheme, quantizing = found
+    names: dict[str, str] = {}
+    for name, is_computed in sources.items():
+        if not is_computed:
+            numbers = scheme.numbers(scheme.nearest(draft.contents(name)))
+            names[name] = draft.constant(f"{name}.{scheme.dtype}", numbers)
+            continue
+        made = [draft.fresh_name(f"{name}.{what}") for what in ("quantized", "dequantized")]
+        for each, dtype in zip(made, (scheme.dtype, "f32"), strict=True):
+            draft.values[each] = Value(each, draft.values[name].shape, dtype)
+        quantized, names[name] = made
+        yield quantizing.replace(
+            name=quantized, inputs=(name, *quantizing.inputs[1:]), outputs=(quantized,), absorbed=()
+        )
+        yield Node(names[name], "DequantizeLinear", (quantized, *quantizing.inputs[1:]), (names[name],))
+    yield node.replace(inputs=tuple(names.get(name, name) for name in node.inputs))
 
 
 class DropRequantizing(Struct, frozen=True):
@@ -147,9 +225,9 @@ def _changes_nothing(graph: Graph, node: Node, readers: list[Node], schemes: Map
     if clip is None:
         return ""
     source, (low, high) = clip
-    if source in schemes:
-        lowest, highest = schemes[source].limits
-        return source if low <= lowest and highest <= high else ""
+    lowest, highest = schemes[source].limits if source in schemes else (-np.inf, np.inf)
+    if low <= lowest and highest <= high:
+        return source
     if not readers or node.outputs[0] in graph.outputs:
         return ""
     bounds = np.array([low, high])
