@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Self
 
 import numpy as np
@@ -120,14 +120,16 @@ class RaiseQuantizing(Struct, frozen=True):
             indices = None if found is None else node.facts.selects(graph.info(node))
             if found is None or indices is None:
                 continue
-            given = dict.fromkeys(node.inputs[index] for index in indices if any(node.inputs[index : index + 1]))
-            sources = {name: not graph.values[name].is_constant for name in given}
-            computed = [name for name, is_computed in sources.items() if is_computed]
-            before = {_scheme_of(graph, producers.get(name)) for name in computed}
-            are_moved = all(_is_only_moved(graph, producers.get(name), readers[name], node) for name in computed)
-            if are_moved and (len(before) != 1 or None in before):
-                draft.replace(node, *_between_bytes(draft, node, sources, found))
-                added |= dict.fromkeys(computed, found)
+            names = dict.fromkeys(node.inputs[index] for index in indices if any(node.inputs[index : index + 1]))
+            before = {name: Scheme.of_dequantizing(graph, producers[name]) for name in names if name in producers}
+            are_alone = all(
+                scheme is not None or (name not in graph.outputs and all(reader is node for reader in readers[name]))
+                for name, scheme in before.items()
+            )
+            is_of_many = None in before.values() or len({*before.values()}) > 1
+            if are_alone and is_of_many and not {*names} & {*graph.inputs}:
+                draft.replace(node, *_between_bytes(draft, node, names, found))
+                added |= dict.fromkeys(before, found)
         return draft.result()
 
 
@@ -137,45 +139,28 @@ def _quantized_by(
     """The scheme in which all readers of a node's results quantise them, and one of these; ``None`` if some do not."""
     found: dict[Scheme | None, Node] = {}
     for name in filter(None, node.outputs):
-        if name in graph.outputs:
-            return None
-        scheme_and_node = added.get(name)
-        if scheme_and_node is not None:
-            found[scheme_and_node[0]] = scheme_and_node[1]
-        else:
-            found |= {Scheme.of_quantizing(graph, reader): reader for reader in readers[name]}
+        of_readers = [(Scheme.of_quantizing(graph, reader), reader) for reader in readers[name]]
+        found |= dict([added[name]] if name in added else of_readers)
     [(scheme, quantizing), *others] = found.items() or [(None, node)]
-    return None if scheme is None or others else (scheme, quantizing)
+    is_seen = not {*graph.outputs}.isdisjoint(node.outputs)
+    return None if scheme is None or others or is_seen else (scheme, quantizing)
 
 
-def _scheme_of(graph: Graph, producer: Node | None) -> Scheme | None:
-    return None if producer is None else Scheme.of_dequantizing(graph, producer)
-
-
-def _is_only_moved(graph: Graph, producer: Node | None, readers: list[Node], node: Node) -> bool:
-    if producer is None:
-        return False
-    is_alone = all(reader is node for reader in readers) and not {*graph.outputs} & {*producer.outputs}
-    return is_alone or _scheme_of(graph, producer) is not None
-
-
-def _between_bytes(draft: Draft, node: Node, sources: Mapping[str, bool], found: tuple[Scheme, Node]) -> Iterator[Node]:
-    """The node behind changes to bytes and back of its sources, by name whether they are computed."""
+def _between_bytes(draft: Draft, node: Node, sources: Iterable[str], found: tuple[Scheme, Node]) -> Iterator[Node]:
+    """The node behind changes to bytes and back of its sources; constants become those of bytes at once."""
     scheme, quantizing = found
     names: dict[str, str] = {}
-    for name, is_computed in sources.items():
-        if not is_computed:
-            numbers = scheme.numbers(scheme.nearest(draft.contents(name)))
-            names[name] = draft.constant(f"{name}.{scheme.dtype}", numbers)
+    for name in sources:
+        value = draft.values[name]
+        if value.data is not None:
+            names[name] = draft.constant(f"{name}.{scheme.dtype}", scheme.numbers(scheme.nearest(value.data)))
             continue
         made = [draft.fresh_name(f"{name}.{what}") for what in ("quantized", "dequantized")]
-        for each, dtype in zip(made, (scheme.dtype, "f32"), strict=True):
-            draft.values[each] = Value(each, draft.values[name].shape, dtype)
         quantized, names[name] = made
-        yield quantizing.replace(
-            name=quantized, inputs=(name, *quantizing.inputs[1:]), outputs=(quantized,), absorbed=()
-        )
-        yield Node(names[name], "DequantizeLinear", (quantized, *quantizing.inputs[1:]), (names[name],))
+        draft.values |= {quantized: Value(quantized, value.shape, scheme.dtype), made[1]: replace(value, name=made[1])}
+        parameters = quantizing.inputs[1:]
+        yield Node(quantized, "QuantizeLinear", (name, *parameters), (quantized,), quantizing.attrs)
+        yield Node(names[name], "DequantizeLinear", (quantized, *parameters), (names[name],))
     yield node.replace(inputs=tuple(names.get(name, name) for name in node.inputs))
 
 
