@@ -82,6 +82,7 @@ MOVES: dict[str, Body] = {
     "Flatten": lambda x: x.flatten(),
     "Unsqueeze": lambda x: x.builder.op("Unsqueeze", x, [1]),
     "Transpose": lambda x: x.transpose((0, 2, 3, 1)),
+    "shuffle": lambda x: x.reshape((2, 2, 2, 6, 6)).transpose((0, 2, 1, 3, 4)).reshape((2, 4, 6, 6)),
     "Slice": lambda x: x.slice([1], [3], [1]),
     "steps": lambda x: x.builder.op("Slice", x, [1], [6], [2], [2]),
     "Split": split,
