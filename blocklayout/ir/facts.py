@@ -207,6 +207,15 @@ class Facts(Struct, frozen=True):
         return None
 
     @classmethod
+    def selects(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        """Inputs, each element of all results being one of theirs, chosen by place or by order; an absent one is 0.
+
+        So bytes in the place of numbers give the bytes for the results. ``None`` if results are others, or if the
+        operator does not take bytes.
+        """
+        return None
+
+    @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
         """The permutation of dimensions, where the node does nothing else."""
         return None

@@ -14,6 +14,7 @@ from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
+from blocklayout.model.scales import check_scales
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.shapes import as_shape
 from blocklayout.model.types import to_elem_type
@@ -127,6 +128,7 @@ class Builder:
         outputs = (node_name, *(fresh_name(f"{node_name}.{index}", self._values) for index in range(1, n_outputs)))
         input_names = tuple(value.name if value is not None else "" for value in inputs)
         node = Node(node_name, op_type, input_names, outputs[:n_outputs], converted, domain)
+        check_scales(node, {value.name: value for value in inputs if value is not None}, self.opset)
         results = [value for value in evaluate(node, inputs, self.opset) if value is not None]
         if not all(value.is_constant for value in results):
             self._nodes.append(node)

@@ -1,5 +1,7 @@
 """Operators of onnxruntime's own, as those of ONNX's set: it writes them into files that it optimised or quantised.
 
+ONNX's own convolution and product of quantised tensors are written out, too, so that these are computed in one way.
+
 Each operator is a function in the words of a :class:`Builder`: its positional parameters are the inputs, its keywords
 the attributes with their defaults, and it returns the outputs. A node with an attribute that its function does not
 take is refused.
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 
 DOMAIN = "com.microsoft"
 _FIRST_OPSET_OF_LAYER_NORMALIZATION = 17
+_FIRST_OPSET_OF_SCALES = 10
+_FIRST_OPSET_OF_SCALES_ALONG_AXIS = 13
+_FIRST_OPSET_OF_OTHER_SCALES = 19
+_FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS = 13
 _FAR_BELOW = np.finfo(np.float32).min
 
 _REFUSED_INPUTS = {
@@ -490,6 +496,8 @@ def _matmul_to_float(
 
 
 def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
+    if _is_in_onnx(x.dtype, scale):
+        return _linear("DequantizeLinear", x, scale, zero, axis)
     shape = _beside(x, scale, axis)
     steps = x.astype(scale.dtype)
     if zero is not None:
@@ -498,8 +506,10 @@ def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axi
 
 
 def _quantized(y: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
-    shape = _beside(y, scale, axis)
     dtype = "u8" if zero is None else zero.dtype
+    if _is_in_onnx(dtype, scale) and y.dtype == scale.dtype:
+        return _linear("QuantizeLinear", y, scale, zero, axis)
+    shape = _beside(y, scale, axis)
     limits = np.iinfo(to_numpy(dtype))
     steps = (y / scale.reshape(shape)).round()
     if zero is not None:
@@ -507,9 +517,54 @@ def _quantized(y: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis:
     return steps.clip(float(limits.min), float(limits.max)).astype(dtype)
 
 
+def _is_in_onnx(dtype: str, scale: BuildValue) -> bool:
+    """Whether the operator set changes this type by such scales: of more than one dimension it never does."""
+    first = _FIRST_OPSET_OF_SCALES if math.prod(scale.shape) == 1 else _FIRST_OPSET_OF_SCALES_ALONG_AXIS
+    first = max(first, _FIRST_OPSET_OF_OTHER_SCALES if scale.dtype != "f32" else 0)
+    is_flat = math.prod(scale.shape) == max(scale.shape, default=1)
+    return is_flat and dtype in ("u8", "s8", "s32") and scale.builder.opset >= first
+
+
+def _linear(op_type: str, x: BuildValue, scale: BuildValue, zero: Given, axis: int) -> BuildValue:
+    """One of ONNX's two changes of type, whose scales and zero points are equally many."""
+    n = max(math.prod(scale.shape), 1 if zero is None else math.prod(zero.shape))
+    given = [each if each is None else _repeated(each, n) for each in (scale, zero)]
+    return _op(op_type, x, *given, axis=axis if n > 1 else None)
+
+
+def _repeated(x: BuildValue, n: int) -> BuildValue:
+    if n == 1 or x.shape == (n,):
+        return x.reshape(()) if n == 1 and x.shape else x
+    return x.reshape((n,)) if math.prod(x.shape) == n else _op("Expand", x, x.builder.constant(np.array([n], np.int64)))
+
+
 def _beside(x: BuildValue, scale: BuildValue, axis: int) -> tuple[int, ...]:
     """The extents in which scales and zero points of one dimension, or of the whole, broadcast to a tensor."""
+    if len(scale.shape) > 1:
+        return scale.shape
     return (-1, *(1,) * (len(x.shape) - 1 - axis % len(x.shape))) if max(scale.shape, default=1) > 1 else ()
+
+
+def _quantized_conv(
+    x: BuildValue,
+    x_scale: BuildValue,
+    x_zero: BuildValue,
+    w: BuildValue,
+    w_scale: BuildValue,
+    w_zero: BuildValue,
+    y_scale: BuildValue,
+    y_zero: BuildValue,
+    bias: Given = None,
+    /,
+    *,
+    channels_last: int = 0,
+    **window: Any,
+) -> BuildValue:
+    if channels_last:
+        raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
+    real_bias = None if bias is None else _dequantized(bias, x_scale * w_scale, axis=0)
+    weights = _dequantized(w, w_scale, w_zero, axis=0)
+    return _quantized(_op("Conv", _dequantized(x, x_scale, x_zero), weights, real_bias, **window), y_scale, y_zero)
 
 
 def _of_one(
@@ -526,6 +581,8 @@ def _of_one(
     """One of ONNX's operators between two changes of type."""
     if attrs.pop("channels_last", 0):
         raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
+    if attrs.pop("opset", _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS) < _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS:
+        raise NotDoneError("the attribute 'opset' is below 13; a softmax is of one dimension here")
     return _quantized(_op(of, _dequantized(x, x_scale, x_zero), **attrs), y_scale, y_zero)
 
 
@@ -541,9 +598,51 @@ def _of_two(
     /,
     *,
     of: str,
+    axes: tuple[int, int, int] = (1, 1, 1),
 ) -> BuildValue:
-    sources = (_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
-    return _quantized(_op(of, *sources), c_scale, c_zero)
+    """Likewise; ``axes`` are the dimensions along which there are scales. Between them everything is of f32."""
+    a_scale, b_scale, c_scale = (each.astype("f32") for each in (a_scale, b_scale, c_scale))
+    left, right = _dequantized(a, a_scale, a_zero, axis=axes[0]), _dequantized(b, b_scale, b_zero, axis=axes[1])
+    return _quantized(_op(of, left, right), c_scale, c_zero, axis=axes[2])
+
+
+def _quantized_gemm(
+    a: BuildValue,
+    a_scale: BuildValue,
+    a_zero: BuildValue,
+    b: BuildValue,
+    b_scale: BuildValue,
+    b_zero: BuildValue,
+    c: Given = None,
+    y_scale: Given = None,
+    y_zero: Given = None,
+    /,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> BuildValue:
+    """Real where there is no scale for the result; the addend's includes ``alpha``."""
+    addend = None if c is None else _dequantized(c, a_scale * b_scale * alpha, axis=-1)
+    left, right = _dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero, axis=0 if transB else 1)
+    y = left.gemm(right, addend, alpha=alpha, trans_a=bool(transA), trans_b=bool(transB))
+    return y if y_scale is None else _quantized(y, y_scale, y_zero)
+
+
+def _quantized_where(
+    condition: BuildValue,
+    x: BuildValue,
+    x_scale: BuildValue,
+    x_zero: BuildValue,
+    y: BuildValue,
+    y_scale: BuildValue,
+    y_zero: BuildValue,
+    z_scale: BuildValue,
+    z_zero: BuildValue,
+    /,
+) -> BuildValue:
+    chosen = _op("Where", condition, _dequantized(x, x_scale, x_zero), _dequantized(y, y_scale, y_zero))
+    return _quantized(chosen, z_scale, z_zero)
 
 
 def _concat(y_scale: BuildValue, y_zero: BuildValue, /, *sources: BuildValue, axis: int) -> BuildValue:
@@ -624,13 +723,18 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "MatMulIntegerToFloat": _matmul_to_float,
     "MultiHeadAttention": _multi_head_attention,
     "NhwcConv": _nhwc_conv,
+    "QGemm": _quantized_gemm,
     "QLinearAdd": partial(_of_two, of="Add"),
     "QLinearAveragePool": partial(_of_one, of="AveragePool"),
     "QLinearConcat": _concat,
+    "QLinearConv": _quantized_conv,
     "QLinearGlobalAveragePool": partial(_of_one, of="GlobalAveragePool"),
     "QLinearLeakyRelu": partial(_of_one, of="LeakyRelu"),
+    "QLinearMatMul": partial(_of_two, of="MatMul", axes=(-2, -1, -2)),
     "QLinearMul": partial(_of_two, of="Mul"),
     "QLinearSigmoid": partial(_of_one, of="Sigmoid"),
+    "QLinearSoftmax": partial(_of_one, of="Softmax"),
+    "QLinearWhere": _quantized_where,
     "QuantizeLinear": _quantized,
     "QuickGelu": _quick_gelu,
     "SimplifiedLayerNormalization": _rms_normalization,
@@ -638,4 +742,4 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
     "TransposeMatMul": _fused_matmul,
 }
-"""By op type in :data:`DOMAIN`."""
+"""By op type in :data:`DOMAIN`, or in ONNX's own set."""

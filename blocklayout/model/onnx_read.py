@@ -50,9 +50,7 @@ _UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynam
 """Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
 _ONNXRUNTIME = "com.microsoft"
 _ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {
-    "DequantizeLinear": 19,
     "LayerNormalization": 17,
-    "QuantizeLinear": 19,
     "SimplifiedLayerNormalization": math.inf,
 }
 """Operators that it has in ONNX's set before the version from which on ``onnx`` has, or computes, them."""

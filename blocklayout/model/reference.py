@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from blocklayout.model.graph import Node
 
+_FIRST_OPSET_OF_DEQUANTIZING = 19
 _WRONG_THERE: Mapping[str, Callable[[Node, int], bool]] = {
     "GatherElements": lambda _node, _opset: True,
     "LRN": lambda _node, _opset: True,
@@ -88,7 +89,17 @@ def evaluator_of(
 
     infos, results = ([ValueInfoProto(name=name) for name in side if name] for side in (inputs, outputs))
     graph = GraphProto(name="nodes", node=nodes, input=infos, output=results, initializer=constants)
-    return ReferenceEvaluator(graph, opsets={"": opset})
+    return ReferenceEvaluator(graph, opsets={"": opset}, new_ops=_missing_there(opset))
+
+
+def _missing_there(opset: int) -> list[Any] | None:
+    """Operators that ``onnx.reference`` has from a later version on, which computes the same."""
+    if opset >= _FIRST_OPSET_OF_DEQUANTIZING:
+        return None
+    from onnx.reference.ops import op_dequantize_linear
+
+    name, latest = "DequantizeLinear", op_dequantize_linear.DequantizeLinear_25
+    return [type(name, (latest,), {"op_domain": ""})]
 
 
 def is_wrong_there(node: Node, opset: int) -> bool:

@@ -13,6 +13,7 @@ from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Branch, DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
+from blocklayout.model.scales import check_scales
 from blocklayout.model.types import from_numpy
 from blocklayout.resource_limits import check_affordable
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from blocklayout.model.onnx_read import DeclaredValue, OnnxModel
 
 Shapes = Mapping[str, Sequence[int]]
+
+_REWRITTEN = frozenset(("QLinearConv", "QLinearMatMul"))
+"""ONNX's own operators of quantised tensors, which are written in those of real ones between changes of type."""
 
 
 def set_shapes(
@@ -89,7 +93,7 @@ def walk(
                 put_back((branch_taken if is_known else both_branches)(named, values))
                 choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
                 continue
-            parts = _written_out(named, values, opset) if named.domain else None
+            parts = _written_out(named, values, opset) if is_rewritten(named) else None
             if parts is not None:
                 put_back(parts)
                 seen.discard(named.name)  # the node that computes its output has its name
@@ -97,6 +101,7 @@ def walk(
             if node.outputs[0] in choices:
                 shapes = (values[name].shape for name in node.inputs[1:])
                 _check_choice(choices[node.outputs[0]], node.outputs[0], *shapes)
+            check_scales(named, values, opset)
             outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
             values.update({value.name: value for value in outputs if value is not None})
             if any(value is not None and not value.is_constant for value in outputs):
@@ -105,6 +110,11 @@ def walk(
         error.origin = origin or error.node
         raise
     return tuple(kept)
+
+
+def is_rewritten(node: Node) -> bool:
+    """Whether :func:`walk` writes a node by others, unless it is of a registered operator."""
+    return bool(node.domain) or node.op_type in _REWRITTEN
 
 
 def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:

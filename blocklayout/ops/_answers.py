@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blocklayout import ir
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.layout.permutation import Perm, without
 
 _FLOAT = 1
@@ -19,12 +20,16 @@ def always(answer: Any) -> Callable[..., Any]:
     return lambda *_: answer
 
 
-def is_source(lowest: int, highest: int) -> ir.Need:
-    """The first input is of floats, and its rank within bounds."""
+MOVED = (*PRIMITIVE_FLOATS, "s8", "u8")
+"""Data types whose elements primitives move and compare."""
+
+
+def is_source(lowest: int, highest: int, dtypes: Sequence[str] = PRIMITIVE_FLOATS) -> ir.Need:
+    """The first input is of floats, or of other types, and its rank within bounds."""
 
     def need(node: ir.NodeInfo) -> ir.Refusal | None:
         src = node.input(0)
-        return None if src is None else node.of_other_dtype(src) or node.of_other_rank(src, lowest, highest)
+        return None if src is None else node.of_other_dtype(src, dtypes) or node.of_other_rank(src, lowest, highest)
 
     return need
 
@@ -32,6 +37,12 @@ def is_source(lowest: int, highest: int) -> ir.Need:
 def are_floats(node: ir.NodeInfo) -> ir.Refusal | None:
     """All inputs are of floats."""
     refusals = (node.of_other_dtype(value) for value in node.inputs if value is not None)
+    return next(filter(None, refusals), None)
+
+
+def are_moved(node: ir.NodeInfo) -> ir.Refusal | None:
+    """All inputs are of a type that primitives move."""
+    refusals = (node.of_other_dtype(value, MOVED) for value in node.inputs if value is not None)
     return next(filter(None, refusals), None)
 
 

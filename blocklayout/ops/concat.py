@@ -9,7 +9,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import are_floats
+from blocklayout.ops._answers import are_moved
 from blocklayout.ops._layouts import argument, like
 from blocklayout.ops.views import same_if_alone
 
@@ -19,7 +19,7 @@ class Concat(ir.BaseOperator, frozen=True):
 
     op_types = ("Concat",)
     is_quick_on_arrays = True
-    needs = (are_floats,)
+    needs = (are_moved,)
 
     axis: int
     n_srcs: int
@@ -52,6 +52,10 @@ class Concat(ir.BaseOperator, frozen=True):
         return lambda *sources, out: np.concatenate(sources, axis, out=out)
 
     same_as = staticmethod(same_if_alone)
+
+    @classmethod
+    def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
+        return tuple(range(len(node.inputs)))
 
     @classmethod
     def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:

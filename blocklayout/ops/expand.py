@@ -8,7 +8,7 @@ from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._answers import always, broadcast_dims, in_order, repeated
+from blocklayout.ops._answers import MOVED, always, broadcast_dims, in_order, repeated
 from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
@@ -46,7 +46,7 @@ class Expand(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, dst = node.required(0, "input"), node.result
-        refusal = node.of_other_dtype(src) or node.of_other_rank(dst, 0, 12)
+        refusal = node.of_other_dtype(src, MOVED) or node.of_other_rank(dst, 0, 12)
         if refusal:
             return refusal
         full = broadcast_dims(src.shape, dst.shape)
@@ -59,6 +59,7 @@ class Expand(ir.BaseOperator, frozen=True):
 
     in_numpy = staticmethod(always(lambda x, _, out: np.copyto(out, x)))
     keeps_rows = staticmethod(repeated)
+    selects = staticmethod(always((0,)))
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 
@@ -110,6 +111,7 @@ class Tile(ir.Facts, frozen=True):
         return tile
 
     keeps_rows = staticmethod(repeated)
+    selects = staticmethod(always((0,)))
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 

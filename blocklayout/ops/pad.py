@@ -11,13 +11,15 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._answers import in_order, is_known, is_source
+from blocklayout.ops._answers import MOVED, in_order, is_known, is_source
 from blocklayout.ops._layouts import Digit, Follower, copy_spec, digits
 from blocklayout.ops.views import Identity
 
 Pads = tuple[tuple[int, int], ...]
+_FIRST_OPSET_OF_BYTES = 11
 _MODES = ("constant", "reflect", "edge", "wrap")
 
 
@@ -31,7 +33,7 @@ class Pad(Follower, frozen=True):
 
     op_types = ("Pad",)
     is_quick_on_arrays = True
-    needs = (is_source(1, 12), is_known(1, "pads"), is_known(3, "axes"))
+    needs = (is_source(1, 12, MOVED), is_known(1, "pads"), is_known(3, "axes"))
 
     mode: str
     pads: Pads
@@ -56,7 +58,8 @@ class Pad(Follower, frozen=True):
         value = node.float_attr("value", 0.0)
         if given is not None:
             value = float(node.known(_scalar(node, given), "constant_value").reshape(()))
-        return cls(mode, pads, value).bind({"src": src}, {"fill": np.full(1, value, np.float32)})
+        dtype = np.dtype(np.float32) if src.dtype in PRIMITIVE_FLOATS else to_numpy(src.dtype)
+        return cls(mode, pads, value).bind({"src": src}, {"fill": np.full(1, value, dtype)})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -67,6 +70,12 @@ class Pad(Follower, frozen=True):
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         is_known = all(node.constant(index) is not None for index in (1, 3) if node.has_input(index))
         return rows == {0} and is_known and not any(_pads(node, len(node.shape(0)))[0])
+
+    @classmethod
+    def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
+        if node.opset < _FIRST_OPSET_OF_BYTES:
+            return None
+        return (0, 2) if node.string_attr("mode", _MODES) == "constant" else (0,)
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:

@@ -10,9 +10,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import always, is_known, is_source, of_source, per_channel
+from blocklayout.ops._answers import MOVED, always, is_known, is_source, of_source, per_channel
 from blocklayout.ops._layouts import Follower, are_eltwise, argument, with_roles_swapped
 from blocklayout.ops._window import (
     check_extents,
@@ -25,6 +26,7 @@ from blocklayout.ops._window import (
 )
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
+_FIRST_OPSET_OF_BYTES = 12
 _FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
@@ -41,7 +43,7 @@ class Pooling(Follower, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
     role: ClassVar[ir.Role] = ir.Role.FOLLOWER
-    needs = (is_source(3, 5),)
+    needs = (is_source(3, 5, MOVED),)
 
     algorithm: str
     window: ir.Window
@@ -57,7 +59,7 @@ class Pooling(Follower, frozen=True):
         if node.op_type in _GLOBAL:
             return cls(_GLOBAL[node.op_type], windows[0]).bind({"src": src})
         window, covering = windows
-        if any(node.outputs[1:]):
+        if any(node.outputs[1:]) and src.dtype in PRIMITIVE_FLOATS:
             numbering = "column_major" if node.int_attr("storage_order", 0) else "row_major"
             lowered = cls("pooling_max", covering, numbering=numbering).bind({"src": src})
             return replace(lowered, others={"indices": node.outputs[1]})
@@ -101,6 +103,12 @@ class Pooling(Follower, frozen=True):
     not_negative_if = staticmethod(always((0,)))
 
     @classmethod
+    def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
+        takes_bytes = node.op_type == "MaxPool" and node.opset >= _FIRST_OPSET_OF_BYTES and not any(node.outputs[1:])
+        is_padded = takes_bytes and isinstance(pooling_windows(node, node.required(0, "X")), ir.Refusal)
+        return (0,) if takes_bytes and not is_padded else None
+
+    @classmethod
     def padded(cls, node: ir.NodeInfo, padding: ir.Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
         if node.op_type in _GLOBAL or node.attrs.get("ceil_mode", 0) or any(node.outputs[1:]):
             return None
@@ -121,7 +129,7 @@ class Pooling(Follower, frozen=True):
         if self.is_shared:
             return self._with_shares(src, dst, problem, attr) if are_eltwise(attr.post_ops) else None
         slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
-        if self.algorithm == "pooling_max":
+        if self.algorithm == "pooling_max" and src.dtype in PRIMITIVE_FLOATS:
             places = dst.with_dtype("s64") if self.numbering else None
             largest = dnnl.max_pooling(src, dst, places, numbering=self.numbering or "row_major", **slides)
             if dnnl.has_optimised(largest):

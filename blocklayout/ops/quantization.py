@@ -348,37 +348,3 @@ def _spread(given: np.ndarray | None, x: np.ndarray, axis: int, block: int) -> n
         return given.reshape(extents)
     whole = np.repeat(given, block, axis)
     return np.take(whole, range(x.shape[axis]), axis)
-
-
-def _quantized_product(*operands: np.ndarray, out: np.ndarray) -> None:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
-    factor = a_scale.astype(np.float32) * b_scale.astype(np.float32) / y_scale.astype(np.float32)
-    write_rounded(exact_product(a, b, a_zero, b_zero) * factor, y_zero, out)
-
-
-class QuantizedProduct(ir.Facts, frozen=True):
-    """Products of matrices of integers, brought to another scale."""
-
-    op_types = ("QLinearMatMul",)
-
-    in_numpy = staticmethod(always(_quantized_product))
-
-
-class QuantizedConvolution(ir.Facts, frozen=True):
-    """Convolutions of integers, brought to another scale."""
-
-    op_types = ("QLinearConv",)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        convolve = exact_convolution(node, node.shape(3))
-
-        def compute(*operands: Any, out: np.ndarray) -> None:
-            x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*operands, None)[:9]
-            found = convolve(x, w, x_zero, w_zero)
-            of_channels = (-1, *(1,) * (found.ndim - 2))
-            if bias is not None:
-                found += bias.reshape(of_channels)
-            write_rounded(found * (x_scale * w_scale / y_scale).reshape(of_channels), y_zero, out)
-
-        return compute

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._answers import has_one_output, in_order, is_known, is_source
+from blocklayout.ops._answers import MOVED, has_one_output, in_order, is_known, is_source
 from blocklayout.ops._layouts import Digit, Follower, argument, n_elements, paired
 from blocklayout.ops.conv import Conv, over_repeated
 from blocklayout.ops.reduction import Steps
@@ -220,6 +220,7 @@ def interpolated(src: ir.Value, matrices: Mapping[int, np.ndarray]) -> ir.Lowere
 
 _FIRST_OPSET_OF_TRANSFORMATIONS = 11
 _FIRST_OPSET_OF_SCALES_INPUT = 9
+_FIRST_OPSET_OF_BYTES = 10
 _MODES = ("nearest", "linear", "bilinear", "trilinear", "cubic")
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 _MOST_RESIZED = 3
@@ -253,7 +254,7 @@ class Resize(Follower, frozen=True):
 
     op_types = ("Resize", "Upsample")
     extents_read = (3,)
-    needs = (is_source(1, 12), has_one_output("nothing"), _looks_at_elements, _crops_nothing, _sizes_are_known)
+    needs = (is_source(1, 12, MOVED), has_one_output("nothing"), _looks_at_elements, _crops_nothing, _sizes_are_known)
 
     algorithm: str
     axes: tuple[int, ...]
@@ -263,6 +264,9 @@ class Resize(Follower, frozen=True):
         src = node.required(0, "X")
         mode, resized = node.string_attr("mode", _MODES), _resized(node, src)
         mode = mode if mode in ("nearest", "cubic") else "linear"
+        refusal = None if mode == "nearest" else node.of_other_dtype(src)
+        if refusal:
+            return refusal
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
         if not all(_is_like_dnnl(node, mode, axis) for axis in resized) or len(axes) > _MOST_RESIZED:
             return _otherwise(node, mode, src, resized)
@@ -275,6 +279,11 @@ class Resize(Follower, frozen=True):
         moves = node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", "tf_half_pixel_for_nn")
         is_known = _sizes_are_known(node) is None
         return rows == {0} and not moves and is_known and _scales(node, node.shape(0))[0] == 1
+
+    @classmethod
+    def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
+        is_nearest = node.string_attr("mode", _MODES) == "nearest" and node.opset >= _FIRST_OPSET_OF_BYTES
+        return (0,) if is_nearest and _crops_nothing(node) is None else None
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
@@ -414,6 +423,9 @@ def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered
     if len(found) == len(steps):
         offsets, distances = zip(*found, strict=True)
         return SteppedSlice(offsets, distances).bind({"src": src})
+    refusal = node.of_other_dtype(src)
+    if refusal:
+        return refusal
     matrices = {}
     for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True)):
         if not np.array_equal(elements, np.arange(extent)):

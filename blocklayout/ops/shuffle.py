@@ -5,7 +5,7 @@ from __future__ import annotations
 from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import is_source, of_source
+from blocklayout.ops._answers import MOVED, is_source, of_source
 from blocklayout.ops._layouts import Follower
 
 
@@ -13,7 +13,7 @@ class ChannelShuffle(Follower, frozen=True):
     """Channels as rows of ``groups``, read by column: in ONNX Reshape, Transpose and Reshape."""
 
     op_types = ("ChannelShuffle",)
-    needs = (is_source(2, 12),)
+    needs = (is_source(2, 12, MOVED),)
 
     groups: int
 

@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import along_axis, beside_axis, is_known, with_axes
+from blocklayout.ops._answers import MOVED, along_axis, always, beside_axis, is_known, with_axes
 from blocklayout.ops._layouts import Follower, copy_spec, paired
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
@@ -72,12 +72,14 @@ class Slice(ir.BaseOperator, frozen=True):
         node.check_result(shape, f"the bounds give {list(shape)}")
         if all(distance == 1 for distance in distances):
             return cls(shape, offsets).bind({"src": src})
-        return node.of_other_dtype(src) or SteppedSlice(offsets, distances).bind({"src": src})
+        return node.of_other_dtype(src, MOVED) or SteppedSlice(offsets, distances).bind({"src": src})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         attrs = [node.attrs.get(name) for name in _INPUTS]
         return lambda x, *given, out: np.copyto(out, _cut(node, x, *(given or attrs)))
+
+    selects = staticmethod(always((0,)))
 
     @classmethod
     def same_as(cls, node: ir.NodeInfo) -> int | None:
@@ -191,6 +193,7 @@ class Split(ir.Facts, frozen=True):
     is_quick_on_arrays = True
 
     keeps_rows = staticmethod(partial(beside_axis, default=0))
+    selects = staticmethod(always((0,)))
     transposed = staticmethod(along_axis)
 
     @classmethod
@@ -213,6 +216,7 @@ class Gather(ir.Facts, frozen=True):
 
     op_types = ("Gather",)
     is_quick_on_arrays = True
+    selects = staticmethod(always((0,)))
 
     @classmethod
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:

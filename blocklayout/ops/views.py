@@ -79,6 +79,7 @@ class Reshape(ir.BaseOperator, frozen=True):
             return None
         return _regrouped(before, after, perm) or _flattened(before, after, perm)
 
+    selects = staticmethod(always((0,)))
     not_negative_if = staticmethod(always((0,)))
     result_format = staticmethod(row_major)
 
@@ -180,6 +181,8 @@ class Transpose(ir.BaseOperator, frozen=True):
         perm = cls.permutation(node)
         return rows == {0} and perm is not None and perm[:1] == (0,)
 
+    selects = staticmethod(always((0,)))
+
     @classmethod
     def permutation(cls, node: ir.NodeInfo) -> Perm | None:
         dims = identity(len(node.shape(0)))
@@ -269,6 +272,13 @@ class Identity(ir.BaseOperator, frozen=True):
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
+
+
+class Blocks(ir.Facts, frozen=True):
+    """Elements moved between channels and the places of an image."""
+
+    op_types = ("DepthToSpace", "SpaceToDepth")
+    selects = staticmethod(always((0,)))
 
 
 class Extents(ir.Facts, frozen=True):

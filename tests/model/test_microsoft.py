@@ -59,6 +59,7 @@ MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]], np.int32)
 QKV = (f(B, S, H), f(H, 3 * H) / 3, f(3 * H))
 IMAGE = (f(1, 4, 7, 7), f(6, 4, 3, 3), f(6))
 IN_GROUPS = (f(1, 4, 7, 7), f(6, 2, 3, 3))
+REQUANTIZED = (step(0.2), zero(100))
 WORDS = (f(B, S, H), f(B, S, H), f(H))
 
 CASES: list[tuple[Any, ...]] = [
@@ -125,6 +126,22 @@ CASES: list[tuple[Any, ...]] = [
     ("QLinearGlobalAveragePool", [u8(1, 3, 4, 4), step(0.1), zero(30), step(0.05), zero(1)], {}),
     ("QLinearAveragePool", [u8(1, 3, 4, 4), step(0.1), zero(30), step(0.05), zero(1)], {"kernel_shape": [2, 2]}),
     ("QLinearConcat", [step(0.1), zero(30), u8(1, 3), step(0.05), zero(1), u8(1, 2), step(0.07), zero(9)], {"axis": 1}),
+    (
+        "QGemm",
+        [
+            *(u8(3, 8), step(0.02), zero(100), s8(5, 8), np.abs(f(5)) / 50, np.zeros(5, np.int8)),
+            i(900, 5),
+            *REQUANTIZED,
+        ],
+        {"transB": 1, "alpha": 0.5},
+    ),
+    ("QGemm", [u8(3, 8), step(0.02), zero(100), u8(8, 5), step(0.03), zero(120), i(900, 5)], {}),
+    ("QLinearSoftmax", [u8(2, 3, 4), step(0.1), zero(30), step(0.004), zero(0)], {"opset": 13, "axis": 2}),
+    (
+        "QLinearWhere",
+        [np.array([True, False, True]), u8(2, 3), step(0.1), zero(3), u8(2, 3), step(0.2), zero(30), *REQUANTIZED],
+        {},
+    ),
     ("QuantizeLinear", [f(2, 3), np.abs(f(3)), u8(3)], {"axis": 1}, (0,), ""),
     ("DequantizeLinear", [s8(2, 3), np.abs(f(3)), s8(3)], {"axis": 1}, (0,), ""),
 ]

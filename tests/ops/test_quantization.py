@@ -9,14 +9,6 @@ from tests.ops.in_numpy import ROWS, Case, check, floats, integers, scalar
 
 CASES = [
     Case(
-        "QLinearMatMul",
-        (
-            *(integers(3, 4, low=0, dtype="uint8"), scalar(0.1, "float32"), scalar(3, "uint8")),
-            *(integers(4, 2, dtype="int8"), scalar(0.2, "float32"), scalar(0, "int8")),
-            *(scalar(0.3, "float32"), scalar(8, "uint8")),
-        ),
-    ),
-    Case(
         "ConvInteger",
         (
             *(integers(2, 4, 6, 5, low=0, dtype="uint8"), integers(6, 2, 3, 2, low=0, dtype="uint8")),

@@ -75,6 +75,12 @@ def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
     return bounds[0], bounds[1]
 
 
+def bounds_of(graph: Graph, node: Node) -> tuple[str, tuple[float, float]] | None:
+    """The source of a clip of any spelling, and its limits; ``None`` if it is none or they are not constants."""
+    bounds = _bounds(graph, node)
+    return None if bounds is None else (_source(graph, node), bounds)
+
+
 def _source(graph: Graph, node: Node) -> str:
     if node.op_type in ("Min", "Max") and graph.constant(node.inputs[0]) is not None:
         return node.inputs[1]

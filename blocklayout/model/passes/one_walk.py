@@ -13,7 +13,7 @@ from blocklayout.dtypes import FLOATS
 from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node, live_nodes, resolve
 from blocklayout.model.passes.rewrite import Draft, bypass
-from blocklayout.model.shapes import walk
+from blocklayout.model.shapes import is_rewritten, walk
 
 _FIRST_OPSET_OF_TRAINING_INPUT = 12
 _MAX_DEPTH = 8
@@ -21,10 +21,16 @@ _MAX_DEPTH = 8
 
 
 class FoldConstants(Struct, frozen=True):
-    """Computes, with the reference evaluator, every node that reads nothing but constants and extents."""
+    """Computes, with the reference evaluator, every node that reads nothing but constants and extents.
+
+    Operators of quantised tensors are written out, as they are where a file is read.
+    """
 
     def __call__(self, graph: Graph) -> Graph:
-        if not any(all(graph.constant(name) is not None for name in node.elements_read) for node in graph.nodes):
+        if not any(
+            is_rewritten(node) or all(graph.constant(name) is not None for name in node.elements_read)
+            for node in graph.nodes
+        ):
             return graph
         values = dict(graph.values)
         nodes = walk(graph.nodes, values, graph.opset)
