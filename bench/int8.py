@@ -415,7 +415,7 @@ def cells(own: Standing) -> tuple[str, ...]:
 
 
 def summarise(results: Mapping[str, Sequence[Standing]]) -> None:
-    """For each form of files: the best peer over ours, ours over f32, the loss of accuracy, and agreement."""
+    """For each form of files the best peer over ours, our f32 over ours, and where quantisations differ."""
     forms = dict.fromkeys(own.form for standings in results.values() for own in standings)
     for form in forms:
         of_form = {name: [own for own in standings if own.form == form] for name, standings in results.items()}
@@ -429,6 +429,15 @@ def summarise(results: Mapping[str, Sequence[Standing]]) -> None:
         if compared:
             far = ", ".join(name for name, distance in compared.items() if distance.most > FAR)
             print(f"{form}: more than a quantum away at some quantisation: {far or 'none'} of {len(compared)}")
+    quantised = {name: [own for own in standings if own.form in FORMS] for name, standings in results.items()}
+    tell("the best peer's time on any quantised file over our best", {name: best(of) for name, of in quantised.items()})
+
+
+def best(standings: Sequence[Standing]) -> float | None:
+    """The least of the peers' times over the least of ours."""
+    ours = [own.over_f32.median for own in standings if own.over_f32 is not None and own.runtime == OURS]
+    peers = [own.over_f32.median for own in standings if own.over_f32 is not None and own.runtime != OURS]
+    return min(peers) / min(ours) if ours and peers else None
 
 
 def best_peer(standings: Sequence[Standing]) -> float | None:
