@@ -279,7 +279,8 @@ def add_accuracy(standings: Standings, network: Network, args: argparse.Namespac
 
 def n_few(args: argparse.Namespace) -> int:
     """Images where a few tell as much."""
-    return min(args.images, N_UNLABELLED)
+    n_images: int = args.images
+    return min(n_images, N_UNLABELLED)
 
 
 def outputs_of(

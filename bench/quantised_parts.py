@@ -80,7 +80,8 @@ def save_part(
             waiting += by_name[name].input if name in by_name else []
     nodes = [node for node in graph.node if not known.isdisjoint(node.output)]
     constants = [tensor for tensor in graph.initializer if tensor.name in known]
-    part = helper.make_graph(nodes, graph.name, [value for value in inputs if value.name in known], outputs, constants)
+    fed = [value for value in inputs if value.name in known]
+    part = helper.make_graph(nodes, graph.name, fed, [*outputs], constants)
     onnx.save(helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version), path)
     return known
 

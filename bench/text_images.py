@@ -147,9 +147,15 @@ def drawn_ink(generator: np.random.Generator, size: int) -> Ink:
     from PIL import ImageFont
 
     name = str(generator.choice(FONTS))
-    dark, light = (tuple(map(int, generator.integers(*bounds, 3))) for bounds in ((0, 100), (160, 256)))
+    dark, light = (drawn_colour(generator, *bounds) for bounds in ((0, 100), (160, 256)))
     text, paper = (dark, light) if generator.random() < 0.8 else (light, dark)
     return Ink(ImageFont.truetype(str(font_folder() / f"{name}.ttf"), size), text, paper)
+
+
+def drawn_colour(generator: np.random.Generator, least: int, end: int) -> tuple[int, int, int]:
+    """A colour whose parts are in a range."""
+    red, green, blue = generator.integers(least, end, 3).tolist()
+    return red, green, blue
 
 
 def disturbed(image: Image.Image, generator: np.random.Generator) -> Image.Image:
