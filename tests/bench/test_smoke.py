@@ -309,3 +309,21 @@ def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert result["reports"]["default 0"]["raced"]
     assert "of 1 medians of loads" in done.stdout
     assert [*charts(tmp_path)] == ["Time of default loads over that of the best uniform policy"]
+
+
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime quantises")
+def test_int8(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    small = ("--models", "squeezenet1_1", "--size", "64", "--files", "qdq", "--calibration", "1", "--images", "1")
+    others = ("--rounds", "1", "--against", "onnxruntime", "--folder", "files", "--json", "out.json", *PAGE)
+    done = run_bench("int8.py", *small, *others, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    of_qdq = {each["runtime"]: each for each in result["standings"] if each["form"] == "qdq"}
+    assert [*of_qdq] == ["blocklayout", "onnxruntime", "onnxruntime, unfused"]
+    assert all(of_qdq[name]["time_ms"]["median"] > 0 for name in ("blocklayout", "onnxruntime"))
+    assert of_qdq["blocklayout"]["at_each"]["most"] <= 1
+    assert of_qdq["blocklayout"]["error"] < 0.1
+    assert "steps" in of_qdq["blocklayout"]["plan"]
+    assert len([*(tmp_path / "files").iterdir()]) == 2
+    assert [*charts(tmp_path)][-1] == "Time of a run"
+    assert "qdq: more than a quantum away at some quantisation: none of 1" in done.stdout
