@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -56,6 +57,14 @@ class Value(Struct, frozen=True, eq=False):
     def is_constant(self) -> bool:
         """Whether the contents are known before the network runs."""
         return self.data is not None
+
+    def renamed(self, names: Mapping[str, str]) -> Value:
+        """The same with other names for it and for what its quantisation reads."""
+        given = self.quantization
+        if given is not None:
+            known = {name: getattr(given, name) for name in ("scale", "zero_point", "integers")}
+            given = replace(given, **{name: value and value.renamed(names) for name, value in known.items()})
+        return replace(self, name=names.get(self.name, self.name), quantization=given)
 
     def reshaped(self, name: str, shape: tuple[int, ...]) -> Value:
         """A constant with other extents; its bytes are kept with it where there are only more extents of 1 in front."""

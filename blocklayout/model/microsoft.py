@@ -87,7 +87,7 @@ def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ..
     outputs = {name for name in node.outputs if name}
     for name, value in graph.values.items():
         if value.data is not None and (names[name] not in values or names[name] in outputs):
-            values[names[name]] = type(value)(names[name], value.shape, value.dtype, value.data)
+            values[names[name]] = value.renamed(names)
     made = [
         each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in live_nodes(graph.nodes, graph.outputs)
     ]
