@@ -14,6 +14,7 @@ from blocklayout.ir.operator import BaseOperator
 from blocklayout.ir.value import Value
 
 _DIGEST_NBYTES = 16
+_NUMBERS = ("scale", "zero_point")
 
 
 class Constant(Struct, frozen=True, eq=False):
@@ -142,18 +143,21 @@ class Program(Struct, frozen=True, eq=False, dict=True):
 
         That is its kernels with their operators and arguments, and the names, extents and data types of values and
         constants. The contents of constants do not matter, as a plan packs any; contents that an operator
-        has read are among its attributes. Every extent must be known.
+        has read are among its attributes. Scales of bytes do matter, since post-ops may have them. Every extent must be
+        known.
         """
         parts = [_described("inputs", ((value.name, value) for value in self.inputs))]
         for kernel in self.kernels:
             given = (*kernel.constants, *(kernel.in_bytes.all if kernel.in_bytes else ()))
             constants = [(arg, each.name, each.array.shape, each.array.dtype.name) for arg, each in given]
+            scales = [each.array.tolist() for arg, each in given if arg.startswith(_NUMBERS) and each.array.size == 1]
             parts += (
                 repr((kernel.name, kernel.nodes, kernel.op_types, kernel.aliases)),
                 repr(kernel.operator),
                 _described("sources", kernel.sources),
                 _described("results", [("dst", kernel.dst), *kernel.others]),
                 repr(constants),
+                repr(scales),
             )
         parts.append(_described("outputs", ((value.name, value) for value in self.outputs)))
         parts.append(repr([value.is_constant for value in self.outputs]))

@@ -71,7 +71,8 @@ def _with_quantizations(graph: Graph) -> Graph:
     for node in graph.nodes:
         found = node.facts.quantization(node.info(values, graph.opset))
         if found is None and getattr(node.facts, "role", None) is Role.VIEW:
-            found = values[node.inputs[0]].quantization
+            given = values[node.inputs[0]].quantization
+            found = given if given is not None and given.is_of_whole else None
         if found is not None and found.integers is None and node.outputs[0]:
             values[node.outputs[0]] = replace(values[node.outputs[0]], quantization=found)
     return graph.replace(values=values)

@@ -228,6 +228,8 @@ class Quantized(ir.BaseOperator, frozen=True):
 
     is_elementwise = True
 
+    axis: int = 0
+
     @classmethod
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         is_for_all = all(prod(node.shape(index)) == 1 for index in range(1, len(node.inputs)))
@@ -235,20 +237,30 @@ class Quantized(ir.BaseOperator, frozen=True):
 
     @classmethod
     def bound(cls, node: ir.NodeInfo, integers: ir.Value) -> ir.Lowered | ir.Refusal:
-        """The operator with its scale and zero point, where they are one known number each, and of bytes."""
+        """The operator with its scale and zero point, where these are known, of bytes, and fit a reorder."""
         scale, zero = node.required(1, "scale"), node.input(2)
         if integers.dtype not in ("u8", "s8"):
             return node.refused(f"{integers.name} is {integers.dtype}", "primitives convert u8 and s8")
         for value in filter(None, (scale, zero)):
-            if value.data is None or value.data.size != 1:
-                what = f"{value.name} is {'computed at run time' if value.data is None else 'of an axis or of blocks'}"
-                return node.refused(what, "primitives convert by one known number")
+            if value.data is None:
+                return node.refused(f"{value.name} is computed at run time", "primitives convert by known numbers")
         if scale.dtype != "f32":
             return node.refused(f"{scale.name} is {scale.dtype}", "primitives take scales in f32")
-        arrays = {"scale": node.known(scale, "scale").reshape(1)}
-        if zero is not None and zero.data is not None and zero.data.any():
+        if len(scale.shape) > 1:
+            return node.refused(f"{scale.name} is of blocks", "primitives convert whole tensors, or along an axis")
+        is_shifted = zero is not None and zero.data is not None and bool(zero.data.any())
+        if is_shifted and zero is not None and prod(zero.shape) > 1:
+            return node.refused(f"{zero.name} has several numbers", "primitives take one zero point for all")
+        arrays = {"scale": node.known(scale, "scale").reshape(-1)}
+        if is_shifted and zero is not None and zero.data is not None:
             arrays["zero_point"] = zero.data.reshape(1).astype(np.int32)
-        return cls().bind({"src": node.required(0, "x")}, arrays)
+        src = node.required(0, "x")
+        axis = node.axis_attr("axis", len(src.shape), 1) if arrays["scale"].size > 1 else 0
+        return cls(axis).bind({"src": src}, arrays)
+
+    def mask(self, n_scales: int) -> int:
+        """The mask of so many scales of the whole, or along the axis."""
+        return 1 << self.axis if n_scales > 1 else 0
 
 
 class Dequantize(Quantized, frozen=True):
@@ -301,15 +313,16 @@ class Quantize(Quantized, frozen=True):
         return partial(_quantize, axis=node.int_attr("axis", 1), block=node.int_attr("block_size", 0))
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
-        del arg, problem
-        return ir.PostOpUse(None)
+        del arg
+        return ir.PostOpUse(None) if problem.constants["scale"].dims == (1,) else None
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src, dst = (wish.src_desc(problem.sources["src"]), wish.dst_desc(problem.dst))
         if attr.post_ops or not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc):
             return None
         shifted = (("dst", 0),) if "zero_point" in problem.constants else ()
-        attr = replace(attr, scales=(*attr.scales, ("dst", 0)), zero_points=(*attr.zero_points, *shifted))
+        mask = self.mask(problem.constants["scale"].dims[0])
+        attr = replace(attr, scales=(*attr.scales, ("dst", mask)), zero_points=(*attr.zero_points, *shifted))
         names = {"scale_dst": "scale"} | ({"zero_point_dst": "zero_point"} if shifted else {})
         return ir.Recipe.single(dnnl.reorder(src, dst, attr=attr, n_threads=problem.n_threads), names)
 

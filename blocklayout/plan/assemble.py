@@ -234,16 +234,16 @@ def _conversion(
     kernel = assembly.network.quantized.get(value)
     if kernel is None or (src.dtype in PRIMITIVE_FLOATS) == (dst.dtype in PRIMITIVE_FLOATS):
         return NO_ATTR, ()
-    side = "dst" if src.dtype in PRIMITIVE_FLOATS else "src"
-    numbers = [
-        (
-            f"{arg}_{side}",
-            _constant(assembly, constant, MemoryDesc((1,), "f32" if arg == "scale" else "s32"), kernel.name),
-        )
-        for arg, constant in kernel.constants
-    ]
-    masks = {kind: tuple((side, 0) for arg, _ in numbers if arg.startswith(kind)) for kind in ("scale", "zero_point")}
-    return Attr(scales=masks["scale"], zero_points=masks["zero_point"]), tuple(numbers)
+    side, quantization = "dst" if src.dtype in PRIMITIVE_FLOATS else "src", kernel.dst.quantization
+    mask = 0 if quantization is None or quantization.is_of_whole else 1 << quantization.axis
+    numbers = {"scale": "f32", "zero_point": "s32"}
+    given = {arg: constant for arg, constant in kernel.constants if arg in numbers}
+    operands = tuple(
+        (f"{arg}_{side}", _constant(assembly, each, MemoryDesc((each.array.size,), numbers[arg]), kernel.name))
+        for arg, each in given.items()
+    )
+    shifted = ((side, 0),) if "zero_point" in given else ()
+    return Attr(scales=((side, mask),), zero_points=shifted), operands
 
 
 def _packed(assembly: Assembly, tile: Tile, candidate: Candidate) -> dict[str, Operand]:

@@ -141,9 +141,9 @@ class TileRecipes(Struct, frozen=True, dict=True):
                     yield from _implementations(whole, fused, self.impls, numbers)
 
     def _with_numbers(self, attr: dnnl.Attr, writer: Member | None) -> tuple[dnnl.Attr, dict[str, str]]:
-        """With scales and zero points of bytes, and of a result of which ``writer`` makes bytes; the operands they are.
+        """With scales and zero points of bytes, and of a result of which ``writer`` makes bytes.
 
-        By argument of the primitive.
+        With it the tile's operands, by argument of the primitive, that these and constant bytes are.
 
         Raises:
             UnsupportedError: The operator, or one of the post-ops, cannot compute with these bytes.
@@ -153,7 +153,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
         if given is None:
             return attr, {}
         masks = {arg: main.operator.scale_mask(infos[arg]) if each.array.size > 1 else 0 for arg, each in given.scales}
-        operands = {f"scale_{arg}": in_bytes(f"scale_{arg}") for arg in masks}
+        operands = {arg: in_bytes(arg) for arg in (*dict(given.constants), *(f"scale_{arg}" for arg in masks))}
         around = self.tile.post_ops_of_bytes(writer)
         if around is not None:
             if any(isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in attr.post_ops):
@@ -300,8 +300,8 @@ def _implementations(
 def _with_bytes(
     operands: Iterable[tuple[str, str]], spec: dnnl.Spec, numbers: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """With weights that are bytes, and what they and others are multiplied by."""
-    kept = ((arg, in_bytes(arg) if arg == "weights" else operand) for arg, operand in operands if arg not in numbers)
+    """With constants that are bytes, scales and zero points in place of operands of the same arguments."""
+    kept = ((arg, operand) for arg, operand in operands if arg not in numbers)
     return tuple(sorted((*kept, *((arg, operand) for arg, operand in numbers.items() if spec.has(arg)))))
 
 
