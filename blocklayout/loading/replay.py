@@ -50,7 +50,7 @@ def replay(plan: Plan, program: Program) -> None:
 
 
 def _made_again(plan: Plan, program: Program) -> dict[str, object]:
-    """The fields of a plan that decide what runs, as its choices make them."""
+    """The fields of a plan that its runs depend on, made from its choices."""
     made, why = plan.config, plan.rationale
     machine = Machine(made.isa, made.n_threads)
     policy = Policy.parse(why.chosen, machine) if why.chosen not in SOLVES else None
@@ -123,13 +123,13 @@ def _is(candidate: Candidate, choice: KernelChoice) -> bool:
 
 
 class Replayer(FollowingProposer, frozen=True):
-    """Proposes for each tile what a plan chose, and nothing else."""
+    """Proposes for each tile only the candidate that a plan chose."""
 
     def propose(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> tuple[Candidate, ...]:
         """The candidate that the plan chose.
 
         Raises:
-            UnsupportedError: It chose nothing for the tile as a whole, or what is not on offer here.
+            UnsupportedError: It chose nothing for the tile as a whole, or nothing on offer here.
         """
         choice = self.choices.get(tile.name)
         if choice is None or choice.kernels != tuple(kernel.info for kernel in tile.kernels):

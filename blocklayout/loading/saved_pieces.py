@@ -1,4 +1,4 @@
-"""Models in pieces in session files: what computes between plans, and the sessions of pieces and subgraphs."""
+"""Models in pieces in session files: calls between plans, and the sessions of pieces and subgraphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Open = Callable[[PartRecord], PlanBook]
 
 UNSEEN = "load the model itself, or run it so before the session is saved"
-"""The end of a message about what has no plan."""
+"""The end of a message about a missing plan."""
 
 
 def pieces_record(pieces: Pieces, part: Callable[[PlanBook], PartRecord]) -> PiecesRecord:
@@ -63,7 +63,7 @@ def pieces_of(record: PiecesRecord, inputs: Sequence[InputInfo], outputs: Sequen
     """The pieces of a model, from a file; ``open_`` makes the plan book of a piece or subgraph.
 
     Raises:
-        ModelError: A piece reads what nothing before it computes, or is none that can run.
+        ModelError: A piece reads a value that nothing before it computes, or cannot run.
         PlanError: As ``open_``.
     """
     known = {info.name for info in inputs} | {*record.constants}

@@ -135,7 +135,7 @@ def _compute_of(spec: HostSpec) -> Compute:
 
 
 def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None:
-    """Refuse a plan for another library, or for what this machine has not.
+    """Refuse a plan for another library or machine.
 
     Args:
         plan: Read from anywhere.
@@ -143,7 +143,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
         streams: Runs at a time.
 
     Raises:
-        PlanError: The message names what the plan needs and what is here.
+        PlanError: The message names the plan's requirement and this machine's.
     """
     made, library = plan.config, ".".join(map(str, dnnl.version()))
     if made.library != library:
@@ -162,7 +162,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
 
 
 def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demands) -> None:
-    """Refuse a saved plan that was made without what its user, or the model, demands or expects.
+    """Refuse a saved plan that does not meet demands and expectations of its user or the model.
 
     Raises:
         PlanError: The message names the kernel or value.

@@ -53,7 +53,7 @@ _TASTED = 1024
 
 
 class PlanRecord(Struct, frozen=True):
-    """A plan with what it needs; see :class:`~blocklayout.runtime.workspace.ReadyPlan`.
+    """A plan with its data; see :class:`~blocklayout.runtime.workspace.ReadyPlan`.
 
     Attributes:
         packed: By buffer; in f16 where plans have f32, and nothing is lost.
@@ -91,7 +91,7 @@ class PieceRecord(Struct, frozen=True):
         opset: Version of ONNX's operator set.
         nodes: The node that is called; of a straight piece, those that are computed one by one where that is quick.
         constants: Those that these read.
-        captured: Names of what subgraphs read of the graph around them.
+        captured: Names of values that subgraphs read of the outer graph.
         subgraphs: The node's, by attribute.
         session: A straight piece's.
     """
@@ -309,7 +309,7 @@ def _in_f32(plans: Iterable[PlanRecord]) -> Mapping[int, np.ndarray]:
 
 
 def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether it is the path of a file that :meth:`Session.save` wrote; what cannot be read is for others to refuse."""
+    """Whether it is the path of a file that :meth:`Session.save` wrote; others refuse unreadable files."""
     if not isinstance(source, str | os.PathLike):
         return False
     try:
@@ -327,7 +327,7 @@ def load_session(path: str | os.PathLike[str], options: Options) -> Session:
 
     Raises:
         ModelError: The file is damaged, or of another version.
-        PlanError: It is for another library or machine, or not what is asked for.
+        PlanError: It is for another library or machine, or not as asked for.
         UnsupportedError: Rows cannot be joined as the options ask.
     """
     serving = options.serving
@@ -370,7 +370,7 @@ def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
 
 
 def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
-    """Whether a key selects something in the plan of a piece; of what comes from other pieces these have a say."""
+    """Whether a key selects something in the plan of a piece; values from other pieces are left to these."""
     names, own = plan.names, {info.name for info in record.signature.inputs}
     return lambda key: names.has(key) or (key in own and key in names.values)
 
@@ -396,7 +396,7 @@ class _Restoring(Struct, frozen=True):
         about = part.signature
         for info in (*about.inputs, *about.outputs, *about.defaults):
             if info.dtype:  # of results between pieces it is not declared
-                to_numpy(info.dtype)  # refuses what is no data type
+                to_numpy(info.dtype)  # refuses unknown data types
         plans = []
         for each in part.plans:
             _check_names(each, about)

@@ -96,7 +96,7 @@ def check_fits(
         constants_of: The constants that it may pack, by name.
 
     Raises:
-        PlanError: The message names what differs.
+        PlanError: The message names the misfits.
     """
     check_names(plan, inputs, outputs, known)
     shapes = {name: each.shape for name, each in constants_of(plan).items()}
@@ -129,7 +129,7 @@ def _check_given(plan: Plan, used: Mapping[int, str]) -> None:
 
 
 def _uses(plan: Plan) -> Iterator[tuple[str, int, MemoryDesc]]:
-    """Where a buffer is named, which, and as what."""
+    """Every use of a buffer: place, number and layout."""
     for number, step in enumerate(plan.steps):
         yield from ((f"steps.{number}.{arg}", operand.buffer, operand.desc) for arg, operand in step.operands)
     for entry in plan.entries:

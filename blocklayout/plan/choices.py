@@ -74,11 +74,11 @@ class KernelChoice(Struct, frozen=True):
 
     Attributes:
         kernel: Its name.
-        operator: What it is, for people.
+        operator: Its operator, for people.
         kernels: Itself and its followers, as users select them.
         reads: The values it reads, as ``chosen.sources`` are ordered.
         chosen: The way it is computed.
-        alternatives: Other ways, by what they cost the whole network: the cheapest one, the cheapest in other
+        alternatives: Other ways, by cost of the whole network: the cheapest one, the cheapest in other
             layouts, and for each layout of the result the cheapest that writes it, which a pin to it would take.
         layouts: The layouts of the result that were on offer.
     """

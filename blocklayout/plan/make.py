@@ -63,8 +63,8 @@ def make_plan(
         program: The kernels, every extent known.
         request: Policy, data type, borders and demands.
         costs: Prices of steps and reorders on the machine it will run on.
-        price: Puts better prices on what was proposed, perhaps measured ones.
-        run_off: Makes what runs plans whole, in turn: for ``auto`` the fastest is then taken, else the cheapest.
+        price: Puts better prices on candidates, perhaps measured ones.
+        run_off: Makes the run-off of whole plans: for ``auto`` the fastest is then taken, else the cheapest.
         like: A plan for other extents, whose layouts are taken wherever they are on offer.
 
     Raises:

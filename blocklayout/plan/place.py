@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import Buffer
 
 ALIGNMENT = 64
-"""Bytes; a cache line, and what oneDNN's kernels like best."""
+"""Bytes; a cache line, which oneDNN's kernels like best."""
 
 
 class Placement(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A plan: what a session runs, frozen, printable and serialisable."""
+"""A plan: a session's steps, frozen, printable and serialisable."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Operand(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, dict=True):
-    """One primitive execution, or what numpy does in its place.
+    """One primitive execution, or numpy's computation in its place.
 
     Attributes:
         kernel: The kernel it belongs to; for a reorder the one that demands it.
@@ -103,7 +103,7 @@ class Step(Struct, frozen=True, dict=True):
 
     @property
     def is_reorder(self) -> bool:
-        """Whether it only changes a layout or data type; what moves bytes for a node's sake does more."""
+        """Whether it only changes a layout or data type; moving bytes for a node is more."""
         return self.spec.kind in MOVERS and not self.nodes
 
     @property
@@ -143,7 +143,7 @@ class Step(Struct, frozen=True, dict=True):
         return sum(operand.desc.nbytes for _, operand in self.operands)
 
     def multiply_adds(self, *, padded: bool = False) -> int:
-        """Multiplications it does, each with an addition; what numpy does is unknown, and counted as none.
+        """Multiplications it does, each with an addition; those of numpy are unknown, and counted as none.
 
         Args:
             padded: Count those on padding as well.
@@ -159,7 +159,7 @@ class Entry(Struct, frozen=True):
 
     Attributes:
         input: Name of the model's input.
-        buffer: Where a reordered copy goes; what the steps refer to.
+        buffer: Where a reordered copy goes; the steps refer to it.
         source: The layout a caller's array is expected in: row-major.
         desc: The layout the steps read.
         reason: Who demands it.
@@ -218,7 +218,7 @@ class PackedConstant(Struct, frozen=True):
         buffer: Where the packed bytes are.
         desc: Their layout.
         kernel: A kernel that reads it.
-        made: Makes of the constant what is packed; ``None`` where that is the constant itself.
+        made: Computes the packed array from the constant; ``None`` where it is the constant itself.
     """
 
     constant: str
@@ -263,16 +263,16 @@ class Rationale(Struct, frozen=True):
     """Why a plan is as it is.
 
     Attributes:
-        choices: The choice for each kernel, and what else it was offered.
+        choices: The choice for each kernel, with its alternatives.
         chosen: The policy; for ``auto`` the contender that won.
         policy_costs: Estimated nanoseconds of each policy.
         bound_ns: No choice of layouts costs less, by the same costs.
         is_optimal: Whether it is proven that the solve's choice is the cheapest; it is not where it keeps to a simple
             policy because the gain is less than prices may be wrong by.
-        is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
-        unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
+        is_exact: Whether elimination alone proves that; else costs of runners-up are upper bounds.
+        unpinned_ns: Cost of the solve's choice without pins; ``None`` if there are none.
         priced_by: Where costs come from, in words.
-        raced: Plans that were run whole, by what chose them, and their time over that of the first: medians of
+        raced: Plans that were run whole, by policy or solve, and their time over that of the first: medians of
             the ratios of rounds.
         exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
             offered and then refused, with the reason.
@@ -353,7 +353,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     @property
     def roomy_arena_nbytes(self) -> int:
-        """Size of an arena that also takes what is not stored here because two kernels are one primitive.
+        """Size of an arena that also takes the value between two kernels that are one primitive here.
 
         For smaller extents the library may compute the two apart.
         """

@@ -1,4 +1,4 @@
-"""The store of plans: what was chosen on this machine before, so that another process need not choose again."""
+"""The store of plans: choices made on this machine before, so that another process need not choose again."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
     """Digest of all that the choice of a plan depends on, in hexadecimal; ``None`` where that cannot be known.
 
     Args:
-        made_of: Identifies what is computed.
-        request: What was asked. Expectations decide nothing and have no say: they are for the plan that is found.
+        made_of: Identifies the computation.
+        request: Expectations in it decide nothing and have no say: they are for the plan that is found.
         n_threads: Threads of a run.
         costs: State of the measured costs.
     """
@@ -64,10 +64,10 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
 
 
 class PlanStore:
-    """Plans, and what else is known of models, by key, each in a file, kept from process to process.
+    """Plans, and other knowledge of models, by key, each in a file, kept from process to process.
 
-    Files are written whole or not at all, so processes and threads may share a store. No method raises for what files
-    are or do: one that is damaged, or that cannot be read or written, is reported once in a process, by a
+    Files are written whole or not at all, so processes and threads may share a store. No method raises for faults
+    of files: one that is damaged, or that cannot be read or written, is reported once in a process, by a
     :class:`~blocklayout.errors.PlanStoreWarning`, and the plan is made anew.
 
     Args:
@@ -97,7 +97,7 @@ class PlanStore:
             kept = _read(content, key, kind)
             if check is not None:
                 check(kept)
-        except Exception as error:  # noqa: BLE001 - whatever damage does to a reader
+        except Exception as error:  # noqa: BLE001 - damage raises anything in a reader
             self._report(error)
             return None
         with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ class PlanStore:
         return kept
 
     def keep(self, key: str, kept: Struct) -> None:
-        """Keep something under a key; what was not used for the longest time makes room."""
+        """Keep something under a key; the least recently used makes room."""
         try:
             if "~" in self.folder.parts:
                 raise FileNotFoundError("the user's home folder is unknown")
@@ -122,7 +122,7 @@ class PlanStore:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _superfluous(self, now_ns: int) -> Iterator[Path]:
-        """The files beyond what is kept, by when they were used; those of a clock that was ahead go first."""
+        """The files beyond the limits, by when they were used; those of a clock that was ahead go first."""
         found = []
         with os.scandir(self.folder) as entries:  # in half the time of pathlib
             for entry in entries:
@@ -154,7 +154,7 @@ def _read(content: bytes, key: str, kind: type[_Kept]) -> _Kept:
 
 
 def checksum(key: str, body: bytes) -> bytes:
-    """The bytes in front of what is kept under a key."""
+    """The bytes in front of an entry's body."""
     return blake2b(body, digest_size=DIGEST_NBYTES, key=key.encode()).digest()
 
 

@@ -1,4 +1,4 @@
-"""The simple policies: what a runtime without a global view would choose."""
+"""The simple policies: choices of a runtime without a global view."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def checked_policy(name: str) -> str:
 
 
 def choose_by(policy: Policy, network: Network, dtype: str | None = None) -> Choice:
-    """Walk the network once, giving each tile what the policy prefers; ties go to the cheaper.
+    """Walk the network once, choosing each candidate by the policy; ties go to the cheaper.
 
     In the layouts that it prefers a policy takes the library's own favourite implementation, in the data type that
     was asked for, or in another one.
@@ -131,7 +131,7 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
 
     def dislike(candidate: Candidate) -> float:
         if candidate.is_fused:
-            return inf  # half of what two kernels are together
+            return inf  # half of a pair of kernels
         own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)
         return own + _dislike(policy, role, candidate, incoming)
 
@@ -147,7 +147,7 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
 
 
 def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, ValueLayout]) -> float:
-    """How far a candidate is from what the policy wants; 0 is exactly it."""
+    """How far a candidate is from the policy; 0 is exactly it."""
     if role is Role.CHOOSER and policy.layout == "any":
         return 0.0 if candidate.origin == "any" else 1.0
     if role is Role.CHOOSER:
@@ -211,7 +211,7 @@ def unavailable(plan: Plan) -> str | None:
         return f"{said}: it has no tensor of rank {' or '.join(', '.join(map(str, ranks)).rsplit(', ', 1))}"
     if not differing:
         if tag is None or tag.canonical == LETTERS[: tag.ndims]:
-            return None  # images of one pixel are in every layout; row-major is what was asked for
+            return None  # images of one pixel are in every layout; row-major was asked for
         return f"layout={plan.policy!r} makes no difference to {plan.model}: with its extents that is row-major"
     whys = [f"{kernel}: {why}" for kernel, why in plan.exceptions]
     if whys:

@@ -28,7 +28,7 @@ _Key = tuple[str, "MemoryDesc", "MadeWeights | None"]
 
 
 class _Pack(Struct, frozen=True):
-    """A packed constant that some plan may still use; it holds neither its bytes nor what they were made of."""
+    """A packed constant that some plan may still use; it holds neither its bytes nor their source."""
 
     source: weakref.ref[np.ndarray]
     packed: weakref.ref[np.ndarray]

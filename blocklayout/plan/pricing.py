@@ -43,7 +43,7 @@ class Pricing(Struct, frozen=True):
     Attributes:
         n_threads: Threads of a plan.
         mode: ``cached``, measured times where the store has them, else the model; ``model``, without measured ones;
-            ``measure``, what matters most is measured first.
+            ``measure``, the most valuable are measured first.
         seconds: How long to measure at most.
         tell: Progress callback.
     """
@@ -85,12 +85,12 @@ class Pricing(Struct, frozen=True):
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
         Args:
-            made_of: Identifies what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
+            made_of: Identifies the computation; see :func:`~blocklayout.plan.plan_store.plan_key`.
             request: As the plan was asked for.
             check: Raises where the plan cannot be of that.
 
         Raises:
-            PlanError: It does not meet what is expected of it.
+            PlanError: It does not meet an expectation.
         """
         plan = self.recall_as(Plan, made_of, request, check)
         if plan is None or is_refused(plan):

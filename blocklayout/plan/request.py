@@ -35,7 +35,7 @@ class Request(Struct, frozen=True):
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         carried: Outputs by the inputs as which they come in the next run, both left to the plan: they have one format.
         demanded: Formats and data types that single kernels and values must have.
-        on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
+        on_layout_loss: ``warn`` or ``raise`` where an operator drops a blocked or channels-last run to plain.
         is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
         winograd: Whether convolutions may be computed by Winograd's method.
     """

@@ -40,7 +40,7 @@ class SubgraphInfo(Struct, frozen=True, eq=False):
         read: Names of the arguments, and of the values of the graph around it, that its nodes read.
         computed: Names of the results that its nodes compute.
         constants: Those that it returns, by name.
-        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
+        results: Each result with no rows, for a node that runs it once a row, and never did.
         carried: Results by the arguments as which they come the next time.
         lasting: Those that it reads of the graph around it, where it runs again and again.
     """

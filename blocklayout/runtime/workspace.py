@@ -110,7 +110,7 @@ class Workspace:
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
         self._executables: dict[tuple[tuple[str, MemoryDesc], ...], dnnl.Executable] = {}
         self._fed: WeakKeyDictionary[dnnl.Executable, Descs] = WeakKeyDictionary()
-        self._proven: set[CheckMode] = set()  # of the constants, which stay what they are
+        self._proven: set[CheckMode] = set()  # of the constants, which do not change
         free = {name for name, border in plan.config.io_layout if border == FREE}
         self.results = tuple(
             Output(

@@ -74,5 +74,5 @@ def shown_progress(first: str, *, is_quiet: bool = False) -> Iterator[Tell]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(first, refresh_per_second=4) as status:  # drawing takes time from what is timed
+    with Console(stderr=True).status(first, refresh_per_second=4) as status:  # drawing disturbs measurements
         yield status.update

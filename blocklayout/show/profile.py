@@ -43,7 +43,7 @@ class StepProfile(Struct, frozen=True):
         estimated_ns: The plan's estimate.
         nbytes: Bytes it reads and writes, padding included.
         flops: Arithmetic operations of products and sums, 2 for each multiply-add.
-        ceiling_share: How much of what this machine could do it reaches, by arithmetic or by traffic, whichever is
+        ceiling_share: Share of this machine's ceiling that it reaches, by arithmetic or by traffic, whichever is
             more; ``None`` where there is neither.
         number: Which of the plan's steps it is; ``None`` for an input's reorder, and for the time outside of steps.
     """

@@ -70,7 +70,7 @@ class SpecTimer:
 
         Args:
             specs: As for :meth:`time`; all for the same number of threads.
-            go_on: Is asked before each run; what has been run too seldom when it says no counts as disturbed.
+            go_on: Asked before each run; when it says no, Specs with too few runs count as disturbed.
 
         Returns:
             For each Spec its time, or the error that :meth:`time` would raise.
@@ -181,8 +181,8 @@ class _Trial:
 def cold_nbytes(n_threads: int) -> int:
     """Bytes of constants after which the first of them are in no cache any more, within bounds.
 
-    Between two uses of a layer's weights lie those of all other layers, 100 MB of them in ResNet-50. Twice what the
-    largest cache holds, since caches do not forget strictly by age. The upper bound keeps servers from filling
+    Between two uses of a layer's weights lie those of all other layers, 100 MB of them in ResNet-50. Twice the
+    largest cache, since caches do not forget strictly by age. The upper bound keeps servers from filling
     memory: their last caches are shared with others, and the weights come from afar all the same.
     """
     held = (cache.nbytes * (n_threads if cache.level <= _PRIVATE_LEVEL else 1) for cache in processor.data_caches())

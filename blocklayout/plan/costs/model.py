@@ -26,7 +26,7 @@ _HOST_COSTS = {
     "copy": (5_000.0, 2.0),
     "zero_padding": (5_000.0, 2.0),
 }
-"""Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
+"""Nanoseconds to begin, and bytes per nanosecond after that, of steps that no primitive computes."""
 
 _N_UNTOLD = 2.0
 """How many times a factor between measured and modelled times has to be seen to be believed by half."""

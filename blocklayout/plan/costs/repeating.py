@@ -1,4 +1,4 @@
-"""Repeating runs until their times are known, and telling apart what other processes add to them."""
+"""Repeating runs until their times are known, and telling apart time lost to other processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stopwatch:
     known by their involuntary switches: there is none in a run that was left alone, but for one now and then,
     to the system's own chores, in a long one. Chores may be more than that, and short: where threads were back before
     a fiftieth of the run was lost, it was left alone, too. A thread may have lost its CPU between two runs and be
-    missed in the second, so switches count from the end of the run before, and what was lost from that of the last
+    missed in the second, so switches count from the end of the run before, and lost time from that of the last
     one with too many.
     """
 
@@ -68,7 +68,7 @@ def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] 
 
     All other work of the machine only adds to a time; the fastest of all, on the other hand, had luck with caches
     and clock that a network does not have every time. The calls take turns, one run each: so each finds the caches as
-    others left them, and what slows the machine for a while slows them alike. ``go_on`` is asked before each run.
+    others left them, and a slow spell of the machine slows them alike. ``go_on`` is asked before each run.
     """
     all_series = [_Series(call) for call in calls]
     waiting = all_series

@@ -111,8 +111,8 @@ class CostStore:
     reading creates nothing.
 
     No method raises for faults of the file. A file that is damaged, locked or cannot be written is left as it
-    is and reported once in a process, by a :class:`~blocklayout.errors.CostStoreWarning`; the store then remembers
-    what it is given.
+    is and reported once in a process, by a :class:`~blocklayout.errors.CostStoreWarning`; the store then keeps
+    times in memory.
 
     Example:
         >>> import tempfile
@@ -137,7 +137,7 @@ class CostStore:
         self._timeout_s = timeout_s
         self._is_readable = True
         self._is_writable = True
-        self._times: dict[Spec, float] = {}  # only what the file has not taken
+        self._times: dict[Spec, float] = {}  # those that the file has not taken
 
     @cached_property
     def environment(self) -> str:
@@ -271,15 +271,15 @@ class CostStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = _connect(self.path, "mode=rwc", self._timeout_s)
             self._number = _number_of(self.path)
-        # A commit need not wait for the disk: what a killed process has committed is kept all the same. What a
-        # power failure takes is measured again.
+        # A commit need not wait for the disk: commits of a killed process are kept all the same. Times that a
+        # power failure takes are measured again.
         self._connection.execute("PRAGMA synchronous = NORMAL")
         if not _has_tables(self._connection):
             _create_tables(self._connection, self._timeout_s)
         return self._connection
 
     def _leave_file(self, number: int | None) -> None:
-        """Have no connection to a file that was removed or replaced: nobody would find what is written to it."""
+        """Have no connection to a file that was removed or replaced: nobody would read it."""
         if self._connection is not None and number != self._number:
             self._connection.close()
             self._connection = None
@@ -347,7 +347,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]
 
 
 def _times(rows: Iterable[tuple[bytes, Any]] | None) -> dict[bytes, float]:
-    """Those that can be times; SQLite does not mind what is in a column."""
+    """Those that can be times; SQLite does not check types of columns."""
     return {key: float(value) for key, value in rows or () if isinstance(value, int | float) and 0 < value < inf}
 
 

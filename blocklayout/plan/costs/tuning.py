@@ -1,7 +1,7 @@
-"""Tuning: measure what matters most for as long as there is time, and keep each time at once.
+"""Tuning: measure the most valuable Specs while there is time, and keep each time at once.
 
-A machine may be half as fast in one minute as in another. So in every turn a yardstick is timed beside the rest. What
-is kept is the ratio to it, times what it took when this machine was first measured: so times of all turns compare.
+A machine may be half as fast in one minute as in another. So in every turn a yardstick is timed beside the rest. The
+ratio to it is kept, times its time when this machine was first measured: so times of all turns compare.
 """
 
 from __future__ import annotations

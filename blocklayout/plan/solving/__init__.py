@@ -1,1 +1,1 @@
-"""The cheapest choice: elimination, bounds, and what every other choice would cost."""
+"""The cheapest choice: elimination, bounds, and the cost of every other choice."""

@@ -120,11 +120,11 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
         return costs
 
     def produced_as(self, kinds: np.ndarray) -> np.ndarray:
-        """``[i, j]``: 0 where kind ``kinds[i]`` is what state ``j`` starts from, else infinity."""
+        """``[i, j]``: 0 where state ``j`` starts from kind ``kinds[i]``, else infinity."""
         return np.where(kinds[:, None] == self._starts[None, :], 0.0, np.inf)
 
     def serving(self, kinds: np.ndarray) -> np.ndarray:
-        """``[i, j]``: 0 where state ``i`` has what can be read as kind ``kinds[j]``, else infinity."""
+        """``[i, j]``: 0 where state ``i`` has a layout readable as kind ``kinds[j]``, else infinity."""
         readable = self.layouts.readable
         served = readable[self._starts] | (self._makes @ readable)
         return np.where(served[:, kinds], 0.0, np.inf)

@@ -105,7 +105,7 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
             for table in bunch.tables:
                 child = origins.get(id(table))
                 if child is not None:
-                    with np.errstate(invalid="ignore"):  # infinity less infinity: what cannot be stays so
+                    with np.errstate(invalid="ignore"):  # infinity less infinity: the impossible stays so
                         without = best - table.over(bunch.scope)
                     without[np.isnan(without)] = np.inf
                     outside[child.variable] = _min_over(bunch.scope, without, table.scope)

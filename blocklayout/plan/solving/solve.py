@@ -29,7 +29,7 @@ ROUNDING = 1e-9
 
 
 _Table = tuple[tuple[int, ...], np.ndarray]
-"""Variables, and what each combination of their values costs."""
+"""Variables, and costs by combination of their values."""
 
 
 class Faces(Struct, frozen=True, eq=False, dict=True):
@@ -176,7 +176,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         """Without the axis of an end that is no tile."""
         ends: np.ndarray = table
         if self.producer is None:
-            ends = ends.min(axis=0)  # the caller gives what is best, where there is a choice
+            ends = ends.min(axis=0)  # an input comes in its best layout, where it has several
         return ends if self.wanted else ends[:, 0]
 
 
@@ -228,7 +228,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     Attributes:
         bound_ns: No choice costs less.
         is_optimal: Whether that is proven.
-        is_exact: Whether elimination proves it, so that what every other choice costs is known as well.
+        is_exact: Whether elimination proves it, so that the cost of every other choice is known.
     """
 
     choice: Choice
