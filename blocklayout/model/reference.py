@@ -46,7 +46,7 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         UnsupportedError: The evaluator does not have the operator, or has it wrong.
     """
     if is_wrong_there(node, opset):
-        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} differs from ONNX's specification")
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     from onnx.reference import ReferenceEvaluator
 
     model = _one_node_model(node, inputs, outputs, opset)
