@@ -282,6 +282,8 @@ class Dequantize(Quantized, frozen=True):
         if any(value is not None and value.data is None for value in (scale, zero)) or scale.dtype != "f32":
             return None
         is_shifted = zero is not None and zero.data is not None and zero.data.any()
+        if is_shifted and zero is not None and prod(zero.shape) > 1:
+            return None
         axis = node.int_attr("axis", 1) % max(len(src.shape), 1)
         integers = None if src.data is None else src
         return ir.Quantization(src.dtype, scale, zero if is_shifted else None, axis, integers)
