@@ -232,6 +232,8 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
     role = ir.Role.CHOOSER
     needs = (is_source(3, 5),)
 
+    byte_operands = ("src", "weights")
+
     window: ir.Window
     n_groups: int = 1
 
@@ -250,8 +252,16 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         # Input channels come first, group by group; each group computes its own slice of the output channels.
         n_inputs, n_outputs, *spatial = node.shape(1)
         group = node.attrs.get("group", 1)
-        of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group, axis=0)
-        return of_input.reshape(n_inputs, n_outputs, *(1,) * len(spatial))
+        of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group if group > 1 else 1, axis=0)
+        return of_input.reshape(-1, n_outputs, *(1,) * len(spatial))
+
+    @classmethod
+    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
+        return 1 if node.int_attr("group", 1) == 1 else None
+
+    def scale_mask(self, info: ir.TensorInfo) -> int:
+        del info
+        return 0b1
 
     @classmethod
     def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
@@ -287,7 +297,8 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
                 n_threads=problem.n_threads,
             )
 
-        if bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
+        takes_bytes = weights.dtype == "s8"  # with scales in front of the bias
+        if takes_bytes or bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
             return ir.Recipe.single(deconvolution(bias, attr), whole=whole)
         product = deconvolution(None, dnnl.Attr())
         first = ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.library import has_isa
 from blocklayout.dnnl.primitives import FORWARD, Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
     check_dims,
@@ -121,3 +122,10 @@ def window_products(spec: Spec, moving: str, extents: Extents) -> int:
     """Multiplications where all weights meet every place of the moving side: ``dst``, or a deconvolution's ``src``."""
     image, weights = operands(spec, moving, "weights")
     return image.dims[0] * prod(image.dims[2:]) * prod(extents(weights))
+
+
+def saturation(spec: Spec) -> str | None:
+    """Why an implementation in bytes for older CPUs is passed over where others are exact: it saturates, or halves."""
+    if not spec.impl.startswith("jit_uni_int8") or not has_isa("avx512_core_vnni"):
+        return None
+    return f"{spec.impl} saturates sums of two products at 16 bits"

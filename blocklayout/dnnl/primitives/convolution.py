@@ -172,7 +172,7 @@ def _fault(spec: Spec) -> str | None:
     dimensions: it fails for all of these, and for no other.
     """
     if not spec.impl.startswith(_MISREADING) or not (spec.has("src") and spec.has("dst")):
-        return None
+        return _weighted.saturation(spec)
     src, dst = (_could_be_channels_last(spec.memory_desc(name)) for name in ("src", "dst"))
     return None if src == dst else f"{spec.impl} is offered only where it may choose the layouts"
 

@@ -85,14 +85,14 @@ def _fault(spec: Spec) -> str | None:
     """Some may give wrong results.
 
     A strided deconvolution by brgemm that takes the rows of its kernel one by one, which it does to large ones by
-    the sizes of the caches, applies bias and post-ops to partial sums.
+    the sizes of the caches, applies bias, scales and post-ops to partial sums.
 
     Source: ``src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp``, oneDNN v3.2, and comparison with its other
     implementations: with AVX2 it is wrong from 448 channels and 4x4 kernels, or 256 channels and 6x6 ones.
     """
     if "brgconv_strided" not in spec.impl:
-        return None
-    if not spec.has("bias") and not spec.attr.post_ops:
+        return _weighted.saturation(spec)
+    if not spec.has("bias") and not spec.attr.post_ops and not spec.attr.scales:
         return None
     weights = spec.memory_desc("weights").dims
     n_spatial = spec.memory_desc("src").ndims - 2
