@@ -208,8 +208,12 @@ def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Ope
 def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
-    made = into or _new_operand(assembly, "arena", value, desc)
     attr, numbers = _conversion(assembly, value, source.desc, desc)
+    same_order = source.desc.with_dtype(desc.dtype)
+    if attr.zero_points and not same_order.physically_equal(desc):  # the library does not do both at once
+        converted = _reorder(assembly, value, source, same_order, reader)
+        return _reorder(assembly, value, converted, desc, reader, into)
+    made = into or _new_operand(assembly, "arena", value, desc)
     spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads, attr)
     price = assembly.network.costs.reorder_price(source.desc, desc)
     assembly.steps.append(
