@@ -150,15 +150,17 @@ class PostOpUse(Struct, frozen=True):
 
     Attributes:
         post_op: Applied to the primitive's destination; for a binary its ``src1`` is
-            filled in where the destination's layout is known. ``None``: it writes its result as bytes, by the
-            operator's ``scale`` and ``zero_point``.
+            filled in where the destination's layout is known. ``None``: nothing but ``writes_bytes``.
         operand: The operator's argument that the post-op reads (a binary's other source).
         is_sum: The post-op adds ``operand`` and may do so in place, onto the destination.
+        writes_bytes: The result is written as bytes, by the operator's ``zero_point``, and without a post-op by its
+            ``scale``.
     """
 
     post_op: PostOp | None
     operand: str | None = None
     is_sum: bool = False
+    writes_bytes: bool = False
 
 
 class BaseOperator(Facts, frozen=True):
@@ -249,6 +251,15 @@ class BaseOperator(Facts, frozen=True):
         """The dimension of input 1, as the node has it, along which output channels lie."""
         del node
         return None
+
+    @classmethod
+    def sums_channels_apart(cls, node: NodeInfo) -> bool:
+        """Whether each output channel is a sum over the channel of the same index of input 0, along its dimension 1.
+
+        A scale for each channel of the source is then one of the weights as well.
+        """
+        del node
+        return False
 
     def meant(self, wish: Wish) -> Wish:
         """The plainest wish that is answered alike: of wishes that mean the same one is asked."""

@@ -31,6 +31,17 @@ class Quantization(Struct, frozen=True, eq=False):
         """Whether one scale, and one zero point, are those of all elements."""
         return all(value is None or prod(value.shape) == 1 for value in (self.scale, self.zero_point))
 
+    def scaled(self, by: np.ndarray) -> Quantization | None:
+        """That of the numbers times ``by``, which broadcasts to them; ``None`` where they have no such scales."""
+        axes = [dim for dim, extent in enumerate(by.shape) if extent > 1]
+        if (by == 1).all():
+            return self
+        if self.scale.data is None or len(axes) > 1 or not (self.is_of_whole or axes in ([], [self.axis])):
+            return None
+        scale = (self.scale.data.reshape(-1) * by.reshape(-1)).astype(np.float32)
+        axis = axes[0] if axes else self.axis
+        return replace(self, scale=Value(f"{self.scale.name}.folded", scale.shape, "f32", scale), axis=axis)
+
 
 class Value(Struct, frozen=True, eq=False):
     """A named tensor of the network; two values are equal only if they are the same object.

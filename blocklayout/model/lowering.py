@@ -208,8 +208,11 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
     arrays: dict[str, np.ndarray] = {}
     scales: dict[str, np.ndarray] = {}
     zeros: dict[str, np.ndarray] = {}
+    axes = {arg: operator.channel_axis(info) for arg in args[1:]}
+    if operator.sums_channels_apart(info):
+        axes[args[0]] = 1
     for arg, quantization in quantizations.items():
-        if not quantization.is_of_whole and quantization.axis != operator.channel_axis(info):
+        if not quantization.is_of_whole and quantization.axis != axes.get(arg):
             return None
         if quantization.integers is not None:
             if not _is_seen_as(quantization, bound.constants.get(arg)):
@@ -219,6 +222,9 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
         scales[f"scale_{arg}"] = numbers["scale"]
         if "zero_point" in numbers:
             zeros[f"zero_point_{arg}"] = numbers["zero_point"]
+    source, *weights = (f"scale_{arg}" for arg in args)
+    if scales[source].size > 1:  # each is that of one channel's weights too
+        scales[weights[0]] = scales[weights[0]] * scales.pop(source)
     given = (*inputs, *info.inputs)
     of_scales, of_zeros = (_named(each, node, given, constants) for each in (scales, zeros))
     return ByteOperands(

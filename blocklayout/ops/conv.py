@@ -57,6 +57,10 @@ class Conv(ir.BaseOperator, frozen=True):
         del node
         return 0
 
+    @classmethod
+    def sums_channels_apart(cls, node: ir.NodeInfo) -> bool:
+        return node.shape(0)[1] == node.shape(1)[0] == node.int_attr("group", 1)
+
     def scale_mask(self, info: ir.TensorInfo) -> int:
         del info
         return 0b11 if self.n_groups > 1 else 0b1

@@ -282,6 +282,8 @@ class Dequantize(Quantized, frozen=True):
         if any(value is not None and value.data is None for value in (scale, zero)) or scale.dtype != "f32":
             return None
         is_shifted = zero is not None and zero.data is not None and zero.data.any()
+        if is_shifted and zero is not None and prod(zero.shape) > 1:
+            return None
         axis = node.int_attr("axis", 1) % max(len(src.shape), 1)
         integers = None if src.data is None else src
         return ir.Quantization(src.dtype, scale, zero if is_shifted else None, axis, integers)
@@ -306,7 +308,17 @@ class Quantize(Quantized, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
-        return node.of_other_dtype(node.required(0, "x")) or cls.bound(node, node.result)
+        bound = node.of_other_dtype(node.required(0, "x")) or cls.bound(node, node.result)
+        if isinstance(bound, ir.Refusal):
+            return bound
+        scale = bound.constants["scale"]
+        if scale.size == 1 or np.abs(scale).min() < np.finfo(np.float32).tiny:
+            return bound
+        axis = node.axis_attr("axis", len(node.result.shape), 1)
+        # The scale of a primitive's result is one number; of several, it is multiplied by their reciprocals before.
+        extents = np.where(np.arange(len(node.result.shape)) == axis, -1, 1)
+        factor = (1 / scale).reshape(extents)
+        return replace(bound, constants=bound.constants | {"factor": factor})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -314,7 +326,9 @@ class Quantize(Quantized, frozen=True):
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         del arg
-        return ir.PostOpUse(None) if problem.constants["scale"].dims == (1,) else None
+        if "factor" in problem.constants:
+            return ir.PostOpUse(dnnl.Binary("mul"), "factor", writes_bytes=True)
+        return ir.PostOpUse(None, writes_bytes=True) if problem.constants["scale"].dims == (1,) else None
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src, dst = (wish.src_desc(problem.sources["src"]), wish.dst_desc(problem.dst))

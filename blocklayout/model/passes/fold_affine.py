@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout.dnnl import default_threads
 from blocklayout.dtypes import FLOATS
@@ -106,8 +107,12 @@ def _folded(draft: Draft, node: Node, chain: _Chain, product: np.ndarray) -> Nod
     with np.errstate(all="ignore"):
         bias = bias.astype(np.float64) * node.attr("beta", 1.0) * chain.scale + chain.shift
         shifted = _stored(draft, node, 2, bias)
+    weights, aligned = _stored(draft, node, 1, product), node.facts.aligned_scale(draft.graph.info(node), chain.scale)
+    quantization = draft.values[node.inputs[1]].quantization
+    if quantization is not None and aligned is not None:  # its bytes stay those of the product
+        draft.values[weights] = replace(draft.values[weights], quantization=quantization.scaled(aligned))
     return node.replace(
-        inputs=(node.inputs[0], _stored(draft, node, 1, product), shifted, *node.inputs[3:]),
+        inputs=(node.inputs[0], weights, shifted, *node.inputs[3:]),
         outputs=chain.nodes[-1].outputs[:1],
         attrs={name: value for name, value in node.attrs.items() if name != "beta"},
         absorbed=(*node.absorbed, *(name for each in chain.nodes for name in (each.name, *each.absorbed))),

@@ -181,7 +181,9 @@ class Proposer(Struct, frozen=True):
 
     def _views(self, tile: Tile, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
-        operator = tile.main.operator
+        operator, source = tile.main.operator, tile.sources["src"]
+        if source.quantization is not None and tile.dst.quantization is None:  # numbers, since no scales go with bytes
+            incoming = [desc.with_dtype(value_info(source, self.dtype).dtype) for desc in incoming]
         pairs: list[tuple[MemoryDesc | None, MemoryDesc | None]] = [(desc, operator.through(desc)) for desc in incoming]
         for dtype in dict.fromkeys(desc.dtype for desc in incoming):
             plain = MemoryDesc(incoming[0].dims, dtype)

@@ -156,14 +156,16 @@ class TileRecipes(Struct, frozen=True, dict=True):
         operands = {arg: in_bytes(arg) for arg in (*dict(given.constants), *(f"scale_{arg}" for arg in masks))}
         around = self.tile.post_ops_of_bytes(writer)
         if around is not None:
-            if any(isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in attr.post_ops):
+            others = attr.post_ops[:-1] if writer and writer.use.post_op else attr.post_ops
+            if any(isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in others):
                 raise UnsupportedError(f"{self.tile.name}: a post-op reads more than the result, which is bytes")
             before, behind = around
             return dnnl.Attr((*before, *attr.post_ops, *behind), tuple(masks.items())), operands
         shifts = {f"zero_point_{arg}": in_bytes(f"zero_point_{arg}") for arg, _ in given.zero_points}
-        if writer:
+        if writer and writer.use.post_op is None:
             masks["dst"] = 0
             operands["scale_dst"] = writer.operand("scale")
+        if writer:
             shifts |= {f"{arg}_dst": writer.operand(arg) for arg, _ in writer.kernel.constants if arg == "zero_point"}
         shifted = tuple((name.removeprefix("zero_point_"), 0) for name in shifts)
         return replace(attr, scales=tuple(masks.items()), zero_points=shifted), operands | shifts

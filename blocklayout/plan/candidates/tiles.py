@@ -100,7 +100,7 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
     @property
     def byte_writer(self) -> Member | None:
         """The last follower, if it makes bytes of the result."""
-        return self.followers[-1] if self.followers and self.followers[-1].use.post_op is None else None
+        return self.followers[-1] if self.followers and self.followers[-1].use.writes_bytes else None
 
     def post_ops_of_bytes(self, writer: Member | None) -> tuple[tuple[PostOp, ...], tuple[PostOp, ...]] | None:
         """Post-ops before and behind all others, as the operator answers, where ``writer`` makes bytes of the result.
@@ -113,7 +113,8 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
             return None
         zeros, result = dict(given.zero_points), dict(writer.kernel.constants) if writer else {}
         sources = {arg: (_number(scale), int(_number(zeros.get(arg)))) for arg, scale in given.scales}
-        written = (_number(result["scale"]), int(_number(result.get("zero_point")))) if writer else None
+        scale = 1.0 if writer is None or writer.use.post_op else _number(result["scale"])
+        written = (scale, int(_number(result.get("zero_point")))) if writer else None
         return self.main.operator.post_ops_of_bytes(sources, written)
 
     @cached_property
