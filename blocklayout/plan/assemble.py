@@ -208,8 +208,12 @@ def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Ope
 def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
-    made = into or _new_operand(assembly, "arena", value, desc)
     attr, numbers = _conversion(assembly, value, source.desc, desc)
+    if attr.scales and not _is_one_step(source.desc, desc, attr):
+        as_bytes = source.desc if desc.dtype in PRIMITIVE_FLOATS else desc
+        between = _reorder(assembly, value, source, as_bytes.with_dtype("f32"), reader)
+        return _reorder(assembly, value, between, desc, reader, into)
+    made = into or _new_operand(assembly, "arena", value, desc)
     spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads, attr)
     price = assembly.network.costs.reorder_price(source.desc, desc)
     assembly.steps.append(
@@ -225,6 +229,12 @@ def _reorder(
         )
     )
     return made
+
+
+def _is_one_step(src: MemoryDesc, dst: MemoryDesc, attr: Attr) -> bool:
+    """Whether the library makes numbers of bytes, or bytes of numbers, as it changes the order of dimensions."""
+    is_turned = not src.with_dtype("f32").physically_equal(dst.with_dtype("f32"))
+    return "f16" not in (src.dtype, dst.dtype) and not (attr.zero_points and is_turned)
 
 
 def _conversion(

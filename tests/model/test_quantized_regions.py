@@ -276,3 +276,40 @@ def test_a_clip_stays_that_others_see() -> None:
     b.output("y", quantized(y))
     b.output("z", y.sigmoid())
     assert changed(b.to_graph())[0] == "Relu"
+
+
+@pytest.mark.parametrize(("finer", "coarser"), [(SCALE, np.float32(0.07)), (SCALE, SCALE), (np.float32(0.04), SCALE)])
+@pytest.mark.parametrize(("dtype", "zero"), SCHEMES)
+def test_what_a_kernel_computes_is_quantised_once_by_the_coarser_steps(
+    dtype: str, zero: int, finer: np.float32, coarser: np.float32
+) -> None:
+    b = bl.Builder(opset=OPSET)
+    x = b.input("x", (2, 4, 6, 6))
+    rounded = dequantized(quantized(x * x * np.float32(0.1), dtype, zero, finer), zero, finer)
+    b.output("y", quantized(rounded, "u8", 0, coarser))
+    graph = b.to_graph()
+    after = simplify(graph)
+    assert "DequantizeLinear" not in types(after)
+    assert types(after).count("QuantizeLinear") == 1
+    [expected], [actual] = run(graph), run(after)
+    assert np.abs(expected.astype(int) - actual.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("spoiled", ["finer behind", "another reader", "the bytes are read", "made of bytes"])
+def test_it_is_quantised_twice_where_that_would_show(spoiled: str) -> None:
+    b = bl.Builder(opset=OPSET)
+    x = b.input("x", (2, 4, 6, 6))
+    source = dequantized(quantized(x, "u8", 3), 3) if spoiled == "made of bytes" else x * x
+    finer, coarser = (SCALE, np.float32(0.07)) if spoiled != "finer behind" else (np.float32(0.07), SCALE)
+    first = quantized(source, "u8", 0, finer)
+    rounded = dequantized(first, 0, finer)
+    b.output("y", quantized(rounded, "u8", 0, coarser))
+    if spoiled == "another reader":
+        b.output("z", rounded.exp())
+    if spoiled == "the bytes are read":
+        b.output("z", first)
+    graph = b.to_graph()
+    after = simplify(graph)
+    assert types(after).count("QuantizeLinear") == types(graph).count("QuantizeLinear")
+    for expected, actual in zip(run(graph), run(after), strict=True):
+        np.testing.assert_array_equal(actual, expected)

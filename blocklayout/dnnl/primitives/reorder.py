@@ -28,7 +28,17 @@ def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None
     return finish(spec, dst, src.dims)
 
 
+def _fault(spec: Spec) -> str | None:
+    """OneDNN v3.2 computes tails wrongly that are transposed with a zero point, such as 7x7 pixels of 64 channels."""
+    if not spec.attr.zero_points or not spec.impl.startswith("jit"):
+        return None
+    src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
+    is_turned = not dst.physically_equal(src.with_dtype(dst.dtype))
+    return "with zero points it goes wrong in transposed tails" if is_turned else None
+
+
 KIND = Kind(
     directions={"": Direction("src engine dst engine attr", laid_out=("dst", "src"), keeps_extents=True)},
     post_ops=(Sum,),
+    fault=_fault,
 )

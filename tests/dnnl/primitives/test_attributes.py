@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import LAYOUTS, assert_close, check, convolve, desc, execute, random
 
@@ -174,3 +174,23 @@ UNDOCUMENTED = {
 def test_post_ops_that_a_primitive_does_not_document_are_refused(case: str) -> None:
     with pytest.raises(InvalidArgumentsError, match=r"attr.post_ops\[0\] is Sum; \w+ takes"):
         UNDOCUMENTED[case](dnnl.Attr((dnnl.Sum(),)))
+
+
+@pytest.mark.parametrize("zero", [0, 7])
+@pytest.mark.parametrize("dims", [(1, 64, 7, 7), (2, 256, 5, 5), (1, 17, 8, 8), (1, 3, 9, 11)], ids=str)
+@pytest.mark.parametrize(
+    "layouts", [("nhwc", "nchw"), ("nchw", "nhwc"), ("nhwc", "nhwc"), ("nhwc", "nChw16c")], ids=str
+)
+def test_numbers_of_bytes_are_right_or_not_offered(layouts: tuple[str, str], dims: tuple[int, ...], zero: int) -> None:
+    src, dst = (MemoryDesc(dims, dtype, tag) for dtype, tag in zip(("u8", "f32"), layouts, strict=True))
+    attr = dnnl.Attr(scales=[("src", 0)], zero_points=[("src", 0)] if zero else [])
+    spec = dnnl.reorder(src, dst, attr=attr)
+    try:
+        dnnl.resolve(spec)
+    except UnimplementedError:
+        assert zero, "a scale alone works in all layouts"
+        return
+    x = np.random.default_rng(0).integers(0, 256, dims).astype(np.uint8)
+    given = {"src": x, "scale_src": np.full(1, 0.5, np.float32)}
+    given |= {"zero_point_src": np.full(1, zero, np.int32)} if zero else {}
+    check(spec, given, (x.astype(np.float32) - zero) * 0.5)
