@@ -318,7 +318,7 @@ class Quantize(Quantized, frozen=True):
         # The scale of a primitive's result is one number; of several, it is multiplied by their reciprocals before.
         extents = np.where(np.arange(len(node.result.shape)) == axis, -1, 1)
         factor = (1 / scale).reshape(extents)
-        return replace(bound, constants=bound.constants | {"factor": factor})
+        return replace(bound, constants={**bound.constants, "factor": factor})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

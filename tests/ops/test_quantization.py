@@ -1,10 +1,18 @@
-"""Products and convolutions of integers, against the reference."""
+"""Products and convolutions of integers, and of numbers that bytes stand for, against the reference."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+import blocklayout as bl
+from blocklayout import dnnl
+from blocklayout.layout import MemoryDesc
+from blocklayout.model import BuildValue, to_model
 from tests.ops.in_numpy import ROWS, Case, check, floats, integers, scalar
 
 CASES = [
@@ -36,3 +44,156 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_is_right_on_row_major_arrays(case: Case) -> None:
     assert check(case, tolerance=2e-5) == {"plain"}
+
+
+C = 24
+QUANTUM = np.float32(0.05)
+EXTENTS = (1, C, 20, 24)
+NAMES = {"uint8": "u8", "int8": "s8"}
+ACTIVATIONS: dict[str, Any] = {
+    "none": lambda x: x,
+    "Relu": lambda x: x.relu(),
+    "Clip": lambda x: x.clip(0.0, 6.0),
+    "HardSwish": lambda x: x.builder.op("HardSwish", x),
+}
+
+
+def spread(seed: int, n: int = C, low: float = 0.01, high: float = 0.05) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(low, high, n).astype(np.float32)
+
+
+def quantized(x: BuildValue, dtype: str, scale: Any, zero: Any = None) -> BuildValue:
+    """Quantised and back; by default around 0, with a scale for each channel where there are several."""
+    zero = np.zeros(np.shape(scale), dtype) if zero is None else np.asarray(zero, dtype)
+    integers = x.builder.op("QuantizeLinear", x, scale, zero)
+    result: BuildValue = x.builder.op("DequantizeLinear", integers, scale, zero)
+    return result
+
+
+def weights(b: bl.Builder, *shape: int, axis: int = 0) -> BuildValue:
+    """Constant bytes, with a scale for each output channel."""
+    integers = np.random.default_rng(7).integers(-127, 128, shape).astype(np.int8)
+    scale = spread(8, shape[axis], 0.002, 0.01)
+    result: BuildValue = b.op("DequantizeLinear", integers, scale, np.zeros(shape[axis], np.int8), axis=axis)
+    return result
+
+
+def conv(x: BuildValue, *shape: int, group: int = 1) -> BuildValue:
+    bias = spread(9, shape[0], -1, 1)
+    result: BuildValue = x.builder.op(
+        "Conv", x, weights(x.builder, *shape), bias, group=group, pads=[shape[-1] // 2] * 4
+    )
+    return result
+
+
+def steps_of(body: Callable[[BuildValue], BuildValue], quantum: Any = QUANTUM, **options: Any) -> list[Any]:
+    """The Specs of a plan, other than reorders, whose answers are the reference's to one quantum."""
+    b = bl.Builder(opset=21)
+    b.output("y", body(b.input("x", EXTENTS)))
+    graph = b.to_graph()
+    x = np.random.default_rng(0).uniform(-1, 3, EXTENTS).astype(np.float32)
+    [expected] = ReferenceEvaluator(to_model(graph)).run(None, {"x": x})
+    session = bl.load(graph, tune="model", **options)
+    assert np.max(np.abs(session(x) - expected) / quantum) < 1.01
+    return [step.spec for step in session.plan.steps if step.spec.kind != "reorder"]
+
+
+def read_by(specs: list[Any]) -> list[str]:
+    """The types of what convolutions read."""
+    return [spec.desc("src").dtype for spec in specs if "convolution" in spec.kind]
+
+
+def if_exact(*dtypes: str) -> list[str]:
+    return list(dtypes) if dnnl.sums_bytes_exactly() else ["f32"] * len(dtypes)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_depthwise_convolutions_read_bytes_with_a_scale_for_each_channel(dtype: str) -> None:
+    def body(x: BuildValue, *shape: int, group: int) -> BuildValue:
+        return quantized(conv(quantized(x, dtype, spread(1)), *shape, group=group), "int8", QUANTUM)
+
+    assert read_by(steps_of(lambda x: body(x, C, 1, 3, 3, group=C))) == if_exact(NAMES[dtype])
+    assert read_by(steps_of(lambda x: body(x, 2 * C, 1, 3, 3, group=C))) == ["f32"]  # which channel, no mask says
+    assert read_by(steps_of(lambda x: body(x, 8, C, 1, 1, group=1))) == ["f32"]
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_primitives_write_bytes_with_a_scale_for_each_channel(name: str) -> None:
+    dtype = "uint8" if name in ("Relu", "Clip") else "int8"
+
+    def body(x: BuildValue) -> BuildValue:
+        x = ACTIVATIONS[name](conv(quantized(x, "int8", np.float32(0.02)), C, C, 1, 1))
+        x = quantized(x, dtype, spread(2, high=0.2))
+        return quantized(conv(x, C, 1, 3, 3, group=C), "int8", QUANTUM)
+
+    specs = steps_of(body)
+    assert read_by(specs) == if_exact("s8", NAMES[dtype])
+    if dnnl.sums_bytes_exactly():
+        assert len(specs) == 2
+        assert {spec.desc("dst").dtype for spec in specs} <= {"u8", "s8"}
+    steps_of(body, dtype="bf16", quantum=np.float32(3 * QUANTUM))
+
+
+VIEWS: dict[str, Any] = {
+    "Transpose": lambda x: x.transpose((0, 2, 3, 1)),
+    "Reshape": lambda x: x.reshape((1, 2 * C, -1)),
+    "Slice": lambda x: x.slice([2], [9], [1]),
+    "Unsqueeze": lambda x: x.builder.op("Unsqueeze", x, np.array([1])),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_bytes_with_several_scales_are_of_numbers(name: str) -> None:
+    steps_of(lambda x: VIEWS[name](quantized(x, "int8", spread(3))), quantum=1e-5)
+    steps_of(lambda x: quantized(VIEWS[name](quantized(x, "uint8", spread(3))), "int8", QUANTUM))
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.PlainKernelWarning")
+def test_bytes_with_several_zero_points_are_read_as_numbers() -> None:
+    zeros = np.random.default_rng(4).integers(1, 200, C)
+    specs = steps_of(
+        lambda x: quantized(conv(quantized(x, "uint8", spread(4), zeros), C, 1, 3, 3, group=C), "int8", QUANTUM)
+    )
+    assert read_by(specs) == ["f32"]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_scales_too_small_for_a_reciprocal_are_divided_by() -> None:
+    scales = spread(5)
+    scales[3] = np.finfo(np.float32).smallest_subnormal
+    steps_of(lambda x: quantized(conv(quantized(x, "int8", np.float32(0.02)), C, C, 1, 1), "int8", scales))
+
+
+@pytest.mark.parametrize("factor", [np.float32(1.7), spread(6, high=2).reshape(C, 1, 1)], ids=["number", "channels"])
+@pytest.mark.parametrize("group", [1, C])
+def test_weights_with_a_scale_behind_them_stay_bytes(group: int, factor: np.ndarray) -> None:
+    def body(x: BuildValue) -> BuildValue:
+        x = conv(quantized(x, "int8", np.float32(0.02)), C, C // group, 3, 3, group=group)
+        return quantized(x * factor + np.float32(0.3), "int8", QUANTUM)
+
+    specs = steps_of(body)
+    assert read_by(specs) == if_exact("s8")
+    assert len(specs) == 1
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.7])
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+@pytest.mark.parametrize("n_outputs", [1, C])
+def test_transposed_convolutions_read_bytes(n_outputs: int, kernel: int, factor: float) -> None:
+    def body(x: BuildValue) -> BuildValue:
+        w = weights(x.builder, C, n_outputs, kernel, kernel, axis=1)
+        x = x.builder.op("ConvTranspose", quantized(x, "uint8", np.float32(0.02)), w, strides=[2, 2])
+        return quantized(x * np.float32(factor) + np.float32(0.3), "int8", QUANTUM)
+
+    assert read_by(steps_of(body)) == if_exact("u8")
+
+
+@pytest.mark.skipif(not dnnl.sums_bytes_exactly(), reason="on this CPU sums of bytes saturate")
+@pytest.mark.parametrize("make", [dnnl.convolution, dnnl.deconvolution], ids=lambda make: make.__name__)
+def test_all_that_the_library_offers_sums_bytes_exactly(make: Any) -> None:
+    src, w, dst = MemoryDesc((1, 64, 9, 9), "u8", "acdb"), np.full((32, 64, 1, 1), 127, np.int8), (1, 32, 9, 9)
+    offered = dnnl.optimised(make(src, dnnl.AnyDesc(w.shape, "s8"), MemoryDesc(dst, "f32", "acdb"), n_threads=1))
+    assert offered
+    for each in offered:
+        computed = dnnl.Primitive(each.spec)(src=np.full(src.dims, 255, np.uint8), weights=w)
+        np.testing.assert_array_equal(computed, np.full(dst, 64 * 255 * 127, np.float32))

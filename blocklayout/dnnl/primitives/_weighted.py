@@ -126,6 +126,8 @@ def window_products(spec: Spec, moving: str, extents: Extents) -> int:
 
 def saturation(spec: Spec) -> str | None:
     """Why an implementation in bytes for older CPUs is passed over where others are exact: it saturates, or halves."""
-    if not spec.impl.startswith("jit_uni_int8") or not has_isa("avx512_core_vnni"):
+    isas = {name.rpartition(":")[2] for name in spec.impl.split("+")}
+    if isas.isdisjoint(("sse41", "avx2", "avx512_core")) or not has_isa("avx512_core_vnni"):
         return None
-    return f"{spec.impl} saturates sums of two products at 16 bits"
+    is_of_bytes = spec.has("weights") and spec.memory_desc("weights").dtype == "s8"
+    return f"{spec.impl} saturates sums of two products at 16 bits" if is_of_bytes else None
