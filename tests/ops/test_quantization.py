@@ -117,8 +117,8 @@ def test_depthwise_convolutions_read_bytes_with_a_scale_for_each_channel(dtype: 
     assert read_by(steps_of(lambda x: body(x, 8, C, 1, 1, group=1))) == ["f32"]
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_primitives_write_bytes_with_a_scale_for_each_channel(name: str) -> None:
+def between(name: str) -> Callable[[BuildValue], BuildValue]:
+    """A pointwise and a depthwise convolution, between them bytes with a scale for each channel."""
     dtype = "uint8" if name in ("Relu", "Clip") else "int8"
 
     def body(x: BuildValue) -> BuildValue:
@@ -126,12 +126,22 @@ def test_primitives_write_bytes_with_a_scale_for_each_channel(name: str) -> None
         x = quantized(x, dtype, spread(2, high=0.2))
         return quantized(conv(x, C, 1, 3, 3, group=C), "int8", QUANTUM)
 
-    specs = steps_of(body)
-    assert read_by(specs) == if_exact("s8", NAMES[dtype])
+    return body
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_primitives_write_bytes_with_a_scale_for_each_channel(name: str) -> None:
+    specs = steps_of(between(name))
+    assert read_by(specs) == if_exact("s8", "u8" if name in ("Relu", "Clip") else "s8")
     if dnnl.sums_bytes_exactly():
         assert len(specs) == 2
         assert {spec.desc("dst").dtype for spec in specs} <= {"u8", "s8"}
-    steps_of(body, dtype="bf16", quantum=np.float32(3 * QUANTUM))
+
+
+@pytest.mark.needs_bf16
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_bytes_with_a_scale_for_each_channel_where_numbers_are_bf16(name: str) -> None:
+    steps_of(between(name), quantum=3 * QUANTUM, dtype="bf16")
 
 
 VIEWS: dict[str, Any] = {
