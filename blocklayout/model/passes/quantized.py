@@ -246,7 +246,8 @@ class ClipRequantizing(Struct, frozen=True):
             coarser = {Scheme.of_quantizing(graph, reader) for reader in readers[result]}
             [scheme, *others] = coarser or {None}
             is_seen = len(readers[between]) > 1 or {between, result} & {*graph.outputs}
-            is_computed = source in producers and producers[source].op_type != "DequantizeLinear"
+            producer = producers.get(source)
+            is_computed = producer is not None and producer.facts.quantization(graph.info(producer)) is None
             if scheme is None or others or is_seen or not is_computed or finer.scale > scheme.scale:
                 continue
             (low, high), (lowest, highest) = finer.limits, scheme.limits

@@ -183,7 +183,7 @@ def test_post_ops_that_a_primitive_does_not_document_are_refused(case: str) -> N
 )
 def test_numbers_of_bytes_are_right_or_not_offered(layouts: tuple[str, str], dims: tuple[int, ...], zero: int) -> None:
     src, dst = (MemoryDesc(dims, dtype, tag) for dtype, tag in zip(("u8", "f32"), layouts, strict=True))
-    attr = dnnl.Attr(scales=[("src", 0)], zero_points=[("src", 0)] if zero else [])
+    attr = dnnl.Attr(scales=(("src", 0),), zero_points=(("src", 0),) if zero else ())
     spec = dnnl.reorder(src, dst, attr=attr)
     try:
         dnnl.resolve(spec)
@@ -191,6 +191,6 @@ def test_numbers_of_bytes_are_right_or_not_offered(layouts: tuple[str, str], dim
         assert zero, "a scale alone works in all layouts"
         return
     x = np.random.default_rng(0).integers(0, 256, dims).astype(np.uint8)
-    given = {"src": x, "scale_src": np.full(1, 0.5, np.float32)}
+    given: dict[str, Array] = {"src": x, "scale_src": np.full(1, 0.5, np.float32)}
     given |= {"zero_point_src": np.full(1, zero, np.int32)} if zero else {}
     check(spec, given, (x.astype(np.float32) - zero) * 0.5)
