@@ -177,6 +177,10 @@ class BaseOperator(Facts, frozen=True):
 
     byte_operands: ClassVar[tuple[str, ...]] = ()
     """The arguments that its primitive takes as bytes with scales: the node's first inputs; empty if it takes none."""
+    sums_products: ClassVar[bool] = True
+    """Whether the primitive that takes bytes sums their products, which only some CPUs do exactly."""
+    mixes_bytes: ClassVar[bool] = False
+    """Whether that primitive takes constants in real numbers beside bytes."""
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -233,11 +237,12 @@ class BaseOperator(Facts, frozen=True):
         """Post-ops before and behind all others in place of zero points, and of a scale of the result.
 
         Args:
-            sources: Scale and zero point of each, by argument.
+            sources: Scale and zero point of each that is bytes, by argument.
             result: Those of a result that is written as bytes.
 
         Returns:
-            ``None`` where the primitive takes these itself. All take scales of sources.
+            ``None`` where the primitive takes these itself. ``lower`` has scales and zero points of sources as
+            attributes in any case, and leaves out those that the post-ops stand for.
 
         Raises:
             UnsupportedError: No post-ops make up for them.

@@ -193,13 +193,15 @@ def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
 def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | None:
     """What a kernel computes with where it reads bytes; ``None`` unless bytes stand for all that it takes so."""
     args, operator = lowered.operator.byte_operands, node.facts
-    values = dict(zip(args, info.inputs, strict=False))
+    if lowered.operator.mixes_bytes:
+        args = tuple(arg for arg in args if arg in lowered.sources)
+    values = {arg: lowered.sources.get(arg, value) for arg, value in zip(args, info.inputs, strict=False)}
     quantizations = {arg: value.quantization for arg, value in values.items() if value and value.quantization}
     is_whole = args and quantizations.keys() == {*args} and lowered.sources
     if not is_whole or not issubclass(operator, BaseOperator):
         return None
     inputs = tuple(
-        value.quantization.integers or value if value is not None and value.quantization is not None else value
+        value.quantization.integers or value if value in values.values() and value and value.quantization else value
         for value in info.inputs
     )
     bound = operator.from_onnx(replace(info, inputs=inputs))

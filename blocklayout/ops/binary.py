@@ -170,6 +170,8 @@ class Binary(ir.BaseOperator, frozen=True):
     broadcasts_from = 0
 
     byte_operands = ("src_0", "src_1")
+    sums_products = False
+    mixes_bytes = True
 
     algorithm: str
 
@@ -203,16 +205,19 @@ class Binary(ir.BaseOperator, frozen=True):
     def post_ops_of_bytes(
         self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
     ) -> tuple[tuple[dnnl.PostOp, ...], tuple[dnnl.PostOp, ...]]:
-        (first, zero), (second, other_zero) = (sources[name] for name in _OTHER)
-        if self.algorithm == "binary_add":
-            excess = first * zero + second * other_zero
-        elif self.algorithm == "binary_sub":
-            excess = first * zero - second * other_zero
+        (first, zero), (second, other_zero) = (sources.get(name, (1.0, 0)) for name in _OTHER)
+        before: tuple[dnnl.PostOp, ...] = ()
+        if self.algorithm in ("binary_add", "binary_sub"):
+            excess = first * zero + (second if self.algorithm == "binary_add" else -second) * other_zero
+            before = (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
+        elif self.algorithm == "binary_mul" and bool(zero) != bool(other_zero):
+            scale = first * second
+            before = dnnl.Eltwise("linear", scale, -scale * (zero or other_zero)), dnnl.Binary(self.algorithm)
+        elif self.algorithm == "binary_div" and zero and not other_zero:
+            scale = first / second
+            before = dnnl.Eltwise("linear", scale, -scale * zero), dnnl.Binary(self.algorithm)
         elif zero or other_zero:
-            raise UnsupportedError(f"{self.algorithm} of bytes takes no zero points")
-        else:
-            excess = 0.0
-        before = (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
+            raise UnsupportedError(f"{self.algorithm} of bytes takes no such zero points")
         return before, (dnnl.Eltwise("linear", 1 / result[0], result[1]),) if result else ()
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
@@ -230,11 +235,29 @@ class Binary(ir.BaseOperator, frozen=True):
         return ir.Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
 
     def _of_bytes(self, problem: ir.Problem, dst: MemoryDesc, attr: dnnl.Attr) -> ir.Recipe | None:
-        infos = [argument(problem, name) for name in _OTHER]
-        if any(info.dims != dst.dims for info in infos) or dst.n_padding:
+        infos = {name: argument(problem, name) for name in _OTHER}
+        is_shifted = not are_eltwise(attr.post_ops)
+        if is_shifted:
+            [(first, _)] = attr.zero_points
+        else:
+            is_turned = infos["src_0"].dims != dst.dims and self.algorithm in COMMUTATIVE
+            first = "src_1" if is_turned else "src_0"
+        second = _OTHER[first]
+        views = broadcast_views(dst, infos[second].dims, _PATTERNS)
+        if views is None or infos[first].dims != dst.dims or dst.n_padding or dst.dtype not in ("u8", "s8"):
             return None
-        first, second = (dst.with_dtype(info.dtype) for info in infos)
-        return ir.Recipe.single(dnnl.binary(first, second, dst, self.algorithm, attr=attr, n_threads=problem.n_threads))
+        src, other = MemoryDesc(views[0], infos[first].dtype), MemoryDesc(views[1], infos[second].dtype)
+        result, n_threads = MemoryDesc(views[0], dst.dtype), problem.n_threads
+        whole = *((name, like(dst, info)) for name, info in infos.items()), ("dst", dst)
+        if is_shifted:
+            own = dnnl.Attr(_with_src1(attr.post_ops, other))
+            spec = dnnl.binary(src, src, result, "max", attr=own, n_threads=n_threads)
+            return ir.Recipe.single(spec, {"src_0": first, "src_1": first, "post_op_1_src_1": second}, whole)
+        names = {"src_0": first, "src_1": second}
+        scales = tuple((arg, 0) for arg, name in names.items() if name in dict(attr.scales))
+        own = dnnl.Attr(attr.post_ops, scales)
+        spec = dnnl.binary(src, other, result, self.algorithm, attr=own, n_threads=n_threads)
+        return ir.Recipe.single(spec, names | {f"scale_{arg}": f"scale_{names[arg]}" for arg, _ in scales}, whole)
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         if arg not in problem.sources or not (arg == "src_0" or self.algorithm in COMMUTATIVE):
@@ -244,6 +267,10 @@ class Binary(ir.BaseOperator, frozen=True):
             return None
         is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
         return ir.PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+
+
+def _with_src1(post_ops: tuple[dnnl.PostOp, ...], src1: MemoryDesc) -> tuple[dnnl.PostOp, ...]:
+    return tuple(replace(each, src1=src1) if isinstance(each, dnnl.Binary) else each for each in post_ops)
 
 
 def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:

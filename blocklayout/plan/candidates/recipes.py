@@ -143,7 +143,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
     def _with_numbers(self, attr: dnnl.Attr, writer: Member | None) -> tuple[dnnl.Attr, dict[str, str]]:
         """With scales and zero points of bytes, and of a result of which ``writer`` makes bytes.
 
-        With it the tile's operands, by argument of the primitive, that these and constant bytes are.
+        With it the tile's operands, by operand of the recipe, that these and constant bytes are.
 
         Raises:
             UnsupportedError: The operator, or one of the post-ops, cannot compute with these bytes.
@@ -159,7 +159,8 @@ class TileRecipes(Struct, frozen=True, dict=True):
             if any(isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in attr.post_ops):
                 raise UnsupportedError(f"{self.tile.name}: a post-op reads more than the result, which is bytes")
             before, behind = around
-            return dnnl.Attr((*before, *attr.post_ops, *behind), tuple(masks.items())), operands
+            zeros = tuple((arg, 0) for arg, _ in given.zero_points)
+            return dnnl.Attr((*before, *attr.post_ops, *behind), tuple(masks.items()), zeros), operands
         shifts = {f"zero_point_{arg}": in_bytes(f"zero_point_{arg}") for arg, _ in given.zero_points}
         if writer:
             masks["dst"] = 0
@@ -300,9 +301,9 @@ def _implementations(
 def _with_bytes(
     operands: Iterable[tuple[str, str]], spec: dnnl.Spec, numbers: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """With constants that are bytes, scales and zero points in place of operands of the same arguments."""
-    kept = ((arg, operand) for arg, operand in operands if arg not in numbers)
-    return tuple(sorted((*kept, *((arg, operand) for arg, operand in numbers.items() if spec.has(arg)))))
+    """With constants that are bytes, scales and zero points, which are arguments of the same names unless renamed."""
+    found = {arg: operand for arg, operand in numbers.items() if spec.has(arg)}
+    return tuple(sorted((found | {arg: numbers.get(operand, operand) for arg, operand in operands}).items()))
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:

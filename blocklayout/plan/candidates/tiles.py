@@ -68,7 +68,9 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
     @property
     def takes_bytes(self) -> bool:
         """Whether its primitive may read sources as the bytes that stand for them, with exact sums, on this CPU."""
-        return self.main.in_bytes is not None and self.depthwise is None and dnnl.sums_bytes_exactly()
+        if self.main.in_bytes is None or self.depthwise is not None:
+            return False
+        return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
 
     @property
     def name(self) -> str:
