@@ -202,23 +202,20 @@ class Binary(ir.BaseOperator, frozen=True):
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
 
-    def post_ops_of_bytes(
-        self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
-    ) -> tuple[tuple[dnnl.PostOp, ...], tuple[dnnl.PostOp, ...]]:
+    def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
         (first, zero), (second, other_zero) = (sources.get(name, (1.0, 0)) for name in _OTHER)
-        before: tuple[dnnl.PostOp, ...] = ()
         if self.algorithm in ("binary_add", "binary_sub"):
             excess = first * zero + (second if self.algorithm == "binary_add" else -second) * other_zero
-            before = (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
-        elif self.algorithm == "binary_mul" and bool(zero) != bool(other_zero):
+            return (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
+        if not zero and not other_zero:
+            return ()
+        if self.algorithm == "binary_mul" and 0 in (zero, other_zero):
             scale = first * second
-            before = dnnl.Eltwise("linear", scale, -scale * (zero or other_zero)), dnnl.Binary(self.algorithm)
-        elif self.algorithm == "binary_div" and zero and not other_zero:
+        elif self.algorithm == "binary_div" and not other_zero:
             scale = first / second
-            before = dnnl.Eltwise("linear", scale, -scale * zero), dnnl.Binary(self.algorithm)
-        elif zero or other_zero:
+        else:
             raise UnsupportedError(f"{self.algorithm} of bytes takes no such zero points")
-        return before, (dnnl.Eltwise("linear", 1 / result[0], result[1]),) if result else ()
+        return dnnl.Eltwise("linear", scale, -scale * (zero or other_zero)), dnnl.Binary(self.algorithm)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         descs = followed(problem, wish, problem.dst)

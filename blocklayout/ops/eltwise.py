@@ -106,12 +106,9 @@ class Eltwise(Follower, frozen=True):
     def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return () if node.op_type in _NEVER_NEGATIVE else None
 
-    def post_ops_of_bytes(
-        self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
-    ) -> tuple[tuple[dnnl.PostOp, ...], tuple[dnnl.PostOp, ...]]:
+    def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
         scale, zero = sources["src"]
-        before = dnnl.Eltwise("linear", scale, -scale * zero), self._function
-        return before, (dnnl.Eltwise("linear", 1 / result[0], result[1]),) if result else ()
+        return dnnl.Eltwise("linear", scale, -scale * zero), self._function
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.scales:

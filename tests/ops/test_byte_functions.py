@@ -43,6 +43,13 @@ FUNCTIONS: dict[str, Body] = {
     "of a number": lambda x: np.float32(0.5) - x,
     "several": lambda x: (x + np.float32(3)).clip(0, 6) * np.float32(1 / 6),
 }
+MEANS: dict[str, Body] = {
+    "global": function("GlobalAveragePool"),
+    "windows": function("AveragePool", kernel_shape=[3, 2], strides=[2, 1]),
+    "uncounted pads": function("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    "counted pads": function("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    "rectified": lambda x: x.global_average_pool().relu(),
+}
 
 
 def tile_of(
@@ -168,3 +175,25 @@ def test_constants_of_bytes_are_real_numbers() -> None:
         return result
 
     assert check(body, [(1, 16, 3, 5)], [("u8", 3)], ("u8", 9)) >= {"channels_last"}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_of_bytes_are_bytes(name: str) -> None:
+    for scheme in SCHEMES:
+        for zero in (9, 0):
+            result = scheme[0], zero
+            is_shifted = name == "counted pads" and scheme[1]
+            assert check(MEANS[name], [IMAGE], [scheme], result) == (set() if is_shifted else {"channels_last"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        function("MaxPool", kernel_shape=[2, 2]),
+        function(
+            "AveragePool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 0, 0], ceil_mode=1, count_include_pad=1
+        ),
+    ],
+)
+def test_other_windows_of_bytes_have_no_primitive(body: Body) -> None:
+    assert check(body, [IMAGE], [("u8", 0)], ("u8", 9)) == set()

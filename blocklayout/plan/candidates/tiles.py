@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl import DepthwiseConv, PostOp
+from blocklayout.dnnl import DepthwiseConv, Eltwise, PostOp
 from blocklayout.dtypes import PRIMITIVE_FLOATS, from_numpy
 from blocklayout.errors import UnsupportedError
 from blocklayout.ir import BYTES, Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
@@ -113,8 +113,12 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
             return None
         zeros, result = dict(given.zero_points), dict(writer.kernel.constants) if writer else {}
         sources = {arg: (_number(scale), int(_number(zeros.get(arg)))) for arg, scale in given.scales}
-        written = (_number(result["scale"]), int(_number(result.get("zero_point")))) if writer else None
-        return self.main.operator.post_ops_of_bytes(sources, written)
+        before = self.main.operator.post_ops_of_bytes(sources)
+        if before is None:
+            return None
+        if writer is None:
+            return before, ()
+        return before, (Eltwise("linear", 1 / _number(result["scale"]), _number(result.get("zero_point"))),)
 
     @cached_property
     def depthwise(self) -> Member | None:
