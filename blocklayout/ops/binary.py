@@ -307,9 +307,10 @@ def _of_a_number(node: ir.NodeInfo) -> ir.Lowered | ir.Refusal | None:
     if known.data is None or known.data.size != 1 or src.shape != dst.shape:
         return None
     number = known.data.reshape(()).astype(np.float64)
-    if not np.isfinite(number) or (node.op_type == "Div" and known is second):  # a product with 1 / number is another
-        return None
-    if node.op_type == "Div":
+    is_divisor = node.op_type == "Div" and known is second
+    if not np.isfinite(number) or (is_divisor and (src.quantization is None or not number)):
+        return None  # a product with 1 / number is another, but of bytes hardly ever another byte
+    if node.op_type == "Div" and known is first:
         function = Eltwise("eltwise_pow", float(number), -1.0)
     else:
         scale, shift = (_FIRST_KNOWN if known is first else _SECOND_KNOWN)[node.op_type](number)

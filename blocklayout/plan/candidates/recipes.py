@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
+from typing import TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -160,7 +161,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
                 raise UnsupportedError(f"{self.tile.name}: a post-op reads more than the result, which is bytes")
             before, behind = around
             zeros = tuple((arg, 0) for arg, _ in given.zero_points)
-            return dnnl.Attr((*before, *attr.post_ops, *behind), tuple(masks.items()), zeros), operands
+            return dnnl.Attr(_composed((*before, *attr.post_ops, *behind)), tuple(masks.items()), zeros), operands
         shifts = {f"zero_point_{arg}": in_bytes(f"zero_point_{arg}") for arg, _ in given.zero_points}
         if writer:
             masks["dst"] = 0
@@ -304,6 +305,22 @@ def _with_bytes(
     """With constants that are bytes, scales and zero points, which are arguments of the same names unless renamed."""
     found = {arg: operand for arg, operand in numbers.items() if spec.has(arg)}
     return tuple(sorted((found | {arg: numbers.get(operand, operand) for arg, operand in operands}).items()))
+
+
+def _composed(post_ops: Iterable[dnnl.PostOp]) -> tuple[dnnl.PostOp, ...]:
+    """The same with adjacent linear functions as one."""
+    found: list[dnnl.PostOp] = []
+    for each in post_ops:
+        before = found[-1] if found else None
+        if _is_linear(before) and _is_linear(each):
+            found[-1] = dnnl.Eltwise("linear", before.alpha * each.alpha, before.beta * each.alpha + each.beta)
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+def _is_linear(post_op: dnnl.PostOp | None) -> TypeGuard[dnnl.Eltwise]:
+    return isinstance(post_op, dnnl.Eltwise) and post_op.algorithm == "eltwise_linear"
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
