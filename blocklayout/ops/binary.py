@@ -243,18 +243,25 @@ class Binary(ir.BaseOperator, frozen=True):
         views = broadcast_views(dst, infos[second].dims, _PATTERNS)
         if views is None or infos[first].dims != dst.dims or dst.n_padding or dst.dtype not in ("u8", "s8"):
             return None
-        src, other = MemoryDesc(views[0], infos[first].dtype), MemoryDesc(views[1], infos[second].dtype)
-        result, n_threads = MemoryDesc(views[0], dst.dtype), problem.n_threads
-        whole = *((name, like(dst, info)) for name, info in infos.items()), ("dst", dst)
+        dims, other = views[0], MemoryDesc(views[1], infos[second].dtype)
+        read, before, n_threads = second, [], problem.n_threads
+        n_copies = _n_copies(*views)
+        if n_copies > 1:
+            dims, other = (dims[0] // n_copies, dims[1] * n_copies), MemoryDesc((1, dims[1] * n_copies), other.dtype)
+            read, before = _SPREAD, [_copied(second, other, n_copies, n_threads)]
+        src, result = MemoryDesc(dims, infos[first].dtype), MemoryDesc(dims, dst.dtype)
         if is_shifted:
+            names = {"src_0": first, "src_1": first, "post_op_1_src_1": read}
             own = dnnl.Attr(_with_src1(attr.post_ops, other))
             spec = dnnl.binary(src, src, result, "max", attr=own, n_threads=n_threads)
-            return ir.Recipe.single(spec, {"src_0": first, "src_1": first, "post_op_1_src_1": second}, whole)
-        names = {"src_0": first, "src_1": second}
-        scales = tuple((arg, 0) for arg, name in names.items() if name in dict(attr.scales))
-        own = dnnl.Attr(attr.post_ops, scales)
-        spec = dnnl.binary(src, other, result, self.algorithm, attr=own, n_threads=n_threads)
-        return ir.Recipe.single(spec, names | {f"scale_{arg}": f"scale_{names[arg]}" for arg, _ in scales}, whole)
+        else:
+            scaled = {arg: name for arg, name in (("src_0", first), ("src_1", second)) if name in dict(attr.scales)}
+            names = {"src_0": first, "src_1": read} | {f"scale_{arg}": f"scale_{name}" for arg, name in scaled.items()}
+            own = dnnl.Attr(attr.post_ops, tuple((arg, 0) for arg in scaled))
+            spec = dnnl.binary(src, other, result, self.algorithm, attr=own, n_threads=n_threads)
+        step = ir.RecipeStep(spec, (("dst", "dst"), *names.items()))
+        whole = *((name, like(dst, info)) for name, info in infos.items()), ("dst", dst)
+        return ir.Recipe((*before, step), ((_SPREAD, other),) if before else (), whole)
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         if arg not in problem.sources or not (arg == "src_0" or self.algorithm in COMMUTATIVE):
@@ -264,6 +271,22 @@ class Binary(ir.BaseOperator, frozen=True):
             return None
         is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
         return ir.PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+
+
+_MAX_COPIED = 2048
+
+
+def _n_copies(dims: tuple[int, ...], others: tuple[int, ...]) -> int:
+    """How often a short row, read again for each of some rows, is to lie there, for fewer and longer rows."""
+    if len(dims) != 2 or others != (1, dims[1]):
+        return 1
+    return max(n for n in range(1, max(_MAX_COPIED // dims[1], 1) + 1) if dims[0] % n == 0)
+
+
+def _copied(row: str, wide: MemoryDesc, n_copies: int, n_threads: int) -> ir.RecipeStep:
+    dims = n_copies, wide.dims[1] // n_copies
+    once, often = MemoryDesc(dims, wide.dtype, strides=(0, 1)), MemoryDesc(dims, wide.dtype)
+    return ir.RecipeStep(dnnl.reorder(once, often, n_threads=n_threads), (("dst", _SPREAD), ("src", row)))
 
 
 def _with_src1(post_ops: tuple[dnnl.PostOp, ...], src1: MemoryDesc) -> tuple[dnnl.PostOp, ...]:
