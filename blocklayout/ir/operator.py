@@ -179,6 +179,10 @@ class BaseOperator(Facts, frozen=True):
 
     byte_operands: ClassVar[tuple[str, ...]] = ()
     """The arguments that its primitive takes as bytes with scales: the node's first inputs; empty if it takes none."""
+    sums_products: ClassVar[bool] = True
+    """Whether the primitive that takes bytes sums their products, which only some CPUs do exactly."""
+    mixes_bytes: ClassVar[bool] = False
+    """Whether that primitive takes constants in real numbers beside bytes."""
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -229,17 +233,15 @@ class BaseOperator(Facts, frozen=True):
         """Bit i: of weights of these extents, with a scale for each output channel, there is one along dimension i."""
         raise NotImplementedError
 
-    def post_ops_of_bytes(
-        self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
-    ) -> tuple[tuple[PostOp, ...], tuple[PostOp, ...]] | None:
-        """Post-ops before and behind all others in place of zero points, and of a scale of the result.
+    def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[PostOp, ...] | None:
+        """Post-ops before all others in place of zero points of sources, or of these and scales.
 
         Args:
-            sources: Scale and zero point of each, by argument.
-            result: Those of a result that is written as bytes.
+            sources: Scale and zero point of each that is bytes, by argument.
 
         Returns:
-            ``None`` where the primitive takes these itself. All take scales of sources.
+            ``None`` where the primitive takes both itself, and those of a result of bytes, which are the last post-op
+            otherwise. ``lower`` has them as attributes in any case, and leaves out those that post-ops stand for.
 
         Raises:
             UnsupportedError: No post-ops make up for them.

@@ -193,35 +193,29 @@ def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
 def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | None:
     """What a kernel computes with where it reads bytes; ``None`` unless bytes stand for all that it takes so."""
     args, operator = lowered.operator.byte_operands, node.facts
-    values = dict(zip(args, info.inputs, strict=False))
+    if lowered.operator.mixes_bytes:
+        args = tuple(arg for arg in args if arg in lowered.sources)
+    values = {arg: lowered.sources.get(arg, value) for arg, value in zip(args, info.inputs, strict=False)}
     quantizations = {arg: value.quantization for arg, value in values.items() if value and value.quantization}
     is_whole = args and quantizations.keys() == {*args} and lowered.sources
     if not is_whole or not issubclass(operator, BaseOperator):
         return None
     inputs = tuple(
-        value.quantization.integers or value if value is not None and value.quantization is not None else value
+        value.quantization.integers or value if value in values.values() and value and value.quantization else value
         for value in info.inputs
     )
     bound = operator.from_onnx(replace(info, inputs=inputs))
     if isinstance(bound, Refusal):
         return None
-    arrays: dict[str, np.ndarray] = {}
-    scales: dict[str, np.ndarray] = {}
-    zeros: dict[str, np.ndarray] = {}
     axes = {arg: operator.channel_axis(info) for arg in args[1:]}
     if operator.sums_channels_apart(info):
         axes[args[0]] = 1
-    for arg, quantization in quantizations.items():
-        if not quantization.is_of_whole and quantization.axis != axes.get(arg):
-            return None
-        if quantization.integers is not None:
-            if not _is_seen_as(quantization, bound.constants.get(arg)):
-                return None
-            arrays[arg] = bound.constants[arg]
-        numbers = _numbers(quantization)
-        scales[f"scale_{arg}"] = numbers["scale"]
-        if "zero_point" in numbers:
-            zeros[f"zero_point_{arg}"] = numbers["zero_point"]
+    if not all(_is_taken(each, bound.constants.get(arg), axes.get(arg)) for arg, each in quantizations.items()):
+        return None
+    arrays = {arg: bound.constants[arg] for arg, each in quantizations.items() if each.integers is not None}
+    numbers = {arg: _numbers(each) for arg, each in quantizations.items()}
+    scales = {f"scale_{arg}": each["scale"] for arg, each in numbers.items()}
+    zeros = {f"zero_point_{arg}": each["zero_point"] for arg, each in numbers.items() if "zero_point" in each}
     source, *weights = (f"scale_{arg}" for arg in args)
     if scales[source].size > 1:  # each is that of one channel's weights too
         scales[weights[0]] = scales[weights[0]] * scales.pop(source)
@@ -234,11 +228,18 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
     )
 
 
-def _is_seen_as(quantization: Quantization, array: np.ndarray | None) -> bool:
-    """Whether a kernel's constant has the signed bytes around 0 that primitives take, and not what was made of them."""
-    stored = None if quantization.integers is None else quantization.integers.data
-    is_taken = quantization.dtype == "s8" and quantization.zero_point is None
-    return is_taken and array is not None and stored is not None and np.may_share_memory(array, stored)
+def _is_taken(quantization: Quantization, array: np.ndarray | None, axis: int | None) -> bool:
+    """Whether primitives take an argument so: scales along no other axis than this, and of constants the bytes stored.
+
+    ``array`` are a constant's bytes as the kernel has them. They have to be signed and around 0, and not made of others.
+    """
+    if not quantization.is_of_whole and quantization.axis != axis:
+        return False
+    if quantization.integers is None:
+        return True
+    stored = quantization.integers.data
+    is_signed = quantization.dtype == "s8" and quantization.zero_point is None
+    return is_signed and array is not None and stored is not None and np.may_share_memory(array, stored)
 
 
 def _no_operator(node: Node) -> str:

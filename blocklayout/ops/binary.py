@@ -170,6 +170,8 @@ class Binary(ir.BaseOperator, frozen=True):
     broadcasts_from = 0
 
     byte_operands = ("src_0", "src_1")
+    sums_products = False
+    mixes_bytes = True
 
     algorithm: str
 
@@ -200,20 +202,20 @@ class Binary(ir.BaseOperator, frozen=True):
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
 
-    def post_ops_of_bytes(
-        self, sources: Mapping[str, tuple[float, int]], result: tuple[float, int] | None
-    ) -> tuple[tuple[dnnl.PostOp, ...], tuple[dnnl.PostOp, ...]]:
-        (first, zero), (second, other_zero) = (sources[name] for name in _OTHER)
-        if self.algorithm == "binary_add":
-            excess = first * zero + second * other_zero
-        elif self.algorithm == "binary_sub":
-            excess = first * zero - second * other_zero
-        elif zero or other_zero:
-            raise UnsupportedError(f"{self.algorithm} of bytes takes no zero points")
+    def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
+        (first, zero), (second, other_zero) = (sources.get(name, (1.0, 0)) for name in _OTHER)
+        if self.algorithm in ("binary_add", "binary_sub"):
+            excess = first * zero + (second if self.algorithm == "binary_add" else -second) * other_zero
+            return (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
+        if not zero and not other_zero:
+            return ()
+        if self.algorithm == "binary_mul" and 0 in (zero, other_zero):
+            scale = first * second
+        elif self.algorithm == "binary_div" and not other_zero:
+            scale = first / second
         else:
-            excess = 0.0
-        before = (dnnl.Eltwise("linear", 1.0, -excess),) if excess else ()
-        return before, (dnnl.Eltwise("linear", 1 / result[0], result[1]),) if result else ()
+            raise UnsupportedError(f"{self.algorithm} of bytes takes no such zero points")
+        return dnnl.Eltwise("linear", scale, -scale * (zero or other_zero)), dnnl.Binary(self.algorithm)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         descs = followed(problem, wish, problem.dst)
@@ -230,11 +232,36 @@ class Binary(ir.BaseOperator, frozen=True):
         return ir.Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
 
     def _of_bytes(self, problem: ir.Problem, dst: MemoryDesc, attr: dnnl.Attr) -> ir.Recipe | None:
-        infos = [argument(problem, name) for name in _OTHER]
-        if any(info.dims != dst.dims for info in infos) or dst.n_padding:
+        infos = {name: argument(problem, name) for name in _OTHER}
+        is_shifted = not are_eltwise(attr.post_ops)
+        if is_shifted:
+            [(first, _)] = attr.zero_points
+        else:
+            is_turned = infos["src_0"].dims != dst.dims and self.algorithm in COMMUTATIVE
+            first = "src_1" if is_turned else "src_0"
+        second = _OTHER[first]
+        views = broadcast_views(dst, infos[second].dims, _PATTERNS)
+        if views is None or infos[first].dims != dst.dims or dst.n_padding or dst.dtype not in ("u8", "s8"):
             return None
-        first, second = (dst.with_dtype(info.dtype) for info in infos)
-        return ir.Recipe.single(dnnl.binary(first, second, dst, self.algorithm, attr=attr, n_threads=problem.n_threads))
+        dims, other = views[0], MemoryDesc(views[1], infos[second].dtype)
+        read, before, n_threads = second, [], problem.n_threads
+        n_copies = _n_copies(*views)
+        if n_copies > 1:
+            dims, other = (dims[0] // n_copies, dims[1] * n_copies), MemoryDesc((1, dims[1] * n_copies), other.dtype)
+            read, before = _SPREAD, [_copied(second, other, n_copies, n_threads)]
+        src, result = MemoryDesc(dims, infos[first].dtype), MemoryDesc(dims, dst.dtype)
+        if is_shifted:
+            names = {"src_0": first, "src_1": first, "post_op_1_src_1": read}
+            own = dnnl.Attr(_with_src1(attr.post_ops, other))
+            spec = dnnl.binary(src, src, result, "max", attr=own, n_threads=n_threads)
+        else:
+            scaled = {arg: name for arg, name in (("src_0", first), ("src_1", second)) if name in dict(attr.scales)}
+            names = {"src_0": first, "src_1": read} | {f"scale_{arg}": f"scale_{name}" for arg, name in scaled.items()}
+            own = dnnl.Attr(attr.post_ops, tuple((arg, 0) for arg in scaled))
+            spec = dnnl.binary(src, other, result, self.algorithm, attr=own, n_threads=n_threads)
+        step = ir.RecipeStep(spec, (("dst", "dst"), *names.items()))
+        whole = *((name, like(dst, info)) for name, info in infos.items()), ("dst", dst)
+        return ir.Recipe((*before, step), ((_SPREAD, other),) if before else (), whole)
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
         if arg not in problem.sources or not (arg == "src_0" or self.algorithm in COMMUTATIVE):
@@ -244,6 +271,26 @@ class Binary(ir.BaseOperator, frozen=True):
             return None
         is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
         return ir.PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+
+
+_MAX_COPIED = 2048
+
+
+def _n_copies(dims: tuple[int, ...], others: tuple[int, ...]) -> int:
+    """How often a short row, read again for each of some rows, is to lie there, for fewer and longer rows."""
+    if len(dims) != 2 or others != (1, dims[1]):
+        return 1
+    return max(n for n in range(1, max(_MAX_COPIED // dims[1], 1) + 1) if dims[0] % n == 0)
+
+
+def _copied(row: str, wide: MemoryDesc, n_copies: int, n_threads: int) -> ir.RecipeStep:
+    dims = n_copies, wide.dims[1] // n_copies
+    once, often = MemoryDesc(dims, wide.dtype, strides=(0, 1)), MemoryDesc(dims, wide.dtype)
+    return ir.RecipeStep(dnnl.reorder(once, often, n_threads=n_threads), (("dst", _SPREAD), ("src", row)))
+
+
+def _with_src1(post_ops: tuple[dnnl.PostOp, ...], src1: MemoryDesc) -> tuple[dnnl.PostOp, ...]:
+    return tuple(replace(each, src1=src1) if isinstance(each, dnnl.Binary) else each for each in post_ops)
 
 
 def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -283,9 +330,10 @@ def _of_a_number(node: ir.NodeInfo) -> ir.Lowered | ir.Refusal | None:
     if known.data is None or known.data.size != 1 or src.shape != dst.shape:
         return None
     number = known.data.reshape(()).astype(np.float64)
-    if not np.isfinite(number) or (node.op_type == "Div" and known is second):  # a product with 1 / number is another
-        return None
-    if node.op_type == "Div":
+    is_divisor = node.op_type == "Div" and known is second
+    if not np.isfinite(number) or (is_divisor and (src.quantization is None or not number)):
+        return None  # a product with 1 / number is another, but of bytes hardly ever another byte
+    if node.op_type == "Div" and known is first:
         function = Eltwise("eltwise_pow", float(number), -1.0)
     else:
         scale, shift = (_FIRST_KNOWN if known is first else _SECOND_KNOWN)[node.op_type](number)

@@ -68,6 +68,8 @@ class Eltwise(Follower, frozen=True):
     role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs: ClassVar[tuple[ir.Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
+    byte_operands: ClassVar[tuple[str, ...]] = ("src",)
+    sums_products: ClassVar[bool] = False
 
     algorithm: str
     alpha: float = 0.0
@@ -104,7 +106,13 @@ class Eltwise(Follower, frozen=True):
     def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return () if node.op_type in _NEVER_NEGATIVE else None
 
+    def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
+        scale, zero = sources["src"]
+        return dnnl.Eltwise("linear", scale, -scale * zero), self._function
+
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        if attr.scales:
+            return _of_bytes(src, dst, problem, attr)
         if self.algorithm in _F32_ONLY and src.dtype != "f32":
             return None
         if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):
@@ -122,6 +130,16 @@ class Eltwise(Follower, frozen=True):
 
     def _spec(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> dnnl.Spec:
         return dnnl.eltwise(src, dst, self.algorithm, alpha=self.alpha, beta=self.beta, attr=attr, n_threads=n_threads)
+
+
+def _of_bytes(src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+    """Post-ops alone, behind the larger one of each element and itself: the primitive of functions takes no bytes."""
+    if dst.dtype not in ("u8", "s8") or dst.n_padding or digits(dst) is None:
+        return None
+    row, result = (MemoryDesc((1, desc.n_elements), desc.dtype) for desc in (src, dst))
+    function = dnnl.Attr(attr.post_ops)
+    spec = dnnl.binary(row, row, result, "max", attr=function, n_threads=problem.n_threads)
+    return ir.Recipe.single(spec, {"src_0": "src", "src_1": "src"}, (("src", src), ("dst", dst)))
 
 
 class Gelu(Eltwise, frozen=True):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import MOVED, always, is_known, is_source, of_source, per_channel
@@ -44,6 +45,8 @@ class Pooling(Follower, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
     role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5, MOVED),)
+    byte_operands: ClassVar[tuple[str, ...]] = ("src",)
+    sums_products: ClassVar[bool] = False
 
     algorithm: str
     window: ir.Window
@@ -125,7 +128,16 @@ class Pooling(Follower, frozen=True):
             return None
         return {**attrs, "count_include_pad": 1}
 
+    def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
+        scale, zero = sources["src"]
+        if self.algorithm != "pooling_avg_exclude_padding" and (zero or self.algorithm == "pooling_max"):
+            raise UnsupportedError(f"{self.algorithm} of bytes takes no zero point, and maxima no scale")
+        return (dnnl.Eltwise("linear", scale, -scale * zero),)
+
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        if attr.scales and (self.is_shared or self.numbering or dst.dtype != src.dtype):
+            return None
+        attr = replace(attr, scales=(), zero_points=())
         if self.is_shared:
             return self._with_shares(src, dst, problem, attr) if are_eltwise(attr.post_ops) else None
         slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}

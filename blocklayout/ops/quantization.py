@@ -305,6 +305,7 @@ class Quantize(Quantized, frozen=True):
     op_types = ("QuantizeLinear",)
     role = ir.Role.CHOOSER  # a reorder writes any layout as fast
     byte_operands = ("src",)
+    sums_products = False
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

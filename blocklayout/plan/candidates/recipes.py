@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from functools import cached_property
 from itertools import islice
+from typing import TypeGuard
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -143,7 +144,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
     def _with_numbers(self, attr: dnnl.Attr, writer: Member | None) -> tuple[dnnl.Attr, dict[str, str]]:
         """With scales and zero points of bytes, and of a result of which ``writer`` makes bytes.
 
-        With it the tile's operands, by argument of the primitive, that these and constant bytes are.
+        With it the tile's operands, by operand of the recipe, that these and constant bytes are.
 
         Raises:
             UnsupportedError: The operator, or one of the post-ops, cannot compute with these bytes.
@@ -156,11 +157,12 @@ class TileRecipes(Struct, frozen=True, dict=True):
         operands = {arg: in_bytes(arg) for arg in (*dict(given.constants), *(f"scale_{arg}" for arg in masks))}
         around = self.tile.post_ops_of_bytes(writer)
         if around is not None:
-            others = attr.post_ops[:-1] if writer and writer.use.post_op else attr.post_ops
-            if any(isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in others):
-                raise UnsupportedError(f"{self.tile.name}: a post-op reads more than the result, which is bytes")
             before, behind = around
-            return dnnl.Attr((*before, *attr.post_ops, *behind), tuple(masks.items())), operands
+            reads_more = [isinstance(post_op, dnnl.Binary | dnnl.Prelu) for post_op in attr.post_ops]
+            if any(reads_more) and (before or len(reads_more) > 1):  # its operand is named by its place
+                raise UnsupportedError(f"{self.tile.name}: a post-op behind others of bytes reads more than the result")
+            zeros = tuple((arg, 0) for arg, _ in given.zero_points)
+            return dnnl.Attr(_composed((*before, *attr.post_ops, *behind)), tuple(masks.items()), zeros), operands
         shifts = {f"zero_point_{arg}": in_bytes(f"zero_point_{arg}") for arg, _ in given.zero_points}
         if writer and writer.use.post_op is None:
             masks["dst"] = 0
@@ -302,9 +304,25 @@ def _implementations(
 def _with_bytes(
     operands: Iterable[tuple[str, str]], spec: dnnl.Spec, numbers: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """With constants that are bytes, scales and zero points in place of operands of the same arguments."""
-    kept = ((arg, operand) for arg, operand in operands if arg not in numbers)
-    return tuple(sorted((*kept, *((arg, operand) for arg, operand in numbers.items() if spec.has(arg)))))
+    """With constants that are bytes, scales and zero points, which are arguments of the same names unless renamed."""
+    found = {arg: operand for arg, operand in numbers.items() if spec.has(arg)}
+    return tuple(sorted((found | {arg: numbers.get(operand, operand) for arg, operand in operands}).items()))
+
+
+def _composed(post_ops: Iterable[dnnl.PostOp]) -> tuple[dnnl.PostOp, ...]:
+    """The same with adjacent linear functions as one."""
+    found: list[dnnl.PostOp] = []
+    for each in post_ops:
+        before = found[-1] if found else None
+        if _is_linear(before) and _is_linear(each):
+            found[-1] = dnnl.Eltwise("linear", before.alpha * each.alpha, before.beta * each.alpha + each.beta)
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+def _is_linear(post_op: dnnl.PostOp | None) -> TypeGuard[dnnl.Eltwise]:
+    return isinstance(post_op, dnnl.Eltwise) and post_op.algorithm == "eltwise_linear"
 
 
 def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:

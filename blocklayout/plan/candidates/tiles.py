@@ -10,7 +10,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl import DepthwiseConv, PostOp
+from blocklayout.dnnl import DepthwiseConv, Eltwise, PostOp
 from blocklayout.dtypes import PRIMITIVE_FLOATS, from_numpy
 from blocklayout.errors import UnsupportedError
 from blocklayout.ir import BYTES, Constant, Kernel, PostOpUse, Problem, Program, Role, TensorInfo, Value
@@ -70,7 +70,9 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
     @property
     def takes_bytes(self) -> bool:
         """Whether its primitive may read sources as the bytes that stand for them, with exact sums, on this CPU."""
-        return self.main.in_bytes is not None and self.depthwise is None and dnnl.sums_bytes_exactly()
+        if self.main.in_bytes is None or self.depthwise is not None:
+            return False
+        return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
 
     @property
     def name(self) -> str:
@@ -113,9 +115,13 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
             return None
         zeros, result = dict(given.zero_points), dict(writer.kernel.constants) if writer else {}
         sources = {arg: (_number(scale), int(_number(zeros.get(arg)))) for arg, scale in given.scales}
-        scale = 1.0 if writer is None or writer.use.post_op else _number(result["scale"])
-        written = (scale, int(_number(result.get("zero_point")))) if writer else None
-        return self.main.operator.post_ops_of_bytes(sources, written)
+        before = self.main.operator.post_ops_of_bytes(sources)
+        if before is None:
+            return None
+        if writer is None:
+            return before, ()
+        scale = 1.0 if writer.use.post_op else _number(result["scale"])  # else it was divided by each channel's
+        return before, (Eltwise("linear", 1 / scale, _number(result.get("zero_point"))),)
 
     @cached_property
     def depthwise(self) -> Member | None:
