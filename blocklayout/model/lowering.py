@@ -231,7 +231,7 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
 def _is_taken(quantization: Quantization, array: np.ndarray | None, axis: int | None) -> bool:
     """Whether primitives take an argument so: scales along no other axis than this, and of constants the bytes stored.
 
-    ``array`` are a constant's bytes as the kernel has them. They have to be signed and around 0, and not made of others.
+    ``array`` are the bytes as the kernel has them: signed, around 0, and not made of others.
     """
     if not quantization.is_of_whole and quantization.axis != axis:
         return False
