@@ -76,6 +76,11 @@ def feed_of(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
     return feed
 
 
+def results_of(session: bl.Session, model: onnx.ModelProto) -> list[np.ndarray]:
+    """What a session computes of the model's feed."""
+    return [np.asarray(array) for array in session.run(None, feed_of(model))]
+
+
 def reference(model: onnx.ModelProto, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """What ``onnx.reference`` computes."""
     found: Any = ReferenceEvaluator(model).run(None, dict(feed))
@@ -133,3 +138,18 @@ def residual(b: bl.Builder, rng: np.random.Generator, channels: int = 16, size: 
     flat = through(wide.global_average_pool()).flatten()
     scores = flat.gemm(weights(rng, b, 10, channels + 8), bias(rng, b, 10), trans_b=True)
     b.output("scores", quantized(scores, "s8", 0.02))
+
+
+def several_readers(b: bl.Builder, rng: np.random.Generator) -> None:
+    """Numbers that a convolution, a sigmoid, a product and the caller read, some of them bytes for the caller too."""
+    x = dequantized(b.input("x", (1, 16, 9, 9), "s8"), 0.03, -7)
+    b.output("given", x)
+    stored = quantized(x.conv(weights(rng, b, 16, 16, 3, 3), pads=1).relu(), zero=3)
+    y = dequantized(stored, zero=3)
+    b.output("stored", stored)
+    b.output("numbers", y)
+    b.output("sigmoid", y.sigmoid())
+    b.output("conv", y.conv(weights(rng, b, 24, 16, 1, 1)))
+    b.output("again", quantized(y * x, "s8", 0.07, 1))
+    b.output("other", quantized(y, "s8", 0.05))
+    b.output("mean", b.op("ReduceMean", y, [2, 3]))

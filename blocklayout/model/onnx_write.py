@@ -100,7 +100,7 @@ def stating(graph: Graph, demands: Demands) -> Graph:
 
 def _with_stored_bytes(graph: Graph) -> Graph:
     """The graph with nodes that make constants of the bytes that stand for them, where these are known."""
-    values, nodes = dict(graph.values), []
+    values, nodes = dict(graph.values), list[Node]()
     for value in graph.values.values():
         given = None if value.data is None or value.name in graph.inputs else value.quantization
         if given is None or given.integers is None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.model import BuildValue
-from blocklayout.plan import Plan, Step, make, make_plan
+from blocklayout.plan import Plan, Step
 from tests.quantised import (
     BYTES,
     Scheme,
@@ -30,6 +28,8 @@ from tests.quantised import (
     quantized,
     reference,
     residual,
+    results_of,
+    several_readers,
     through,
     weights,
 )
@@ -324,9 +324,6 @@ class Sketch:
     def pick(self) -> BuildValue:
         return self.data.draw(st.sampled_from(self.numbers[-4:]), "source")
 
-    def like(self, x: BuildValue, start: int) -> BuildValue:
-        return self.data.draw(st.sampled_from([y for y in self.numbers if y.shape[start:] == x.shape[start:]]), "other")
-
     def keep(self, y: BuildValue) -> None:
         dtype, scale, zero = self.scheme()
         self.bytes.append(quantized(y, dtype, scale, zero))
@@ -350,7 +347,9 @@ def _conv(sketch: Sketch) -> BuildValue:
 
 def _added(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
-    return x.builder.op(sketch.data.draw(st.sampled_from(("Add", "Add", "Sub"))), x, sketch.like(x, 0))
+    same = [y for y in sketch.numbers if y.shape == x.shape]
+    other = sketch.data.draw(st.sampled_from(same), "other")
+    return x - other if sketch.data.draw(st.booleans(), "difference") else x + other
 
 
 def _added_to_a_convolution(sketch: Sketch) -> BuildValue:
@@ -409,6 +408,117 @@ def test_random_networks_of_exact_numbers_give_the_bytes_of_the_reference(data: 
         for got, wanted in zip(session.run(None, feed), reference(model, feed), strict=True):
             check_within(got, wanted, quanta=0)
         assert Plan.from_json(session.plan.to_json()) == session.plan
+
+
+# --- any operators and scales, one quantisation after the other
+
+
+class Segment(NamedTuple):
+    """A quantised value, made of others by floats in between."""
+
+    sources: tuple[int, ...]
+    make: Callable[..., BuildValue]
+    scheme: Scheme
+    seed: int
+
+    def written(self, *numbers: BuildValue) -> BuildValue:
+        return self.make(np.random.default_rng(self.seed), *numbers)
+
+
+def _conv_by(size: int, stride: int = 1, *, is_depthwise: bool = False) -> Callable[..., BuildValue]:
+    def make(rng: np.random.Generator, x: BuildValue) -> BuildValue:
+        b = x.builder
+        n_channels = x.shape[1] if is_depthwise else int(rng.choice((8, 17, 32)))
+        kernel = (n_channels, 1 if is_depthwise else x.shape[1], size, size)
+        group = n_channels if is_depthwise else 1
+        return x.conv(weights(rng, b, *kernel), bias(rng, b, n_channels), pads=size // 2, strides=stride, group=group)
+
+    return make
+
+
+UNARY: tuple[Callable[..., BuildValue], ...] = (
+    _conv_by(1),
+    _conv_by(3),
+    _conv_by(3, 2),
+    _conv_by(3, is_depthwise=True),
+    lambda rng, x: _conv_by(3)(rng, x).relu(),
+    lambda rng, x: _conv_by(1)(rng, x).sigmoid(),
+    lambda rng, x: x.builder.op("HardSwish", _conv_by(1)(rng, x)),
+    lambda rng, x: x.builder.op("LeakyRelu", _conv_by(1)(rng, x), alpha=0.1),
+    lambda rng, x: x.builder.op("PRelu", x, rng.standard_normal((x.shape[1], 1, 1)).astype(np.float32)),
+    lambda rng, x: x * rng.standard_normal((x.shape[1], 1, 1)).astype(np.float32) + np.float32(0.3),
+    lambda _, x: x * x.global_average_pool().sigmoid(),
+    lambda _, x: x.average_pool(3, strides=1, pads=1),
+    lambda _, x: x.max_pool(3, strides=2, pads=1),
+    lambda _, x: x.softmax(axis=1),
+    lambda _, x: x.builder.op("Resize", x, None, np.array([1, 1, 2, 2], np.float32), mode="linear"),
+    lambda _, x: x.transpose((0, 1, 3, 2)).matmul(x),
+    lambda rng, x: x.matmul(weights(rng, x.builder, x.shape[3], 6, axis=1)),
+    lambda _, x: x - x.builder.op("ReduceMean", x, [1]),
+)
+BINARY: tuple[Callable[..., BuildValue], ...] = (
+    lambda _, x, y: x + y,
+    lambda _, x, y: (x - y).relu(),
+    lambda _, x, y: x * y,
+    lambda _, x, y: x.builder.concat([x, y], 1),
+    lambda rng, x, y: _conv_by(3)(rng, x.builder.concat([x, y], 1)),
+)
+
+
+def scheme_for(numbers: np.ndarray, dtype: str) -> Scheme:
+    """As a quantiser takes it from what it saw: around 0 where signed, else from the least to the most."""
+    low, high = min(float(numbers.min()), 0.0), max(float(numbers.max()), 1e-3)
+    if dtype == "s8":
+        return dtype, max(-low, high) / 127, 0
+    scale = (high - low) / 255
+    return dtype, scale, round(-low / scale)
+
+
+def alone(segment: Segment, sources: Sequence[tuple[np.ndarray, Scheme]], *, is_quantized: bool) -> np.ndarray:
+    """The reference's result of one segment, for the bytes that it reads."""
+    b = bl.Builder(opset=21)
+    numbers = []
+    for index, (array, (dtype, scale, zero)) in enumerate(sources):
+        numbers.append(dequantized(b.input(f"x{index}", array.shape, dtype), scale, zero))
+    y = segment.written(*numbers)
+    b.output("result", quantized(y, *segment.scheme) if is_quantized else y)
+    return reference(b.to_onnx(), {f"x{index}": array for index, (array, _) in enumerate(sources)})[0]
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_random_networks_are_a_quantum_from_the_reference_at_each_quantisation(data: st.DataObject) -> None:
+    shape = (data.draw(st.sampled_from((1, 2)), "batch"), data.draw(st.sampled_from((3, 16, 17)), "channels"), 6, 6)
+    given_scheme = data.draw(st.sampled_from(SCHEMES), "input")
+    limits = np.iinfo(np.uint8 if given_scheme[0] == "u8" else np.int8)
+    fed = np.random.default_rng(1).integers(limits.min, limits.max, shape, limits.dtype, endpoint=True)
+    known, segments = [(fed, given_scheme)], list[Segment]()
+    for _ in range(data.draw(st.integers(1, 6), "segments")):
+        first = data.draw(st.sampled_from(range(max(0, len(known) - 3), len(known))), "source")
+        alike = [index for index, (array, _) in enumerate(known) if array.shape == known[first][0].shape]
+        sources: tuple[int, ...] = (first,)
+        if data.draw(st.booleans(), "of two"):
+            sources, make_it = (first, data.draw(st.sampled_from(alike), "other")), data.draw(st.sampled_from(BINARY))
+        else:
+            make_it = data.draw(st.sampled_from(UNARY))
+        segment = Segment(sources, make_it, SCHEMES[0], len(segments))
+        numbers = alone(segment, [known[index] for index in sources], is_quantized=False)
+        segment = segment._replace(scheme=scheme_for(numbers, data.draw(st.sampled_from(BYTES), "type")))
+        segments.append(segment)
+        known.append((alone(segment, [known[index] for index in sources], is_quantized=True), segment.scheme))
+
+    b = bl.Builder(opset=21)
+    dtype, scale, zero = given_scheme
+    values = [dequantized(b.input("x", shape, dtype), scale, zero)]
+    for index, segment in enumerate(segments):
+        stored = quantized(segment.written(*(values[source] for source in segment.sources)), *segment.scheme)
+        b.output(f"y{index}", stored)
+        values.append(dequantized(stored, *segment.scheme[1:]))
+    layout = data.draw(st.sampled_from(LAYOUTS), "layout")
+    found = [fed, *bl.load(b, layout=layout, tune="model").run(None, {"x": fed})]
+    read = list(zip(found, [given_scheme, *(segment.scheme for segment in segments)], strict=True))
+    for segment, got in zip(segments, found[1:], strict=True):
+        check_within(got, alone(segment, [read[index] for index in segment.sources], is_quantized=True))
 
 
 # --- which steps there are
@@ -480,21 +590,6 @@ def test_bytes_of_the_caller_are_read_where_they_lie() -> None:
         assert [step.spec.kind for step in session.plan.steps] == ["convolution"]
 
 
-def several_readers(b: bl.Builder, rng: np.random.Generator) -> None:
-    """Numbers that a convolution, a sigmoid, a product and the caller read, some of them bytes for the caller too."""
-    x = dequantized(b.input("x", (1, 16, 9, 9), "s8"), 0.03, -7)
-    b.output("given", x)
-    stored = quantized(x.conv(weights(rng, b, 16, 16, 3, 3), pads=1).relu(), zero=3)
-    y = dequantized(stored, zero=3)
-    b.output("stored", stored)
-    b.output("numbers", y)
-    b.output("sigmoid", y.sigmoid())
-    b.output("conv", y.conv(weights(rng, b, 24, 16, 1, 1)))
-    b.output("again", quantized(y * x, "s8", 0.07, 1))
-    b.output("other", quantized(y, "s8", 0.05))
-    b.output("mean", b.op("ReduceMean", y, [2, 3]))
-
-
 def test_numbers_with_several_readers() -> None:
     model = model_of(several_readers)
     feed = feed_of(model)
@@ -514,156 +609,90 @@ def test_numbers_with_several_readers() -> None:
             np.testing.assert_allclose(results[name].astype(np.float32), expected[name], atol=quantum)
 
 
-# --- the ways to a session
-
-
-@pytest.fixture
-def n_made(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many plans were made, and not recalled."""
-    made: list[None] = []
-
-    def counting(*arguments: Any, **options: Any) -> Plan:
-        made.append(None)
-        return make_plan(*arguments, **options)
-
-    monkeypatch.setattr(make, "make_plan", counting)
-    return lambda: len(made)
-
-
-NETS = pytest.mark.parametrize("make_net", [chain, residual, several_readers], ids=lambda make: make.__name__)
-Make = Callable[[bl.Builder, np.random.Generator], None]
-
-
-def results_of(session: bl.Session, model: onnx.ModelProto) -> list[np.ndarray]:
-    return [np.asarray(array) for array in session.run(None, feed_of(model))]
-
-
-def check_same(got: bl.Session, first: bl.Session, model: onnx.ModelProto) -> None:
-    for one, other in zip(results_of(got, model), results_of(first, model), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@NETS
-def test_a_remembered_plan_gives_the_same_answers(make_net: Make, tmp_path: Path, n_made: Callable[[], int]) -> None:
-    model = model_of(make_net)
-    onnx.save(model, tmp_path / "model.onnx")
-    first = bl.load(tmp_path / "model.onnx")
-    for source in (tmp_path / "model.onnx", model):
-        again = bl.load(source)
-        assert again.plan == first.plan
-        check_same(again, first, model)
-    assert n_made() == 1
-
-
-@NETS
-def test_a_saved_session_gives_the_same_answers(make_net: Make, tmp_path: Path) -> None:
-    model = model_of(make_net)
-    first = bl.load(model, tune="model")
-    first.save(tmp_path / "net.bl")
-    again = bl.load(tmp_path / "net.bl")
-    assert again.plan == first.plan
-    check_same(again, first, model)
-
-
-@NETS
-def test_a_saved_plan_gives_the_same_answers(make_net: Make, tmp_path: Path, n_made: Callable[[], int]) -> None:
-    model = model_of(make_net)
-    first = bl.load(model, tune="model")
-    first.plan.save(tmp_path / "plan.json")
-    again = bl.load(model, plan=tmp_path / "plan.json")
-    assert n_made() == 1
-    assert again.plan == first.plan
-    check_same(again, first, model)
-
-
-@pytest.mark.parametrize("options", [{"tune": "measure", "tune_seconds": 0.3}, {"threads": 1}, {"threads": 2}], ids=str)
-@pytest.mark.parametrize("make_net", [chain, residual], ids=lambda make: make.__name__)
-def test_other_options_give_answers_as_exact(make_net: Make, options: dict[str, Any]) -> None:
-    model = model_of(make_net)
-    for got, wanted in zip(results_of(bl.load(model, **options), model), reference(model, feed_of(model)), strict=True):
-        if wanted.dtype == np.float32:
-            np.testing.assert_allclose(got, wanted, atol=0.031)
-        else:
-            check_within(got, wanted, quanta=2)
-
-
-@pytest.mark.parametrize("given", [(2, 3, 12, 12), ((1, 4), 3, (12, 20), 12)], ids=str)
-def test_plans_for_other_extents_follow(given: Any) -> None:
-    model = model_of(residual)
-    del model.graph.value_info[:]
-    dims = model.graph.input[0].type.tensor_type.shape.dim
-    dims[0].dim_param, dims[2].dim_param = "n", "h"
-    model.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
-    session = bl.load(model, shapes={"x": given}, tune="model")
-    for n, height in ((2, 12), (1, 12), (3, 16), (4, 20)):
-        feed = {"x": (np.random.default_rng(n).standard_normal((n, 3, height, 12)) * 2).astype(np.float32)}
-        check_within(session.run(None, feed)[0], reference(model, feed)[0], quanta=2)
-    assert len(session.plans) == 4
-    if dnnl.sums_bytes_exactly():
-        assert all("convolution" in kinds_in_bytes(plan) for plan in session.plans)
-
-
-def of_scale(scale: float, zero: int) -> onnx.ModelProto:
+@pytest.mark.parametrize("layout", ["auto", "nhwc", "blocked", "nChw8c", "per-op"])
+@pytest.mark.parametrize("zero", [0, 131])
+def test_padding_of_bytes_is_none_of_the_numbers(layout: str, zero: int) -> None:
     def make(b: bl.Builder, rng: np.random.Generator) -> None:
-        x = dequantized(b.input("x", (1, 16, 8, 8), "u8"), scale, zero)
-        y = dequantized(b.input("z", (1, 16, 8, 8), "s8"), 0.04)
-        b.output("sum", quantized((x + y).relu(), "u8", 0.05, 3))
-        b.output("conv", quantized(x.conv(weights(rng, b, 16, 16, 3, 3)), "s8", 0.06))
+        x = dequantized(b.input("x", (2, 17, 6, 5), "u8"), 0.03, zero)
+        y = through(x.conv(weights(rng, b, 19, 17, 3, 3), pads=1), "u8", 0.03, zero)
+        b.output("mean", b.op("ReduceMean", y, [1]))
+        b.output("sum", b.op("ReduceSum", y + np.float32(1), [1, 2, 3]))
+        b.output("softmax", y.softmax(axis=1))
+        b.output("sigmoid", y.sigmoid().conv(np.ones((5, 19, 1, 1), np.float32)))
 
-    return model_of(make)
-
-
-def test_a_plan_of_other_scales_is_none_of_this_model(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    seen = []
-    for scale, zero in ((0.03, 7), (0.02, 7), (0.03, 9), (0.03, 7)):
-        model = of_scale(scale, zero)
-        onnx.save(model, path)
-        expected = reference(model, feed_of(model))
-        for source in (path, model):
-            session = bl.load(source)
-            for got, wanted in zip(results_of(session, model), expected, strict=True):
-                check_within(got, wanted)
-        seen.append(session.plan)
-    assert len({plan.program for plan in seen}) == 3
-    with pytest.raises(bl.PlanError, match="another model"):
-        bl.load(path, plan=seen[1])
-    bl.load(path, plan=seen[0])
+    model = model_of(make)
+    session = bl.load(model, layout=layout, tune="model", check="padding")
+    for got, wanted in zip(results_of(session, model), reference(model, feed_of(model)), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=0.031 * max(1.0, float(np.abs(wanted).max()) / 10))
 
 
-def test_a_model_of_a_builder_keeps_its_bytes(tmp_path: Path) -> None:
-    b = bl.Builder(opset=21)
-    residual(b, np.random.default_rng(0))
-    bl.save(b, tmp_path / "model.onnx")
-    model = onnx.load(tmp_path / "model.onnx")
-    stored = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.INT8}
-    assert sum(node.op_type == "DequantizeLinear" and node.input[0] in stored for node in model.graph.node) == 7
-    for session in (bl.load(tmp_path / "model.onnx", tune="model"), bl.load(b, tune="model")):
-        assert ("convolution" in kinds_in_bytes(session.plan)) == dnnl.sums_bytes_exactly()
-        check_within(session.run(None, feed_of(model))[0], reference(model, feed_of(model))[0], quanta=2)
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e30])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_what_is_out_of_range_saturates(dtype: str, scale: float) -> None:
+    def make(b: bl.Builder, rng: np.random.Generator) -> None:
+        x = dequantized(b.input("x", (1, 8, 4, 4), "u8"), 1.0, 3)
+        given = dequantized(b.constant(rng.integers(-9, 9, (8, 8, 1, 1)).astype(np.int8)), 1.0)
+        for name, y in {"same": x, "sum": x + x.transpose((0, 1, 3, 2)), "conv": x.conv(given)}.items():
+            b.output(name, y)
+            b.output(f"{name} in bytes", quantized(y, dtype, scale, 4))
+        b.output("floats in bytes", quantized(b.input("floats", (1, 8, 1, 1)), dtype, scale, 4))
+
+    model = model_of(make)
+    floats = np.array([np.inf, -np.inf, 1e20, -1e20, 3e9, -3e9, 3e38, 0], np.float32).reshape(1, 8, 1, 1)
+    feed = feed_of(model) | {"floats": floats}
+    results = bl.load(model, tune="model").run(None, feed)
+    limits = np.iinfo(results[-1].dtype)
+    for numbers, got in [*zip(results[:-1:2], results[1:-1:2], strict=True), (floats, results[-1])]:
+        wanted = np.clip(np.rint(numbers.astype(np.float64) / np.float32(scale)) + 4, limits.min, limits.max)
+        check_within(got, wanted.astype(got.dtype))
 
 
-# --- what is told of them
+def test_weights_that_several_read_in_several_ways() -> None:
+    def make(b: bl.Builder, rng: np.random.Generator) -> None:
+        given = weights(rng, b, 16, 16, 1, 1)
+        x, y = (
+            dequantized(b.input("x", (1, 16, 6, 6), "u8"), 0.03, 7),
+            dequantized(b.input("z", (1, 16, 6, 6), "s8"), 0.05),
+        )
+        b.output("first", quantized(x.conv(given)))
+        b.output("second", quantized(y.conv(given), "s8"))
+        b.output("third", b.input("floats", (1, 16, 6, 6)).conv(given))
+        b.output("itself", b.input("more", (16, 16, 1, 1)) + given)
+        b.output("computed", quantized(y.conv(dequantized(b.input("w", (8, 16, 3, 3), "s8"), 0.001)), "s8"))
+
+    check(model_of(make))
 
 
-@NETS
-def test_plans_tell_of_bytes(make_net: Make) -> None:
-    session = bl.load(model_of(make_net), tune="model")
-    text = str(session.plan)
-    assert re.search(r":[us]8\b", text)
-    told = session.plan.explain()
-    assert re.search(r":[us]8\b", told)
-    if dnnl.sums_bytes_exactly() and make_net is not several_readers:
-        assert re.search(r"convolution .*:[us]8, .*:s8.* -> ", text)
-
-
-@NETS
-def test_reports_tell_of_bytes(make_net: Make, tmp_path: Path) -> None:
-    model = model_of(make_net)
+@pytest.mark.parametrize("opset", [10, 12, 13, 18, 19, 23])
+def test_every_operator_set_has_bytes(opset: int) -> None:
+    b, rng = bl.Builder(opset=opset), np.random.default_rng(0)
+    x = dequantized(b.input("x", (1, 16, 8, 8), "u8"), 0.03, 7)
+    given = weights(rng, b, 16, 16, 3, 3, axis=0 if opset >= 13 else None)
+    y = through(x.conv(given, pads=1).relu()).max_pool(2).conv(weights(rng, b, 16, 16, 1, 1, axis=None))
+    b.output("y", quantized(y, "s8"))
+    model, known = b.to_onnx(), b.to_onnx()
+    known.opset_import[0].version, known.ir_version = 21, 10  # the reference has these operators from 19 on
     session = bl.load(model, tune="model")
-    report = session.report(feed_of(model), n_runs=1)
-    record = report.to_dict()
-    dtypes = {desc["dtype"] for desc in record["plan"]["descs"]}
-    assert dtypes & {*BYTES}
-    report.save(tmp_path / "report.html")
-    assert str(session.profile(feed_of(model), n_runs=1))
+    check_within(session.run(None, feed_of(model))[0], reference(known, feed_of(model))[0])
+    assert ("convolution" in kinds_in_bytes(session.plan)) == dnnl.sums_bytes_exactly()
+
+
+def test_a_demanded_precision_is_no_bytes() -> None:
+    model = model_of(chain)
+    for demanded, n_floats in (({"Conv": "f32"}, 3), ({"conv_2": "f32"}, 1)):
+        session = bl.load(model, precision=demanded, tune="model")
+        found = [dtypes_of(step)["src"] for step in computing(session.plan, "convolution")]
+        assert found.count("f32") == (n_floats if dnnl.sums_bytes_exactly() else 3)
+        np.testing.assert_allclose(results_of(session, model)[0], reference(model, feed_of(model))[0], atol=0.031)
+
+
+@exact
+def test_a_product_by_a_matrix_computes_with_bytes() -> None:
+    def make(b: bl.Builder, rng: np.random.Generator) -> None:
+        x = dequantized(b.input("x", (16, 512), "u8"), 0.03)
+        b.output("gemm", quantized(x.gemm(weights(rng, b, 256, 512), bias(rng, b, 256), trans_b=True), "s8"))
+        b.output("matmul", quantized(x.matmul(weights(rng, b, 512, 256, axis=1)), "s8"))
+
+    [plan] = check(model_of(make), ("auto",))
+    products = [step for step in plan.steps if step.spec.kind in ("convolution", "inner_product", "matmul")]
+    assert [dtypes_of(step)["src"] for step in products] == ["u8", "u8"]

@@ -62,8 +62,9 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
 
     def dtypes(self, dtype: str) -> tuple[str, ...]:
         """The data types it may be computed in where activations are ``dtype``, the usual one first."""
-        dtypes = (self.precision,) if self.precision else tuple(dict.fromkeys((dtype, "f32")))
-        return (*dtypes, BYTES) if self.takes_bytes else dtypes
+        if self.precision:
+            return (self.precision,)
+        return (*dict.fromkeys((dtype, "f32")), *([BYTES] if self.takes_bytes else []))
 
     @property
     def takes_bytes(self) -> bool:
