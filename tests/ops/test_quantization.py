@@ -89,7 +89,7 @@ def test_quantising_writes_any_layout(scale: np.ndarray, zero: np.ndarray, axis:
         assert layout.startswith("blocked")
         assert scale.size > 1
         return
-    run_step(step, {"src": case.sources[0], **lowered.constants}, buffers)
+    run_step(step, {"src": case.feed["x0"], **lowered.constants}, buffers)
     desc, buffer = buffers["dst"]
     assert_padding_is_zero(desc, buffer)
     difference = desc.unpack(buffer).astype(np.int32) - case.expected()[0]
