@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import ModelError
 from blocklayout.ir import Demands, Names
 from blocklayout.ir.value import Value
-from blocklayout.model.graph import Graph, former_names
+from blocklayout.model.graph import Graph, Node, former_names, fresh_name
 from blocklayout.model.lowering import lower
 from blocklayout.model.onnx_read import DEMANDS_KEY
 from blocklayout.model.passes import legalize, simplify
@@ -40,6 +41,7 @@ def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProt
     Raises:
         ModelError: The weights exceed protobuf's limit, or the graph is against ONNX's specification.
     """
+    graph = _with_stored_bytes(graph)
     if weights_nbytes(graph) > MAX_INLINE_NBYTES:
         raise ModelError(
             f"the weights are {weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
@@ -67,7 +69,7 @@ def write(
     Raises:
         ModelError: The graph is against ONNX's specification, or the file cannot be written.
     """
-    graph = graph if isinstance(graph, Graph) else graph.to_graph()
+    graph = _with_stored_bytes(graph if isinstance(graph, Graph) else graph.to_graph())
     target = Path(path)
     try:
         if weights_nbytes(graph) <= external_nbytes:
@@ -94,6 +96,25 @@ def stating(graph: Graph, demands: Demands) -> Graph:
     stated = Demands(**both)
     demands.settled(stated, Names.of(lower(legalize(simplify(graph)))))
     return graph.replace(demands=stated)
+
+
+def _with_stored_bytes(graph: Graph) -> Graph:
+    """The graph with nodes that make constants of the bytes that stand for them, where these are known."""
+    values, nodes = dict(graph.values), list[Node]()
+    for value in graph.values.values():
+        given = None if value.data is None or value.name in graph.inputs else value.quantization
+        if given is None or given.integers is None:
+            continue
+        inputs = []
+        for part in filter(None, (given.integers, given.scale, given.zero_point)):
+            name = part.name if values.get(part.name, part).data is part.data else fresh_name(part.name, values)
+            values[name] = replace(part, name=name)
+            inputs.append(name)
+        values[value.name] = replace(value, data=None, quantization=None)
+        attrs = {} if given.is_of_whole else {"axis": given.axis}
+        name = fresh_name(f"{value.name}.dequantized", {node.name for node in (*graph.nodes, *nodes)})
+        nodes.append(Node(name, "DequantizeLinear", tuple(inputs), (value.name,), attrs))
+    return graph.replace(nodes=(*nodes, *graph.nodes), values=values) if nodes else graph
 
 
 def _write_external(graph: Graph, target: Path, functions: Sequence[FunctionProto]) -> None:

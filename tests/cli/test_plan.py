@@ -9,7 +9,7 @@ import onnx
 
 import blocklayout as bl
 from blocklayout import dnnl
-from tests import nets
+from tests import nets, quantised
 from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
 
 if TYPE_CHECKING:
@@ -162,3 +162,11 @@ def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path)
     assert "nz" in cli.ok("profile", path, *shape, "--runs", 1)
     assert "plain" in cli.ok("run", path, *shape, "--rounds", 1)
     assert "there is no plan of the whole" in cli("plan", path, *shape, "--save", tmp_path / "p.json").refusal
+
+
+def test_bytes_are_told_of(cli: Command, tmp_path: Path) -> None:
+    onnx.save(quantised.model_of(quantised.chain), tmp_path / "chain.onnx")
+    for command in (("plan",), ("plan", "--why"), ("profile",), ("show", "--out", tmp_path / "page.html")):
+        out = cli.ok(command[0], tmp_path / "chain.onnx", *command[1:])
+        assert command[0] == "show" or ":u8" in out
+    assert "u8" in (tmp_path / "page.html").read_text()
