@@ -76,9 +76,9 @@ class Feeds(Struct, frozen=True, eq=False):
 
 def _run(session: Session, feed: Feed, names: Iterable[str], origin: str) -> dict[str, np.ndarray]:
     """Values of a model that has them as outputs; inputs are as they were fed."""
-    asked = [name for name in names if name not in feed]
+    asked = [name for name in names if name not in feed] or [session.get_outputs()[0].name]  # a run checks the feed
     try:
-        found = session.run(asked, feed) if asked else []
+        found = session.run(asked, feed)
     except InputError as error:
         raise InputError(f"{origin}{error}") from error
     return {name: np.asarray(array) for name, array in zip(asked, found, strict=True)} | feed

@@ -53,7 +53,7 @@ class Seen:
         largest = max(-low, high)
         if self.has_histogram and largest > 0:
             self.widen(2.0 ** frexp(largest)[1])
-            scaled = array.ravel() * np.float32(N_BINS / 2 / self.limit)
+            scaled = array.ravel() / np.float32(self.limit) * np.float32(N_BINS / 2)
             bins = np.floor(scaled).astype(np.int64) + N_BINS // 2
             self.counts += np.bincount(np.clip(bins, 0, N_BINS - 1), minlength=N_BINS)
             self.counts[N_BINS // 2] -= array.size - np.count_nonzero(array)
