@@ -11,10 +11,9 @@ from msgspec import Struct
 from blocklayout.errors import InputError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value
-from blocklayout.model.passes.quantized import Scheme
 from blocklayout.model.shapes import walk
 from blocklayout.quantizing.layers import Chosen, Layer
-from blocklayout.quantizing.observers import NEED_HISTOGRAM, Seen, observed
+from blocklayout.quantizing.observers import NEED_HISTOGRAM, Channels, Scheme, Seen, observed
 
 if TYPE_CHECKING:
     from blocklayout.quantizing.recipe import QuantizationRecipe
@@ -100,15 +99,16 @@ def schemes_of(
         otherwise = recipe.otherwise(names, node.op_type if node is not None else "")
         given = (None, None) if otherwise == "f32" else (otherwise.activations, otherwise.percentile)
         observers[name] = given[0] or recipe.activations, given[1] or recipe.percentile
-    roots = [name for name in chosen.groups if name not in chosen.moved]
+    roots = [name for name in chosen.groups if name not in chosen.moved | chosen.by_channel]
+    channels = {name: Channels(name, graph.shape(name)[1]) for name in chosen.by_channel}
     needing = {chosen.groups[name] for name in roots if observers[name][0] in NEED_HISTOGRAM}
     seen = {name: Seen(name, has_histogram=chosen.groups[name] in needing) for name in roots}
     for origin, feed in feeds:
-        values = _run(session, feed, roots, origin)
-        for name, each in seen.items():
+        values = _run(session, feed, (*roots, *channels), origin)
+        for name, each in (*seen.items(), *channels.items()):
             each.add(values[name], origin)
-    schemes = {}
-    for first in dict.fromkeys(chosen.groups.values()):
+    schemes = {name: each.scheme for name, each in channels.items()}
+    for first in dict.fromkeys(chosen.groups[name] for name in roots):
         members = [seen[name] for name in roots if chosen.groups[name] == first]
         around_zero = recipe.zero_point == "zero"
         schemes[first] = observed(Seen.together(members), *observers[members[0].name], around_zero=around_zero)

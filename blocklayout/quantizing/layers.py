@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,13 @@ class Layer(Struct, frozen=True, eq=False):
         """The name of the value that is multiplied."""
         return self.node.inputs[0]
 
-    def quantized(self, source_scale: float, *, per_channel: bool) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel of the result follows from one channel of the source."""
+        group = self.node.attr("group", 1)
+        return self.node.op_type == "Conv" and group > 1 and self.weights.shape[:2] == (group, 1)
+
+    def quantized(self, source_scale: np.ndarray, *, per_channel: bool) -> tuple[np.ndarray, np.ndarray]:
         """Signed bytes around 0, and their scales; these leave the bias within 32 bits."""
         others = tuple(dim for dim in range(self.weights.ndim) if dim != self.axis)
         largest = np.abs(self.weights).max(others, initial=0).astype(np.float64)
@@ -96,12 +103,14 @@ class Chosen(Struct, frozen=True, eq=False):
         layers: Products by constant weights, by the name of the node.
         groups: For each quantised value, in the graph's order, the first of those whose scheme is its own as well.
         moved: Values whose elements are those of others in their group.
+        by_channel: Values with a scale for each channel: read by depthwise convolutions alone, and in no group.
         apart: Names of the nodes that read real numbers, as the recipe says.
     """
 
     layers: Mapping[str, Layer]
     groups: Mapping[str, str]
     moved: frozenset[str]
+    by_channel: frozenset[str]
     apart: frozenset[str]
 
 
@@ -130,7 +139,19 @@ def choose(graph: Graph, recipe: QuantizationRecipe) -> Chosen:
             moved |= {*results}
     order = [*graph.inputs, *(name for node in graph.nodes for name in node.outputs)]
     values = [name for name in dict.fromkeys(order) if name in wanted]
-    return Chosen(layers, _grouped(values, joined), frozenset(moved), frozenset(apart))
+    groups = _grouped(values, joined)
+    by_channel = _by_channel(graph, layers, groups) if recipe.depthwise == "channel" else set()
+    return Chosen(layers, groups, frozenset(moved), frozenset(by_channel), frozenset(apart))
+
+
+def _by_channel(graph: Graph, layers: Mapping[str, Layer], groups: Mapping[str, str]) -> set[str]:
+    sizes = Counter(groups.values())
+    readers = graph.readers()
+    found = {layer.source for layer in layers.values() if layer.is_depthwise}
+    depthwise = {name for name, layer in layers.items() if layer.is_depthwise}
+    return {
+        name for name in found if sizes[groups[name]] == 1 and all(node.name in depthwise for node in readers[name])
+    }
 
 
 def _names(graph: Graph) -> tuple[set[str], set[str]]:

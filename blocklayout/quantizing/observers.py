@@ -7,9 +7,10 @@ from math import frexp
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
-from blocklayout.model.passes.quantized import Scheme
 
 if TYPE_CHECKING:
     from typing import Self
@@ -20,6 +21,35 @@ N_BINS = 8192
 _N_CANDIDATES = 128
 _LEAST_CANDIDATE = 0.1
 """Of the largest magnitude: no bound is looked at below this."""
+
+
+class Scheme(Struct, frozen=True, eq=False):
+    """Bytes that stand for ``scale * (byte - zero_point)``.
+
+    Attributes:
+        dtype: ``u8`` or ``s8``.
+        scale: One number in f32, or one for each index along dimension 1.
+        zero_point: Of all.
+    """
+
+    dtype: str
+    scale: np.ndarray
+    zero_point: int
+
+    def nearest(self, numbers: np.ndarray) -> np.ndarray:
+        """The bytes for numbers, as QuantizeLinear rounds and saturates, in f32."""
+        limits = np.iinfo(to_numpy(self.dtype))
+        steps = np.rint(np.asarray(numbers, np.float32) / self._spread(numbers)) + self.zero_point
+        nearest: np.ndarray = np.clip(steps, limits.min, limits.max)
+        return nearest
+
+    def numbers(self, integers: np.ndarray) -> np.ndarray:
+        """The numbers that they stand for."""
+        numbers: np.ndarray = (integers - self.zero_point).astype(np.float32) * self._spread(integers)
+        return numbers
+
+    def _spread(self, array: np.ndarray) -> np.ndarray:
+        return self.scale.reshape(-1, *(1,) * (array.ndim - 2)) if self.scale.ndim else self.scale
 
 
 class Seen:
@@ -42,10 +72,7 @@ class Seen:
         """Look at the value in one feed; an InputError that names it where something is not finite."""
         if not array.size:
             return
-        low, high = float(array.min()), float(array.max())
-        if not np.isfinite([low, high]).all():
-            what = "NaN" if np.isnan([low, high]).any() else "infinite"
-            raise InputError(f"{origin}{self.name} is {what} somewhere; calibrate with data for which it is finite")
+        low, high = check_finite(self.name, array, origin)
         self.low, self.high = min(self.low, low), max(self.high, high)
         self.n_elements += array.size
         self.lows.append(low)
@@ -111,18 +138,56 @@ class Seen:
 def scheme_of(low: float, high: float, *, around_zero: bool) -> Scheme:
     """Bytes that cover a range: unsigned where it has nothing below 0, else signed; or unsigned with a zero point."""
     if low >= 0:
-        return Scheme("u8", float(np.float32(high / 255)), 0)
+        return Scheme("u8", np.asarray(high / 255, np.float32), 0)
     if around_zero:
-        return Scheme("s8", float(np.float32(max(-low, high) / 127)), 0)
-    scale = float(np.float32((max(high, 0.0) - low) / 255))
+        return Scheme("s8", np.asarray(max(-low, high) / 127, np.float32), 0)
+    scale = np.asarray((max(high, 0.0) - low) / 255, np.float32)
     return Scheme("u8", scale, int(np.rint(-low / scale)))
+
+
+class Channels:
+    """The range of each channel, dimension 1, of one value over feeds."""
+
+    def __init__(self, name: str, n_channels: int) -> None:
+        self.name = name
+        self.lows, self.highs = np.zeros((2, n_channels), np.float32)
+
+    def add(self, array: np.ndarray, origin: str = "") -> None:
+        """Look at the value in one feed; an InputError that names it where something is not finite."""
+        if array.size:
+            check_finite(self.name, array, origin)
+            others = (0, *range(2, array.ndim))
+            self.lows, self.highs = np.minimum(self.lows, array.min(others)), np.maximum(self.highs, array.max(others))
+
+    @property
+    def scheme(self) -> Scheme:
+        """Bytes around 0 that cover each channel; one that is always 0 has the steps of the widest."""
+        is_signed = bool((self.lows < 0).any())
+        scales = np.maximum(-self.lows, self.highs) / np.float32(127 if is_signed else 255)
+        check_scale(self.name, float(scales.max()))
+        scales = np.where(scales > np.finfo(np.float32).tiny, scales, scales.max())
+        return Scheme("s8" if is_signed else "u8", scales.astype(np.float32), 0)
+
+
+def check_finite(name: str, array: np.ndarray, origin: str) -> tuple[float, float]:
+    """The least and the largest number; an InputError if one is not finite."""
+    low, high = float(array.min()), float(array.max())
+    if not np.isfinite([low, high]).all():
+        what = "NaN" if np.isnan([low, high]).any() else "infinite"
+        raise InputError(f"{origin}{name} is {what} somewhere; calibrate with data for which it is finite")
+    return low, high
+
+
+def check_scale(name: str, scale: float) -> None:
+    """An InputError if a scale is 0, or so small that numbers in f32 are none any more."""
+    if scale < np.finfo(np.float32).tiny:
+        said = "is 0 in all calibration data, so that no scale follows"
+        raise InputError(f"{name} {said}; give other data, or except the node that reads it: f32")
 
 
 def observed(seen: Seen, observer: str, percentile: float, *, around_zero: bool) -> Scheme:
     """The scheme that an observer chooses for what was seen; an InputError where that is nothing but 0."""
-    if not seen.n_elements or seen.largest < np.finfo(np.float32).tiny * 255:
-        said = "is 0 in all calibration data, so that no scale follows"
-        raise InputError(f"{seen.name} {said}; give other data, or except the node that reads it: f32")
+    check_scale(seen.name, seen.largest / 255)
     if observer == "mean-minmax":
         low, high = seen.means
         low, high = (low, high) if max(-low, high) > 0 else (seen.low, seen.high)

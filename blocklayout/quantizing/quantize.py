@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
 from blocklayout.model.graph import constant_value, fresh_name
-from blocklayout.model.passes.quantized import Scheme
 from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
 from blocklayout.quantizing.layers import Chosen, Layer, choose
+from blocklayout.quantizing.observers import Scheme
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -222,14 +223,15 @@ class _Writer:
             return
         scheme, first = self._schemes[name], self._chosen.groups[name]
         if first not in self._parameters:
-            zero_point = np.array(scheme.zero_point, np.uint8 if scheme.dtype == "u8" else np.int8)
-            scale = self._constant(f"{first}_scale", np.array(scheme.scale, np.float32))
+            zero_point = np.full_like(scheme.scale, scheme.zero_point, to_numpy(scheme.dtype))
+            scale = self._constant(f"{first}_scale", scheme.scale)
             self._parameters[first] = scale, self._constant(f"{first}_zero_point", zero_point)
         shape = self._graph.shape(name)
         quantized = self._value(f"{name}_quantized", shape, scheme.dtype)
         self._dequantized[name] = self._value(f"{name}_dequantized", shape, "f32")
-        yield self._node("QuantizeLinear", (name, *self._parameters[first]), quantized)
-        yield self._node("DequantizeLinear", (quantized, *self._parameters[first]), self._dequantized[name])
+        attrs = {"axis": 1} if scheme.scale.ndim else {}
+        yield self._node("QuantizeLinear", (name, *self._parameters[first]), quantized, attrs)
+        yield self._node("DequantizeLinear", (quantized, *self._parameters[first]), self._dequantized[name], attrs)
 
     def _layer(
         self, layer: Layer, integers: np.ndarray, scales: np.ndarray, error: np.ndarray | None
@@ -243,7 +245,7 @@ class _Writer:
         if error is not None and layer.node.op_type != "MatMul":
             bias = -error if bias is None else bias - error
         if bias is not None:
-            scales = (scales * np.float32(self._schemes[layer.source].scale)).astype(np.float32)
+            scales = (scales * self._schemes[layer.source].scale).astype(np.float32)
             steps = np.clip(np.rint(bias.astype(np.float64) / scales), -(2**31) + 1, 2**31 - 1).astype(np.int32)
             yield from self._known(
                 f"{layer.node.name}_bias", steps, scales, {"axis": 0} if scales.size > 1 else {}, names

@@ -62,6 +62,8 @@ class QuantizationRecipe(BaseModel):
         operators: Types of operators whose operands are quantised. A product needs constant weights, a sum and a
             concatenation computed operands.
         weights: One scale for each output channel of weights, or one for the whole; always of signed bytes around 0.
+        depthwise: Scales of the values that depthwise convolutions alone read, likewise: ranges of their channels are
+            often very different. Those of channels cover all that was seen.
         activations: How the range of a value follows from calibration. ``minmax``: the least and the largest number;
             ``mean-minmax``: the means of those of each feed; ``percentile``: the bound that this share of magnitudes
             lies within; ``mse``: that with the least squared error; ``entropy``: that with the least Kullback-Leibler
@@ -93,6 +95,7 @@ class QuantizationRecipe(BaseModel):
         "GlobalAveragePool",
     )
     weights: Granularity = "channel"
+    depthwise: Granularity = "channel"
     activations: Observer = "mse"
     percentile: Percentile = 99.99
     zero_point: Literal["zero", "any"] = "zero"

@@ -58,8 +58,8 @@ def arrays(model: ModelProto) -> dict[str, np.ndarray]:
 
 
 def producer(model: ModelProto, name: str) -> NodeProto:
-    [found] = [node for node in model.graph.node if name in node.output]
-    return found
+    found: list[NodeProto] = [node for node in model.graph.node if name in node.output]
+    return found[0]
 
 
 def net_of(nodes: list[NodeProto], constants: dict[str, np.ndarray], opset: int = 17, **shapes: Any) -> ModelProto:
@@ -222,7 +222,7 @@ def test_exceptions_stay_in_f32_and_read_real_numbers() -> None:
 
 def test_a_zero_point_covers_what_is_not_around_0() -> None:
     net = net_of([helper.make_node("Conv", ["x", "w"], ["y"], "conv")], {"w": weights(4, 3, 1, 1)}, x=[1, 3, 5, 5])
-    data = [np.float32(each / 10 + 2 * (each > 0)) for each in feeds((1, 3, 5, 5))]
+    data = [(each / 10 + 2 * (each > 0)).astype(np.float32) for each in feeds((1, 3, 5, 5))]
     errors = []
     for zero_point in ("zero", "any"):
         model = bl.quantize(net, data, {"zero_point": zero_point})
