@@ -232,6 +232,36 @@ def test_a_zero_point_covers_what_is_not_around_0() -> None:
     assert errors[1] < errors[0]
 
 
+def test_what_depthwise_convolutions_read_has_a_scale_for_each_channel() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], "relu"),
+        helper.make_node("Conv", ["r", "w", "b"], ["c"], "depthwise", group=4, pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["c", "p"], ["y"], "pointwise"),
+    ]
+    net = net_of(nodes, {"w": weights(4, 1, 3, 3), "b": weights(4), "p": weights(5, 4, 1, 1)}, x=[1, 4, 6, 6])
+    ranges = np.array([1, 1e-3, 0, 50], np.float32).reshape(4, 1, 1)
+    data = [each * ranges for each in feeds((1, 4, 6, 6))]
+    constants, errors = {}, []
+    for depthwise in ("channel", "tensor"):
+        model = bl.quantize(net, data, {"depthwise": depthwise})
+        [scale] = [arrays(model)[node.input[1]] for node in of_type(model, "QuantizeLinear") if node.input[0] == "r"]
+        constants[depthwise] = scale
+        probe = helper.make_tensor_value_info("c", TensorProto.FLOAT, None)
+        for each in (model, net):
+            del each.graph.output[:]
+            each.graph.output.append(probe)
+        found, expected = (np.asarray(bl.load(each)(data[0])) for each in (model, net))
+        errors.append(np.abs(found - expected)[:, 1].max())
+        net.graph.output[0].name = "y"
+    assert constants["tensor"].shape == ()
+    largest = np.maximum([each.max((0, 2, 3)) for each in data], 0).max(0)
+    largest[2] = largest.max()  # it is always 0
+    np.testing.assert_allclose(constants["channel"], largest / 255, rtol=1e-6)
+    assert errors[0] < errors[1] / 20
+    with pytest.raises(bl.InputError, match="r is 0 in all calibration data"):
+        bl.quantize(net, [-np.abs(data[0])])
+
+
 def test_a_large_bias_of_small_weights_stays_exact() -> None:
     w = weights(3, 3, 1, 1)
     w[0] *= np.float32(1e-9)
