@@ -92,26 +92,33 @@ def schemes_of(
         InputError: A feed that does not fit, or a value that is infinite, NaN or nothing but 0.
     """
     writers = graph.producers()
-    observers = {}
-    for name in chosen.groups:
+
+    def observer_of(name: str) -> tuple[str, float]:
         node = writers.get(name)
-        names = (name, *((node.name, *node.absorbed) if node is not None else ()))
-        otherwise = recipe.otherwise(names, node.op_type if node is not None else "")
-        given = (None, None) if otherwise == "f32" else (otherwise.activations, otherwise.percentile)
-        observers[name] = given[0] or recipe.activations, given[1] or recipe.percentile
-    roots = [name for name in chosen.groups if name not in chosen.moved | chosen.by_channel]
+        names, op_type = ((node.name, *node.absorbed), node.op_type) if node is not None else ((), "")
+        found = recipe.otherwise((name, *names), op_type)
+        given = (None, None) if found == "f32" else (found.activations, found.percentile)
+        return given[0] or recipe.activations, given[1] or recipe.percentile
+
+    members: dict[str, list[str]] = {}
+    for name, first in chosen.groups.items():
+        if name not in chosen.moved | chosen.by_channel:
+            members.setdefault(first, []).append(name)
+    observers = {first: observer_of(names[0]) for first, names in members.items()}
+    seen = {
+        first: Seen(*names, has_histogram=observers[first][0] in NEED_HISTOGRAM) for first, names in members.items()
+    }
     channels = {name: Channels(name, graph.shape(name)[1]) for name in chosen.by_channel}
-    needing = {chosen.groups[name] for name in roots if observers[name][0] in NEED_HISTOGRAM}
-    seen = {name: Seen(name, has_histogram=chosen.groups[name] in needing) for name in roots}
+    watched = (*(name for names in members.values() for name in names), *channels)
     for origin, feed in feeds:
-        values = _run(session, feed, (*roots, *channels), origin)
-        for name, each in (*seen.items(), *channels.items()):
-            each.add(values[name], origin)
+        values = _run(session, feed, watched, origin)
+        for group in seen.values():
+            group.add(values, origin)
+        for channel in channels.values():
+            channel.add(values, origin)
+    around_zero = recipe.zero_point == "zero"
     schemes = {name: each.scheme for name, each in channels.items()}
-    for first in dict.fromkeys(chosen.groups[name] for name in roots):
-        members = [seen[name] for name in roots if chosen.groups[name] == first]
-        around_zero = recipe.zero_point == "zero"
-        schemes[first] = observed(Seen.together(members), *observers[members[0].name], around_zero=around_zero)
+    schemes |= {first: observed(each, *observers[first], around_zero=around_zero) for first, each in seen.items()}
     return {name: schemes[first] for name, first in chosen.groups.items()}
 
 
@@ -138,14 +145,8 @@ def mean_errors(
     """For each layer, by name, how much larger its result is in the mean for being quantised, by output channel.
 
     That is of the layer alone, its source as the model in f32 computes it: the errors of those before it are made up
-    for by their own biases. A layer is linear, so its result of a mean is the mean of its results.
-
-    Args:
-        graph: The model.
-        layers: By name, with the numbers that the bytes of their weights stand for.
-        schemes: Of the quantised values.
-        session: Of the model, with sources of layers as outputs.
-        feeds: Calibration data.
+    for by their own biases. A layer is linear, so its result of a mean is the mean of its results. Beside each layer
+    stand the numbers for the bytes of its weights.
     """
     means: dict[tuple[tuple[int, ...], ...], dict[str, _Means]] = {}
     sources = [*dict.fromkeys(layer.source for layer, _ in layers.values())]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import frexp
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -12,15 +11,13 @@ from msgspec import Struct
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
 
-if TYPE_CHECKING:
-    from typing import Self
-
 N_BINS = 8192
 """Of a histogram, half of them below 0; between an eighth and all of them lie within what was seen."""
 
 _N_CANDIDATES = 128
 _LEAST_CANDIDATE = 0.1
 """Of the largest magnitude: no bound is looked at below this."""
+_LEAST_PROBABILITY = 1e-6
 
 
 class Scheme(Struct, frozen=True, eq=False):
@@ -53,73 +50,49 @@ class Scheme(Struct, frozen=True, eq=False):
 
 
 class Seen:
-    """What was seen of one value, or of several that share a scheme, over feeds.
+    """What was seen of the values that share a scheme, over feeds.
 
     A histogram lies over ``-limit..limit``, a power of two, which doubles where larger numbers come: two bins then
     become one. So data are looked at once. Zeros, which every scheme has, are not in it.
     """
 
-    def __init__(self, name: str, *, has_histogram: bool) -> None:
-        self.name = name
-        self.low, self.high, self.n_elements = np.inf, -np.inf, 0
+    def __init__(self, *names: str, has_histogram: bool) -> None:
+        self.names, self.has_histogram = names, has_histogram
         self.lows: list[float] = []
         self.highs: list[float] = []
-        self.limit = 0.0
-        self.has_histogram = has_histogram
-        self.counts = np.zeros(N_BINS, np.int64)
+        self.n_elements, self.limit, self.counts = 0, 0.0, np.zeros(N_BINS, np.int64)
 
-    def add(self, array: np.ndarray, origin: str = "") -> None:
-        """Look at the value in one feed; an InputError that names it where something is not finite."""
-        if not array.size:
-            return
-        low, high = check_finite(self.name, array, origin)
-        self.low, self.high = min(self.low, low), max(self.high, high)
-        self.n_elements += array.size
-        self.lows.append(low)
-        self.highs.append(high)
-        largest = max(-low, high)
-        if self.has_histogram and largest > 0:
-            self.widen(2.0 ** frexp(largest)[1])
-            scaled = array.ravel() / np.float32(self.limit) * np.float32(N_BINS / 2)
-            bins = np.floor(scaled).astype(np.int64) + N_BINS // 2
-            self.counts += np.bincount(np.clip(bins, 0, N_BINS - 1), minlength=N_BINS)
-            self.counts[N_BINS // 2] -= array.size - np.count_nonzero(array)
+    def add(self, values: Mapping[str, np.ndarray], origin: str = "") -> None:
+        """Look at the values of one feed, by name; an InputError that names the one that is not finite."""
+        arrays = [values[name] for name in self.names if values[name].size]
+        ranges = [check_finite(name, values[name], origin) for name in self.names if values[name].size]
+        if ranges:
+            self.lows.append(min(low for low, _ in ranges))
+            self.highs.append(max(high for _, high in ranges))
+        self.n_elements += sum(array.size for array in arrays)
+        if self.has_histogram and self.largest > 0:
+            self._widen(2.0 ** frexp(self.largest)[1])
+            for array in arrays:
+                scaled = array.ravel() / np.float32(self.limit) * np.float32(N_BINS / 2)
+                bins = np.clip(np.floor(scaled).astype(np.int64) + N_BINS // 2, 0, N_BINS - 1)
+                self.counts += np.bincount(bins, minlength=N_BINS)
+                self.counts[N_BINS // 2] -= array.size - np.count_nonzero(array)
 
-    def widen(self, limit: float) -> None:
-        """Let the histogram lie over ``-limit..limit``, a power of two, if it does not reach so far."""
+    def _widen(self, limit: float) -> None:
         while self.limit and self.limit < limit:
-            merged = self.counts.reshape(-1, 2).sum(1)
-            self.counts = np.pad(merged, N_BINS // 4)
+            self.counts = np.pad(self.counts.reshape(-1, 2).sum(1), N_BINS // 4)
             self.limit *= 2
         self.limit = self.limit or limit
 
-    @classmethod
-    def together(cls, parts: Iterable[Self]) -> Self:
-        """What was seen of values that share a scheme."""
-        first, *others = parts
-        if not others:
-            return first
-        every = [first, *others]
-        found = cls(first.name, has_histogram=first.has_histogram)
-        found.low, found.high = min(part.low for part in every), max(part.high for part in every)
-        found.n_elements = sum(part.n_elements for part in every)
-        found.lows, found.highs = [min(part.means[0] for part in every)], [max(part.means[1] for part in every)]
-        limit = max(part.limit for part in every)
-        for part in every:
-            part.widen(limit)
-            found.counts += part.counts
-        found.limit = limit
-        return found
-
     @property
-    def means(self) -> tuple[float, float]:
-        """The mean over feeds of the least number, and of the largest."""
-        return float(np.mean(self.lows)), float(np.mean(self.highs))
+    def range(self) -> tuple[float, float]:
+        """The least and the largest number."""
+        return min(self.lows, default=0.0), max(self.highs, default=0.0)
 
     @property
     def largest(self) -> float:
         """The largest magnitude."""
-        return max(-self.low, self.high, 0.0)
+        return max(map(abs, self.range))
 
     @property
     def bins(self) -> tuple[np.ndarray, np.ndarray]:
@@ -135,16 +108,6 @@ class Seen:
         return folded[: int(self.largest / width) + 1], width
 
 
-def scheme_of(low: float, high: float, *, around_zero: bool) -> Scheme:
-    """Bytes that cover a range: unsigned where it has nothing below 0, else signed; or unsigned with a zero point."""
-    if low >= 0:
-        return Scheme("u8", np.asarray(high / 255, np.float32), 0)
-    if around_zero:
-        return Scheme("s8", np.asarray(max(-low, high) / 127, np.float32), 0)
-    scale = np.asarray((max(high, 0.0) - low) / 255, np.float32)
-    return Scheme("u8", scale, int(np.rint(-low / scale)))
-
-
 class Channels:
     """The range of each channel, dimension 1, of one value over feeds."""
 
@@ -152,8 +115,9 @@ class Channels:
         self.name = name
         self.lows, self.highs = np.zeros((2, n_channels), np.float32)
 
-    def add(self, array: np.ndarray, origin: str = "") -> None:
-        """Look at the value in one feed; an InputError that names it where something is not finite."""
+    def add(self, values: Mapping[str, np.ndarray], origin: str = "") -> None:
+        """Look at the value among those of one feed; an InputError that names it where it is not finite."""
+        array = values[self.name]
         if array.size:
             check_finite(self.name, array, origin)
             others = (0, *range(2, array.ndim))
@@ -185,56 +149,59 @@ def check_scale(name: str, scale: float) -> None:
         raise InputError(f"{name} {said}; give other data, or except the node that reads it: f32")
 
 
+def scheme_of(low: float, high: float, *, around_zero: bool) -> Scheme:
+    """Bytes that cover a range: unsigned where it has nothing below 0, else signed; or unsigned with a zero point."""
+    if low >= 0:
+        return Scheme("u8", np.asarray(high / 255, np.float32), 0)
+    if around_zero:
+        return Scheme("s8", np.asarray(max(-low, high) / 127, np.float32), 0)
+    scale = np.asarray((max(high, 0.0) - low) / 255, np.float32)
+    return Scheme("u8", scale, int(np.rint(-low / scale)))
+
+
 def observed(seen: Seen, observer: str, percentile: float, *, around_zero: bool) -> Scheme:
     """The scheme that an observer chooses for what was seen; an InputError where that is nothing but 0."""
-    check_scale(seen.name, seen.largest / 255)
+    check_scale(", ".join(seen.names), seen.largest / 255)
+    least, most = seen.range
     if observer == "mean-minmax":
-        low, high = seen.means
-        low, high = (low, high) if max(-low, high) > 0 else (seen.low, seen.high)
+        low, high = float(np.mean(seen.lows)), float(np.mean(seen.highs))
         return scheme_of(low, high, around_zero=around_zero)
 
     def within(bound: float) -> Scheme:
-        return scheme_of(max(seen.low, -bound), min(seen.high, bound), around_zero=around_zero)
+        return scheme_of(max(least, -bound), min(most, bound), around_zero=around_zero)
 
-    return within(BOUNDS[observer](seen, percentile, within))
-
-
-Within = Callable[[float], Scheme]
-
-
-def _largest(seen: Seen, percentile: float, within: Within) -> float:
-    del percentile, within
-    return seen.largest
+    if observer == "percentile":
+        return within(_percentile(seen, percentile))
+    if observer == "mse":
+        return within(_least_squares(seen, within))
+    if observer == "entropy":
+        return within(_least_divergence(seen, 255 if within(seen.largest).dtype == "u8" else 127))
+    return within(seen.largest)
 
 
-def _percentile(seen: Seen, percentile: float, within: Within) -> float:
-    del within
+def _percentile(seen: Seen, percentile: float) -> float:
     counts, width = seen.magnitudes
     above = np.cumsum(counts[::-1])[::-1]  # in this bin and those beyond
     n_kept = int(np.count_nonzero(above > seen.n_elements * (1 - percentile / 100)))
     return min(max(n_kept, 1) * width, seen.largest)
 
 
-def _least_squares(seen: Seen, percentile: float, within: Within) -> float:
-    del percentile
+def _least_squares(seen: Seen, within: Callable[[float], Scheme]) -> float:
     numbers, counts = seen.bins
 
     def error(bound: float) -> float:
         scheme = within(bound)
         return float(((scheme.numbers(scheme.nearest(numbers)) - numbers) ** 2 * counts).sum())
 
-    candidates = seen.largest * np.linspace(1, _LEAST_CANDIDATE, _N_CANDIDATES)
-    return float(min(candidates, key=error))
+    return float(min(seen.largest * np.linspace(1, _LEAST_CANDIDATE, _N_CANDIDATES), key=error))
 
 
-def _least_divergence(seen: Seen, percentile: float, within: Within) -> float:
+def _least_divergence(seen: Seen, n_levels: int) -> float:
     """As TensorRT looks for it: what lies beyond a bound is counted at the bound, and levels are spread over bins.
 
     Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017.
     """
-    del percentile
     counts, width = seen.magnitudes
-    n_levels = 255 if within(seen.largest).dtype == "u8" else 127
 
     def divergence(n_bins: int) -> float:
         inside = counts[:n_bins].astype(np.float64)
@@ -253,15 +220,5 @@ def _least_divergence(seen: Seen, percentile: float, within: Within) -> float:
     candidates = np.unique(np.linspace(counts.size, n_levels, _N_CANDIDATES).astype(int))[::-1]
     return min(float(min(candidates, key=divergence)) * width, seen.largest)
 
-
-_LEAST_PROBABILITY = 1e-6
-
-BOUNDS: Mapping[str, Callable[[Seen, float, Within], float]] = {
-    "minmax": _largest,
-    "percentile": _percentile,
-    "mse": _least_squares,
-    "entropy": _least_divergence,
-}
-"""Observers that choose a bound of magnitudes, by name."""
 
 NEED_HISTOGRAM = {"percentile", "mse", "entropy"}

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import blocklayout as bl
-from blocklayout.quantizing.observers import BOUNDS, Seen, observed, scheme_of
+from blocklayout.quantizing.observers import NEED_HISTOGRAM, Seen, observed, scheme_of
 
 NUMBERS = arrays(np.float32, st.integers(1, 60), elements=st.floats(-1e4, 1e4, width=32))
-OBSERVERS = (*BOUNDS, "mean-minmax")
+OBSERVERS = ("minmax", "mean-minmax", *sorted(NEED_HISTOGRAM))
 
 
 def seen(*arrays: np.ndarray) -> Seen:
     found = Seen("x", has_histogram=True)
     for array in arrays:
-        found.add(np.asarray(array, np.float32))
+        found.add({"x": np.asarray(array, np.float32)})
     return found
 
 
@@ -37,7 +37,7 @@ def test_minmax_covers_all_that_was_seen(arrays: list[np.ndarray], around_zero: 
         assert np.abs(scheme.numbers(scheme.nearest(array)) - array).max() <= scheme.scale * 0.51
     assert scheme.numbers(np.array([scheme.zero_point])) == 0
     assert scheme.zero_point == 0 or not around_zero
-    assert (scheme.dtype == "s8") == (around_zero and found.low < 0)
+    assert (scheme.dtype == "s8") == (around_zero and found.range[0] < 0)
 
 
 @given(NUMBERS, st.sampled_from(OBSERVERS), st.booleans())
@@ -46,7 +46,7 @@ def test_no_observer_goes_beyond_what_was_seen(numbers: np.ndarray, observer: st
     if found.largest < 1e-30:
         return
     scheme = observed(found, observer, 99.0, around_zero=around_zero)
-    assert 0 < scheme.scale <= scheme_of(found.low, found.high, around_zero=around_zero).scale * 1.01
+    assert 0 < scheme.scale <= scheme_of(*found.range, around_zero=around_zero).scale * 1.01
 
 
 @given(st.integers(0, 99), st.sampled_from([1.0, 3.0, 30.0]), st.sampled_from([-np.inf, 0]), st.booleans())
@@ -90,9 +90,11 @@ def test_means_of_extremes_are_those_of_feeds() -> None:
 @given(st.lists(NUMBERS, min_size=2, max_size=4))
 def test_a_histogram_is_the_same_however_data_come(arrays: list[np.ndarray]) -> None:
     one_by_one, at_once = seen(*arrays), seen(np.concatenate(arrays))
-    together = Seen.together([seen(array) for array in arrays])
+    names = [str(number) for number in range(len(arrays))]
+    together = Seen(*names, has_histogram=True)
+    together.add(dict(zip(names, arrays, strict=True)))
     for found in (one_by_one, together):
-        assert (found.low, found.high, found.n_elements) == (at_once.low, at_once.high, at_once.n_elements)
+        assert (found.range, found.n_elements) == (at_once.range, at_once.n_elements)
         assert found.limit == at_once.limit
         assert np.abs(np.cumsum(found.counts) - np.cumsum(at_once.counts)).max() <= at_once.n_elements
         assert found.counts.sum() == at_once.counts.sum()
@@ -102,6 +104,6 @@ def test_what_has_no_scale() -> None:
     with pytest.raises(bl.InputError, match=r"x is 0 in all calibration data, so that no scale follows; .* f32"):
         observed(seen(np.zeros(3)), "minmax", 99.9, around_zero=True)
     with pytest.raises(bl.InputError, match="feed 2: x is NaN somewhere"):
-        Seen("x", has_histogram=False).add(np.array([1, np.nan], np.float32), "feed 2: ")
+        Seen("x", has_histogram=False).add({"x": np.array([1, np.nan], np.float32)}, "feed 2: ")
     with pytest.raises(bl.InputError, match="x is infinite somewhere"):
         seen(np.array([1, -np.inf]))
