@@ -27,6 +27,8 @@ _NAMES = {
     "model": "Builder",
     "ops.registered": "register_operator",
     "plan": "Plan",
+    "quantizing.quantize": "quantize",
+    "quantizing.recipe": "QuantizationRecipe",
     "session": "Session",
     "served": "Served",
     "tensor": """

@@ -132,17 +132,18 @@ def chosen_shapes(
     return extents_of(inputs, singles | dict(given))
 
 
-def load_array(name: str, path: str) -> np.ndarray:
-    """The array in a ``.npy`` file; an InputError where there is none."""
+def load_array(name: str, path: str, origin: str = "") -> np.ndarray:
+    """The array in a ``.npy`` file; an InputError where there is none, which begins with the option or ``origin``."""
+    origin = origin or f"--input {name}={path}"
     try:
         with open_regular(path) as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
-        raise InputError(f"--input {name}={path}: no such file") from None
+        raise InputError(f"{origin}: no such file") from None
     except OSError as error:
-        raise InputError(f"--input {name}={path}: {error.strerror or error}") from None
+        raise InputError(f"{origin}: {error.strerror or error}") from None
     except (ValueError, EOFError, TokenError):
-        raise InputError(f"--input {name}={path}: no array as numpy.save writes it") from None
+        raise InputError(f"{origin}: no array as numpy.save writes it") from None
     return array
 
 

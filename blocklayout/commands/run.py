@@ -47,20 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--labels", metavar="FILE", help="names of the classes, one a line (default: those in the model's metadata)"
     )
-    group.add_argument(
-        "--fit",
-        choices=("crop", "fill", "stretch"),
-        help="crop: the middle 7/8 of its shorter side, as ImageNet's classifiers are evaluated (default for 3 "
-        "channels); fill: the middle, its shorter side whole; stretch: all of it, its proportions lost (default for 1)",
-    )
-    group.add_argument(
-        "--pixels",
-        metavar="VALUES",
-        help="imagenet: less ImageNet's means over its deviations (default for 3 channels); unit: 0 to 1 (default for "
-        "1 channel); signed: -1 to 1; bytes: 0 to 255 (default for integers); or means/deviations of pixels of 0 to 1 "
-        "in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
-    )
-    group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb)")
+    pictures.add_fitting(group)
     group.add_argument("--top", type=positive, metavar="N", help="how many classes to tell (default: 5)")
 
 

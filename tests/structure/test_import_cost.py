@@ -11,7 +11,7 @@ import pytest
 
 from blocklayout import Builder, save
 
-HEAVY = ("cffi", "ml_dtypes", "onnx", "onnxruntime", "rich", "torch")
+HEAVY = ("cffi", "ml_dtypes", "onnx", "onnxruntime", "pydantic", "rich", "torch")
 
 REPORT = f"""
 import sys
@@ -76,6 +76,7 @@ def test_a_load_imports_the_parts_of_onnx_that_it_takes(tree_environ: dict[str, 
     save(b, tmp_path / "relu.onnx")
     code = (
         "import sys, blocklayout; blocklayout.load('relu.onnx'); assert 'onnx.compose' not in sys.modules\n"
+        "assert 'pydantic' not in sys.modules\n"
         "import onnx; assert onnx.load('relu.onnx').graph.output[0].name == 'y' and onnx.compose.merge_models\n"
         "print(type(onnx).__name__, onnx.__version__, file=sys.stderr)"
     )

@@ -34,6 +34,7 @@ LEVELS = (
         "served",
         "eager",
         "ray",
+        "quantizing",
         "zoo",
         "__init__",
         "commands",
@@ -50,15 +51,17 @@ ASKING = {"__repr__", "__str__", "_repr_html_", "explain", "table"}
 HOMES = {
     "cffi": {"dnnl"},
     "_cffi_backend": {"dnnl"},
-    "onnx": {"model", "zoo", "api"},  # api only to say what load takes
+    "onnx": {"model", "zoo", "quantizing", "api"},  # api only to say what load takes
     "google": {"model"},  # protobuf
     "rich": {"show"},
     "PIL": {"commands", "ops"},
     "ray": {"ray"},
+    "pydantic": {"quantizing"},
+    "pydantic_core": {"quantizing"},
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
-PROVIDED = {"google": "onnx", "_cffi_backend": "cffi", "PIL": "pillow"}
+PROVIDED = {"google": "onnx", "pydantic_core": "pydantic", "_cffi_backend": "cffi", "PIL": "pillow"}
 
 
 def unit_of(path: Path) -> str:

@@ -1,0 +1,275 @@
+"""``quantize``: from a model in f32 and calibration data to a QDQ model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.dtypes import to_numpy
+from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.ir import Demands
+from blocklayout.ir.value import Value
+from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
+from blocklayout.model.graph import constant_value, fresh_name
+from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
+from blocklayout.quantizing.layers import Chosen, Layer, choose
+from blocklayout.quantizing.observers import Scheme
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from blocklayout.model import Builder, DeclaredValue
+    from blocklayout.quantizing.recipe import QuantizationRecipe
+
+OLDEST_OPSET = 13
+"""The first with scales along an axis."""
+
+_CONVERTED_TO = 17
+
+
+def quantize(
+    model: str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel,
+    calibration_data: Iterable[Any],
+    recipe: QuantizationRecipe | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> ModelProto:
+    """A model with weights and activations of 8 bits, as an ONNX model with QuantizeLinear and DequantizeLinear.
+
+    :func:`load` takes it, and so do other runtimes. Weights become signed bytes, biases integers of 32 bits.
+    Ranges of activations are those seen as the model runs in f32 on calibration data. Extents that the model leaves
+    free stay free where nothing in it was computed from them; else they are those of the first feed.
+
+    Args:
+        model: As for :func:`load`; in f32. Of an operator set before 13 it is converted first.
+        calibration_data: Feeds like those of use, some hundred: dicts of arrays by input name, or arrays where there is
+            one input. They are gone through twice where biases are corrected; those of an iterator are kept meanwhile.
+        recipe: Which operators are quantised, and how: a :class:`QuantizationRecipe`, its fields, JSON, or a ``.json``
+            or ``.toml`` file.
+        progress: Called with a few words before each stage and each feed.
+
+    Raises:
+        InputError: A recipe that is wrong, or that leaves nothing to quantise; no feeds, one that does not fit the
+            model, or one for which a value is not finite; a value that is always 0.
+        ModelError: As of :func:`load`.
+        UnsupportedError: As of :func:`load`, or an old operator set that cannot be converted.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> b = bl.Builder()
+        >>> weights = np.linspace(-1, 1, 4 * 3 * 3 * 3, dtype=np.float32).reshape(4, 3, 3, 3)
+        >>> b.output("y", b.input("x", (1, 3, 8, 8)).conv(weights).relu())
+        >>> data = [np.random.default_rng(seed).random((1, 3, 8, 8), np.float32) for seed in range(8)]
+        >>> quantized = bl.quantize(b, data)
+        >>> [node.op_type for node in quantized.graph.node]
+        ['QuantizeLinear', 'DequantizeLinear', 'DequantizeLinear', 'DequantizeLinear', 'Conv', 'Relu']
+        >>> error = bl.load(quantized)(data[0]) - bl.load(b)(data[0])
+        >>> bool(np.abs(error).max() < 0.1)
+        True
+    """
+    from blocklayout.api import load
+    from blocklayout.quantizing.recipe import QuantizationRecipe
+
+    recipe = QuantizationRecipe.of(recipe)
+    tell = progress or (lambda _: None)
+    tell("reading the model")
+    opened = _in_new_operators(model)
+    feeds = Feeds.of(calibration_data, _inputs(opened), tell)
+    graph, is_free = _simplified(opened, feeds)
+    chosen = choose(graph, recipe)
+    if not chosen.groups:
+        raise InputError("recipe: it leaves nothing to quantise in this model, or that is quantised already")
+    between = [name for name in chosen.groups if name not in (*graph.inputs, *graph.outputs)]
+    watched = to_model(graph.replace(outputs=(*graph.outputs, *between)))
+    if is_free:
+        _free_extents(watched, opened)
+    with load(watched, tune="model", winograd=False) as session:
+        schemes = schemes_of(graph, chosen, recipe, session, feeds)
+        layers = {name: _bytes_of(layer, schemes, recipe) for name, layer in chosen.layers.items()}
+        errors = {}
+        if recipe.bias_correction and layers:
+            dequantized = {name: (each[0], _numbers(*each)) for name, each in layers.items()}
+            errors = mean_errors(graph, dequantized, schemes, session, feeds)
+    tell("writing the quantised model")
+    result = to_model(_Writer(graph, chosen, schemes).written(layers, errors))
+    if is_free:
+        _free_extents(result, opened)
+    for key, text in opened.metadata.items() if isinstance(opened, OnnxModel) else ():
+        result.metadata_props.add(key=key, value=text)
+    return result
+
+
+def _in_new_operators(source: Any) -> OnnxModel | Graph:
+    opened = open_model(source)
+    if opened.opset >= OLDEST_OPSET:
+        return opened
+    from onnx import ModelProto, version_converter
+
+    if isinstance(opened, Graph):
+        proto = to_model(opened)
+    elif isinstance(source, OnnxModel):
+        raise UnsupportedError(
+            f"{opened.name} is of operator set {opened.opset}: give its file, which can be converted"
+        )
+    else:
+        contents = whole_contents(Path(source)) if isinstance(source, str | os.PathLike) else source
+        proto = contents if isinstance(contents, ModelProto) else ModelProto.FromString(bytes(contents))
+    try:
+        return open_model(version_converter.convert_version(proto, _CONVERTED_TO))
+    except (RuntimeError, version_converter.ConvertError) as error:
+        said = f"{opened.name} is of operator set {opened.opset}, and cannot be converted to {_CONVERTED_TO}"
+        raise UnsupportedError(f"{said}, which scales along an axis take: {error}") from error
+
+
+def _inputs(opened: OnnxModel | Graph) -> tuple[str, ...]:
+    return opened.inputs if isinstance(opened, Graph) else tuple(info.name for info in opened.signature.inputs)
+
+
+def _simplified(opened: OnnxModel | Graph, feeds: Feeds) -> tuple[Graph, bool]:
+    """The model without what folds, for the extents of the first feed, and whether it is the same for all others."""
+    origin, feed = next(iter(feeds))
+    try:
+        graph = read(opened, {name: array.shape for name, array in feed.items()})
+    except InputError as error:
+        raise InputError(f"{origin}{error}") from error
+    graph = graph.replace(demands=Demands())  # those on layouts are about kernels in f32
+    if isinstance(opened, Graph):
+        return simplify(graph), False
+    result, for_all = simplified(graph, opened)
+    return result, for_all is not None
+
+
+def _free_extents(proto: ModelProto, opened: OnnxModel | Graph) -> None:
+    """Leave extents of inputs and outputs free that the model leaves free, and say none of what lies between."""
+    if isinstance(opened, Graph):
+        return
+    declared = {info.name: info for info in (*opened.signature.inputs, *opened.signature.outputs)}
+    for info in (*proto.graph.input, *proto.graph.output):
+        shape = info.type.tensor_type.shape
+        extents = _extents_of(declared.get(info.name), len(shape.dim))
+        for dim, extent in zip(shape.dim, extents, strict=True):
+            if not isinstance(extent, int):
+                dim.Clear()
+            if isinstance(extent, str):
+                dim.dim_param = extent
+    del proto.graph.value_info[:]
+
+
+def _extents_of(info: DeclaredValue | None, n_dims: int) -> tuple[int | str | None, ...]:
+    return (None,) * n_dims if info is None or info.extents is None else info.extents
+
+
+def _bytes_of(
+    layer: Layer, schemes: Mapping[str, Scheme], recipe: QuantizationRecipe
+) -> tuple[Layer, np.ndarray, np.ndarray]:
+    otherwise = recipe.otherwise((layer.node.name, *layer.node.absorbed), layer.node.op_type)
+    granularity = (None if otherwise == "f32" else otherwise.weights) or recipe.weights
+    return layer, *layer.quantized(schemes[layer.source].scale, per_channel=granularity == "channel")
+
+
+def _numbers(layer: Layer, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    spread = scales.reshape([-1 if dim == layer.axis else 1 for dim in range(integers.ndim)])
+    numbers: np.ndarray = integers.astype(np.float32) * spread
+    return numbers
+
+
+class _Writer:
+    """Writes a graph anew, with changes to bytes and back."""
+
+    def __init__(self, graph: Graph, chosen: Chosen, schemes: Mapping[str, Scheme]) -> None:
+        self._graph, self._chosen, self._schemes = graph, chosen, schemes
+        self._values = dict(graph.values)
+        self._names = {node.name for node in graph.nodes}
+        self._parameters: dict[str, tuple[str, str]] = {}
+        self._dequantized: dict[str, str] = {}
+
+    def written(
+        self, layers: Mapping[str, tuple[Layer, np.ndarray, np.ndarray]], errors: Mapping[str, np.ndarray]
+    ) -> Graph:
+        """The graph; biases make up for the mean errors of layers, where there is one, or a place for one."""
+        nodes = [each for name in self._graph.inputs for each in self._pair(name)]
+        added = {
+            layer.adding: layer.bias - errors[name]
+            for name, (layer, _, _) in layers.items()
+            if layer.adding and layer.bias is not None and name in errors
+        }
+        for node in self._graph.nodes:
+            if node.name in layers:
+                nodes += self._layer(*layers[node.name], errors.get(node.name))
+            elif node.name in added:
+                array = added[node.name].astype(np.float32)
+                inputs = (
+                    self._constant(f"{name}_corrected", array) if self._is_known(name) else name for name in node.inputs
+                )
+                nodes.append(node.replace(inputs=tuple(inputs)))
+            elif node.name in self._chosen.apart:
+                nodes.append(node)
+            else:
+                nodes.append(node.replace(inputs=tuple(self._dequantized.get(name, name) for name in node.inputs)))
+            nodes += (each for name in node.outputs for each in self._pair(name))
+        return self._graph.replace(nodes=tuple(nodes), values=self._values, as_read={}, renamed={}).validate()
+
+    def _is_known(self, name: str) -> bool:
+        return self._graph.constant(name) is not None
+
+    def _pair(self, name: str) -> Iterator[Node]:
+        """Quantising of a value, and back, if it is quantised."""
+        if name not in self._chosen.groups:
+            return
+        scheme, first = self._schemes[name], self._chosen.groups[name]
+        if first not in self._parameters:
+            zero_point = np.full_like(scheme.scale, scheme.zero_point, to_numpy(scheme.dtype))
+            scale = self._constant(f"{first}_scale", scheme.scale)
+            self._parameters[first] = scale, self._constant(f"{first}_zero_point", zero_point)
+        shape = self._graph.shape(name)
+        quantized = self._value(f"{name}_quantized", shape, scheme.dtype)
+        self._dequantized[name] = self._value(f"{name}_dequantized", shape, "f32")
+        attrs = {"axis": 1} if scheme.scale.ndim else {}
+        yield self._node("QuantizeLinear", (name, *self._parameters[first]), quantized, attrs)
+        yield self._node("DequantizeLinear", (quantized, *self._parameters[first]), self._dequantized[name], attrs)
+
+    def _layer(
+        self, layer: Layer, integers: np.ndarray, scales: np.ndarray, error: np.ndarray | None
+    ) -> Iterator[Node]:
+        """A product of bytes, behind changes of its weights and bias to real numbers."""
+        bias = layer.bias if not layer.adding else None
+        names = [self._dequantized[layer.source]]
+        per_channel = {"axis": layer.axis} if scales.size > 1 else {}
+        scales = scales if scales.size > 1 else scales.reshape(())
+        yield from self._known(f"{layer.node.name}_weights", integers, scales, per_channel, names)
+        if error is not None and layer.node.op_type != "MatMul":
+            bias = -error if bias is None else bias - error
+        if bias is not None:
+            scales = (scales * self._schemes[layer.source].scale).astype(np.float32)
+            steps = np.clip(np.rint(bias.astype(np.float64) / scales), -(2**31) + 1, 2**31 - 1).astype(np.int32)
+            yield from self._known(
+                f"{layer.node.name}_bias", steps, scales, {"axis": 0} if scales.size > 1 else {}, names
+            )
+        yield layer.node.replace(inputs=tuple(names))
+
+    def _known(
+        self, name: str, integers: np.ndarray, scales: np.ndarray, attrs: dict[str, int], names: list[str]
+    ) -> Iterator[Node]:
+        given = (self._constant(f"{name}_quantized", integers), self._constant(f"{name}_scale", scales))
+        names.append(self._value(f"{name}_dequantized", integers.shape, "f32"))
+        yield self._node("DequantizeLinear", given, names[-1], attrs)
+
+    def _node(self, op_type: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, int] | None = None) -> Node:
+        name = fresh_name(output, self._names)
+        self._names.add(name)
+        return Node(name, op_type, inputs, (output,), attrs or {})
+
+    def _constant(self, wanted: str, array: np.ndarray) -> str:
+        name = fresh_name(wanted, self._values)
+        self._values[name] = constant_value(name, array)
+        return name
+
+    def _value(self, wanted: str, shape: tuple[int, ...], dtype: str) -> str:
+        name = fresh_name(wanted, self._values)
+        self._values[name] = Value(name, shape, dtype)
+        return name
