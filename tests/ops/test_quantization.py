@@ -255,8 +255,8 @@ def test_quantising_writes_any_layout(scale: np.ndarray, zero: np.ndarray, axis:
     try:
         step = resolved(recipe.steps[0])
     except UnimplementedError:
-        assert layout.startswith("blocked")
-        assert scale.size > 1
+        assert layout != "plain"
+        assert scale.size > 1 or zero.any()
         return
     run_step(step, {"src": case.feed["x0"], **lowered.constants}, buffers)
     desc, buffer = buffers["dst"]

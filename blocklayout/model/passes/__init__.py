@@ -27,7 +27,7 @@ from blocklayout.model.passes.one_walk import (
     RemoveDead,
 )
 from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
-from blocklayout.model.passes.quantized import ClipRequantizing, DropRequantizing, RaiseQuantizing, SinkDequantizing
+from blocklayout.model.passes.quantized import DropRequantizing, RaiseQuantizing, SinkDequantizing
 from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
 __all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "legalize", "simplify"]
@@ -54,7 +54,6 @@ DEFAULT: tuple[Pass, ...] = (
     DropRequantizing(),
     FoldPads(),
     SinkDequantizing(),
-    ClipRequantizing(),
     CancelTransposes(),
     FoldAffine(),
     ChainConcats(),

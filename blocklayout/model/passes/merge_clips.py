@@ -36,7 +36,7 @@ class MergeClips(Struct, frozen=True):
                 low, high = (min(max(limit, bounds[0]), bounds[1]) for limit in inner)
                 bounds, source = (low, high), first.inputs[0]
                 merged = node.replace(absorbed=(*first.absorbed, first.name, *node.absorbed))
-            merged = spelled(graph, draft, merged, source, bounds)
+            merged = _spelled(graph, draft, merged, source, bounds)
             draft.replace(node, merged)
             found[node.outputs[0]] = merged, bounds
         return draft.result()
@@ -87,8 +87,7 @@ def _source(graph: Graph, node: Node) -> str:
     return node.inputs[0]
 
 
-def spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bounds) -> Node:
-    """A node as the Clip or Relu of a source that has these limits."""
+def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bounds) -> Node:
     if bounds == (0.0, math.inf):
         return node.replace(op_type="Relu", inputs=(source,), attrs={})
     if node.op_type == "Clip" and node.inputs[0] == source and clip_bounds(graph, node) == bounds:

@@ -13,7 +13,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, live_nodes, resolve
 from blocklayout.model.lowering import is_native
-from blocklayout.model.passes.merge_clips import bounds_of, spelled
+from blocklayout.model.passes.merge_clips import bounds_of
 from blocklayout.model.passes.one_walk import FoldConstants
 from blocklayout.model.passes.rewrite import Draft, bypass
 
@@ -223,43 +223,6 @@ def _changes_nothing(graph: Graph, node: Node, readers: list[Node], schemes: Map
         if not np.array_equal(scheme.nearest(bounds), scheme.nearest(np.array([-np.inf, np.inf]))):
             return ""
     return source
-
-
-class ClipRequantizing(Struct, frozen=True):
-    """Quantises numbers once where they were quantised and back first, by finer steps: a clip saturates as that did.
-
-    What is read differs by half of such a step at most, so by no more than one of the steps that come out. Only of what
-    a kernel computes, which can clip by itself.
-    """
-
-    holds_for_all_extents: ClassVar[bool] = True
-
-    def __call__(self, graph: Graph) -> Graph:
-        draft, readers, producers = Draft(graph), graph.readers(), graph.producers()
-        dropped: dict[str, str] = {}
-        for node in graph.nodes:
-            finer = Scheme.of_dequantizing(graph, node)
-            first = producers.get(node.inputs[0])
-            if finer is None or first is None or Scheme.of_quantizing(graph, first) != finer:
-                continue
-            source, between, result = first.inputs[0], first.outputs[0], node.outputs[0]
-            coarser = {Scheme.of_quantizing(graph, reader) for reader in readers[result]}
-            [scheme, *others] = coarser or {None}
-            is_seen = len(readers[between]) > 1 or {between, result} & {*graph.outputs}
-            producer = producers.get(source)
-            is_computed = producer is not None and producer.facts.quantization(graph.info(producer)) is None
-            if scheme is None or others or is_seen or not is_computed or finer.scale > scheme.scale:
-                continue
-            (low, high), (lowest, highest) = finer.limits, scheme.limits
-            bounds = low if low > lowest else -np.inf, high if high < highest else np.inf
-            if bounds == (-np.inf, np.inf):
-                dropped[result] = source
-                continue
-            clip = Node(first.name, "Clip", (source,), (result,), {}, absorbed=(*first.absorbed, node.name))
-            draft.replace(node)
-            draft.replace(first, spelled(graph, draft, clip, source, bounds))
-        graph = bypass(draft.result(), dropped)
-        return graph.replace(nodes=live_nodes(graph.nodes, graph.outputs)) if dropped else graph
 
 
 class SinkDequantizing(Struct, frozen=True):
