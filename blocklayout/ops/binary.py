@@ -234,6 +234,8 @@ class Binary(ir.BaseOperator, frozen=True):
     def _of_bytes(self, problem: ir.Problem, dst: MemoryDesc, attr: dnnl.Attr) -> ir.Recipe | None:
         infos = {name: argument(problem, name) for name in _OTHER}
         is_shifted = not are_eltwise(attr.post_ops)
+        if is_shifted and len(attr.zero_points) != 1:
+            return None  # a follower that reads more than the result
         if is_shifted:
             [(first, _)] = attr.zero_points
         else:

@@ -202,3 +202,8 @@ def test_means_of_bytes_are_bytes(name: str) -> None:
 )
 def test_other_windows_of_bytes_have_no_primitive(body: Body) -> None:
     assert check(body, [IMAGE], [("u8", 0)], ("u8", 9)) == set()
+
+
+def test_a_product_behind_a_product_is_a_step_of_its_own() -> None:
+    vector = np.arange(1, IMAGE[1] + 1, dtype=np.float32).reshape(1, -1, 1, 1) / 16
+    check(lambda x, y: x * y * vector, [IMAGE, IMAGE], [("u8", 0), ("u8", 0)], ("u8", 9))
