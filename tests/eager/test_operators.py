@@ -36,13 +36,21 @@ def function_of(op_type: str) -> str:
     return SAME.get(op_type, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower())
 
 
-BY_OP = {"ConvInteger", "GRU", "LSTM", "MatMulInteger", "RNN"}
-"""Layers of many operands, of which a network has few, and products of bytes: ``bl.op`` computes them."""
+BY_OP = {"ConvInteger", "DequantizeLinear", "GRU", "LSTM", "MatMulInteger", "QuantizeLinear", "RNN"}
+"""Layers of many operands, of which a network has few, and bytes: ``bl.op`` computes them."""
 
 
 def test_every_native_operator_has_a_function() -> None:
     missing = {op_type for op_type in set(ops.op_types()) - BY_OP if function_of(op_type) not in eager.__all__}
     assert not missing
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_bytes_are_numbers_and_numbers_bytes(layout: str) -> None:
+    given = np.arange(12, dtype=np.uint8).reshape(1, 3, 2, 2)
+    numbers = bl.op("DequantizeLinear", bl.reorder(given, layout), np.float32(0.5), np.uint8(2))
+    np.testing.assert_array_equal(np.asarray(numbers), (given.astype(np.float32) - 2) / 2)
+    np.testing.assert_array_equal(np.asarray(bl.op("QuantizeLinear", numbers, np.float32(0.5), np.uint8(2))), given)
 
 
 def test_every_function_has_a_case() -> None:
