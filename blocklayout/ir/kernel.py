@@ -38,7 +38,7 @@ class Constant(Struct, frozen=True, eq=False):
 
 
 class ByteOperands(Struct, frozen=True, eq=False):
-    """What a kernel computes with where it reads its sources as bytes; each by argument.
+    """The operands of a kernel that reads its sources as bytes, beside these; each by argument.
 
     Attributes:
         constants: Bytes in place of constants in real numbers.

@@ -191,7 +191,7 @@ def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
 
 
 def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | None:
-    """What a kernel computes with where it reads bytes; ``None`` unless bytes stand for all that it takes so."""
+    """The operands of a kernel that reads bytes; ``None`` unless bytes stand for all of its ``byte_operands``."""
     args, operator = lowered.operator.byte_operands, node.facts
     if lowered.operator.mixes_bytes:
         args = tuple(arg for arg in args if arg in lowered.sources)

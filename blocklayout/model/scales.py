@@ -1,4 +1,4 @@
-"""Scales and zero points of quantised tensors: what contradicts ONNX's specification is refused when it is read."""
+"""Scales and zero points of quantised tensors: wrong ones are refused, and bytes and numbers follow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.ir import NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Node
@@ -57,3 +58,17 @@ def _check_extents(node: NodeInfo, dims: tuple[int, ...], scales: tuple[int, ...
             raise node.wrong(what, rule)
     elif scales != (dims[axis],):
         raise node.wrong(what, f"give one number, or one for each of the {dims[axis]} elements along dimension {axis}")
+
+
+def nearest_bytes(numbers: np.ndarray, dtype: str, scale: np.ndarray | np.float32, zero_point: int) -> np.ndarray:
+    """The bytes for numbers, as QuantizeLinear rounds and saturates, in f32."""
+    limits = np.iinfo(to_numpy(dtype))
+    steps = np.rint(np.asarray(numbers, np.float32) / scale) + zero_point
+    nearest: np.ndarray = np.clip(steps, limits.min, limits.max)
+    return nearest
+
+
+def numbers_of(integers: np.ndarray, scale: np.ndarray | np.float32, zero_point: int) -> np.ndarray:
+    """The numbers that bytes stand for, as DequantizeLinear makes them, in f32."""
+    numbers: np.ndarray = (integers - zero_point).astype(np.float32) * scale
+    return numbers

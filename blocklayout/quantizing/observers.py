@@ -1,4 +1,4 @@
-"""What calibration sees of a value, and the scheme of bytes that follows."""
+"""Ranges and histograms of values in calibration, and the schemes of bytes that follow from them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import frexp
 import numpy as np
 from msgspec import Struct
 
-from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
+from blocklayout.model.scales import nearest_bytes, numbers_of
 
 N_BINS = 8192
 """Of a histogram, half of them below 0; between an eighth and all of them lie within what was seen."""
@@ -35,22 +35,18 @@ class Scheme(Struct, frozen=True, eq=False):
 
     def nearest(self, numbers: np.ndarray) -> np.ndarray:
         """The bytes for numbers, as QuantizeLinear rounds and saturates, in f32."""
-        limits = np.iinfo(to_numpy(self.dtype))
-        steps = np.rint(np.asarray(numbers, np.float32) / self._spread(numbers)) + self.zero_point
-        nearest: np.ndarray = np.clip(steps, limits.min, limits.max)
-        return nearest
+        return nearest_bytes(numbers, self.dtype, self._spread(numbers), self.zero_point)
 
     def numbers(self, integers: np.ndarray) -> np.ndarray:
         """The numbers that they stand for."""
-        numbers: np.ndarray = (integers - self.zero_point).astype(np.float32) * self._spread(integers)
-        return numbers
+        return numbers_of(integers, self._spread(integers), self.zero_point)
 
     def _spread(self, array: np.ndarray) -> np.ndarray:
         return self.scale.reshape(-1, *(1,) * (array.ndim - 2)) if self.scale.ndim else self.scale
 
 
 class Seen:
-    """What was seen of the values that share a scheme, over feeds.
+    """Range and histogram of the values that share a scheme, over feeds.
 
     A histogram lies over ``-limit..limit``, a power of two, which doubles where larger numbers come: two bins then
     become one. So data are looked at once. Zeros, which every scheme has, are not in it.

@@ -14,7 +14,8 @@ from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
-from blocklayout.model.graph import constant_value, fresh_name
+from blocklayout.model.graph import fresh_name
+from blocklayout.model.passes.rewrite import Draft
 from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
 from blocklayout.quantizing.layers import Chosen, Layer, choose
 from blocklayout.quantizing.observers import Scheme
@@ -183,7 +184,7 @@ class _Writer:
 
     def __init__(self, graph: Graph, chosen: Chosen, schemes: Mapping[str, Scheme]) -> None:
         self._graph, self._chosen, self._schemes = graph, chosen, schemes
-        self._values = dict(graph.values)
+        self._draft = Draft(graph)
         self._names = {node.name for node in graph.nodes}
         self._parameters: dict[str, tuple[str, str]] = {}
         self._dequantized: dict[str, str] = {}
@@ -202,20 +203,15 @@ class _Writer:
             if node.name in layers:
                 nodes += self._layer(*layers[node.name], errors.get(node.name))
             elif node.name in added:
-                array = added[node.name].astype(np.float32)
-                inputs = (
-                    self._constant(f"{name}_corrected", array) if self._is_known(name) else name for name in node.inputs
-                )
-                nodes.append(node.replace(inputs=tuple(inputs)))
+                [known] = [name for name in node.inputs if self._graph.values[name].is_constant]
+                corrected = self._draft.constant(f"{known}_corrected", added[node.name].astype(np.float32))
+                nodes.append(node.renamed({known: corrected}))
             elif node.name in self._chosen.apart:
                 nodes.append(node)
             else:
                 nodes.append(node.replace(inputs=tuple(self._dequantized.get(name, name) for name in node.inputs)))
             nodes += (each for name in node.outputs for each in self._pair(name))
-        return self._graph.replace(nodes=tuple(nodes), values=self._values, as_read={}, renamed={}).validate()
-
-    def _is_known(self, name: str) -> bool:
-        return self._graph.constant(name) is not None
+        return self._graph.replace(nodes=tuple(nodes), values=self._draft.values, as_read={}, renamed={}).validate()
 
     def _pair(self, name: str) -> Iterator[Node]:
         """Quantising of a value, and back, if it is quantised."""
@@ -224,8 +220,8 @@ class _Writer:
         scheme, first = self._schemes[name], self._chosen.groups[name]
         if first not in self._parameters:
             zero_point = np.full_like(scheme.scale, scheme.zero_point, to_numpy(scheme.dtype))
-            scale = self._constant(f"{first}_scale", scheme.scale)
-            self._parameters[first] = scale, self._constant(f"{first}_zero_point", zero_point)
+            scale = self._draft.constant(f"{first}_scale", scheme.scale)
+            self._parameters[first] = scale, self._draft.constant(f"{first}_zero_point", zero_point)
         shape = self._graph.shape(name)
         quantized = self._value(f"{name}_quantized", shape, scheme.dtype)
         self._dequantized[name] = self._value(f"{name}_dequantized", shape, "f32")
@@ -255,7 +251,7 @@ class _Writer:
     def _known(
         self, name: str, integers: np.ndarray, scales: np.ndarray, attrs: dict[str, int], names: list[str]
     ) -> Iterator[Node]:
-        given = (self._constant(f"{name}_quantized", integers), self._constant(f"{name}_scale", scales))
+        given = (self._draft.constant(f"{name}_quantized", integers), self._draft.constant(f"{name}_scale", scales))
         names.append(self._value(f"{name}_dequantized", integers.shape, "f32"))
         yield self._node("DequantizeLinear", given, names[-1], attrs)
 
@@ -264,12 +260,7 @@ class _Writer:
         self._names.add(name)
         return Node(name, op_type, inputs, (output,), attrs or {})
 
-    def _constant(self, wanted: str, array: np.ndarray) -> str:
-        name = fresh_name(wanted, self._values)
-        self._values[name] = constant_value(name, array)
-        return name
-
     def _value(self, wanted: str, shape: tuple[int, ...], dtype: str) -> str:
-        name = fresh_name(wanted, self._values)
-        self._values[name] = Value(name, shape, dtype)
+        name = fresh_name(wanted, self._draft.values)
+        self._draft.values[name] = Value(name, shape, dtype)
         return name

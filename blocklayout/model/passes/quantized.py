@@ -16,6 +16,7 @@ from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.merge_clips import bounds_of
 from blocklayout.model.passes.one_walk import FoldConstants
 from blocklayout.model.passes.rewrite import Draft, bypass
+from blocklayout.model.scales import nearest_bytes, numbers_of
 
 _LARGEST_SCALE = 1e30
 """Up to it, and from the smallest normal number on, numbers in f32 are those of one integer each."""
@@ -63,14 +64,11 @@ class Scheme(Struct, frozen=True):
 
     def nearest(self, numbers: np.ndarray) -> np.ndarray:
         """As QuantizeLinear rounds and saturates."""
-        steps = np.rint(np.asarray(numbers, np.float32) / np.float32(self.scale)) + self.zero_point
-        nearest: np.ndarray = np.clip(steps, self._bytes.min, self._bytes.max)
-        return nearest
+        return nearest_bytes(numbers, self.dtype, np.float32(self.scale), self.zero_point)
 
     def numbers(self, integers: np.ndarray) -> np.ndarray:
         """The numbers that they stand for."""
-        numbers: np.ndarray = (integers - self.zero_point).astype(np.float32) * np.float32(self.scale)
-        return numbers
+        return numbers_of(integers, np.float32(self.scale), self.zero_point)
 
     @property
     def _bytes(self) -> np.iinfo:
