@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import ceil, prod
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.library import has_isa
@@ -119,9 +119,16 @@ def check(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
 
 
 def window_products(spec: Spec, moving: str, extents: Extents) -> int:
-    """Multiplications where all weights meet every place of the moving side: ``dst``, or a deconvolution's ``src``."""
+    """Multiplications where all weights meet every place of the moving side: ``dst``, or a deconvolution's ``src``.
+
+    ``jit_int8`` leaves out groups of four source channels that are padding, though weights may have blocks of 16.
+    """
     image, weights = operands(spec, moving, "weights")
-    return image.dims[0] * prod(image.dims[2:]) * prod(extents(weights))
+    counted = list(extents(weights))
+    if spec.impl.startswith("jit_int8"):
+        channels_at = len(counted) - len(image.dims) + 1
+        counted[channels_at] = min(counted[channels_at], 4 * ceil(weights.dims[channels_at] / 4))
+    return image.dims[0] * prod(image.dims[2:]) * prod(counted)
 
 
 def saturation(spec: Spec) -> str | None:
