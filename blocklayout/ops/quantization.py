@@ -300,10 +300,10 @@ class Dequantize(Quantized, frozen=True):
 
 
 class Quantize(Quantized, frozen=True):
-    """The nearest bytes: of the primitive that computes the real numbers, or by a reorder."""
+    """The nearest bytes: of the primitive that computes the real numbers, or by a quotient, or by a reorder."""
 
     op_types = ("QuantizeLinear",)
-    role = ir.Role.CHOOSER  # a reorder writes any layout as fast
+    role = ir.Role.CHOOSER  # a reorder writes any layout
     byte_operands = ("src",)
     sums_products = False
 
@@ -335,11 +335,37 @@ class Quantize(Quantized, frozen=True):
         src, dst = (wish.src_desc(problem.sources["src"]), wish.dst_desc(problem.dst))
         if attr.post_ops or not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc):
             return None
+        if recipe := self._as_quotient(src, dst, problem, attr):
+            return recipe
         shifted = (("dst", 0),) if "zero_point" in problem.constants else ()
         mask = self.mask(problem.constants["scale"].dims[0])
         attr = replace(attr, scales=(*attr.scales, ("dst", mask)), zero_points=(*attr.zero_points, *shifted))
         names = {"scale_dst": "scale"} | ({"zero_point_dst": "zero_point"} if shifted else {})
         return ir.Recipe.single(dnnl.reorder(src, dst, attr=attr, n_threads=problem.n_threads), names)
+
+    def _as_quotient(
+        self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr
+    ) -> ir.Recipe | None:
+        """Where no byte changes its place and one scale is for all: it takes a third to two thirds of a reorder's time."""
+        stays = src.with_dtype(dst.dtype) == dst and dst.is_dense and not dst.n_padding
+        if not stays or src.dtype == "f16" or attr.zero_points or problem.constants["scale"].dims != (1,):
+            return None
+        row, one = (1, dst.nbytes), (1, 1)
+        shift = (dnnl.Binary("add", MemoryDesc(one, "s32")),) if "zero_point" in problem.constants else ()
+        spec = dnnl.binary(
+            MemoryDesc(row, src.dtype),
+            MemoryDesc(one),
+            MemoryDesc(row, dst.dtype),
+            "div",
+            attr=dnnl.Attr(shift, tuple(("src_0", mask) for _, mask in attr.scales)),
+            n_threads=problem.n_threads,
+        )
+        names = {"dst": "dst", "src_0": "src", "src_1": "scale"}
+        names |= {"scale_src_0": "scale_src"} if attr.scales else {}
+        names |= {"post_op_0_src_1": "zero_point"} if shift else {}
+        step = ir.RecipeStep(spec, tuple(sorted(names.items())))
+        whole = ("src", src), ("dst", dst), *((name, plain(info)) for name, info in problem.constants.items())
+        return ir.Recipe((step,), whole=whole)
 
 
 def _quantize(

@@ -77,6 +77,11 @@ def resolved(step: RecipeStep) -> RecipeStep:
 def run_recipe(case: OpCase, lowered: Lowered, steps: list[RecipeStep], recipe: Recipe) -> np.ndarray:
     """The result of a resolved recipe, computed into buffers full of NaN."""
     arrays = {arg: case.feeds[value.name] for arg, value in lowered.sources.items()} | dict(lowered.constants)
+    return run_on(arrays, steps, recipe).astype(np.float32).reshape(case.expected.shape)
+
+
+def run_on(arrays: dict[str, np.ndarray], steps: list[RecipeStep], recipe: Recipe) -> np.ndarray:
+    """As :func:`run_recipe`, of arrays by the recipe's operands."""
     arrays |= {arg: made.of(arrays[arg]) for arg, made in recipe.made}
     buffers: dict[str, tuple[MemoryDesc, np.ndarray]] = {}
     for name, desc in (*recipe.temporaries, *recipe.whole):
@@ -87,7 +92,7 @@ def run_recipe(case: OpCase, lowered: Lowered, steps: list[RecipeStep], recipe: 
         run_step(step, arrays, buffers, seen_otherwise)
     desc, buffer = buffers["dst"]
     assert_padding_is_zero(desc, buffer)
-    return desc.unpack(buffer).astype(np.float32).reshape(case.expected.shape)
+    return desc.unpack(buffer)
 
 
 def run_step(
