@@ -116,7 +116,7 @@ class Files(NamedTuple):
 
 def version_of(form: str) -> str:
     """The version of the quantiser."""
-    return metadata.version("nncf" if form == "nncf" else "onnxruntime")
+    return metadata.version({"nncf": "nncf", "ours": "blocklayout"}.get(form, "onnxruntime"))
 
 
 def save_f32(network: Network, path: Path) -> None:
@@ -209,9 +209,19 @@ def by_nncf(source: Path, path: Path, data: Sequence[np.ndarray]) -> None:
     onnx.save(nncf.quantize(onnx.load(source), samples, subset_size=len(data)), path)
 
 
+def by_ours(source: Path, path: Path, data: Sequence[np.ndarray]) -> None:
+    """Quantise with this library's own quantiser and its default settings."""
+    import onnx
+
+    import blocklayout as bl
+
+    onnx.save(bl.quantize(source, data), path)
+
+
 FORMS: dict[str, Callable[[Path, Path, Sequence[np.ndarray]], None]] = {
     "qdq": partial(by_onnxruntime, "QDQ"),
     "qoperator": partial(by_onnxruntime, "QOperator"),
     "nncf": by_nncf,
+    "ours": by_ours,
 }
 """By name: writes a file quantised from one in f32, given samples."""
