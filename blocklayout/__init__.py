@@ -27,6 +27,7 @@ _NAMES = {
     "model": "Builder",
     "ops.registered": "register_operator",
     "plan": "Plan",
+    "plan.precision": "PrecisionReport",
     "quantizing.quantize": "quantize",
     "quantizing.recipe": "QuantizationRecipe",
     "session": "Session",

@@ -16,9 +16,12 @@ from blocklayout.commands.feeds import ZOO, load_array, open_model
 from blocklayout.commands.options import add_json, add_named, named_extents, nbytes, positive, seconds
 from blocklayout.errors import InputError
 from blocklayout.model import signature
+from blocklayout.plan.precision import PrecisionReport
+from blocklayout.quantizing.budget import METRICS
 from blocklayout.quantizing.quantize import quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe
 from blocklayout.show.output import file_name, say, say_json, shown_progress
+from blocklayout.show.precision import verdict
 
 if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel
@@ -45,6 +48,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--samples", type=positive, metavar="N", help="take so many files, evenly chosen (default: all)"
     )
+    parser.add_argument(
+        "--max-error",
+        type=_max_error,
+        metavar="E",
+        help="how far outputs may be from the model's, by --metric; any: whatever it is (default: the recipe's, 0.1)",
+    )
+    parser.add_argument(
+        "--metric",
+        choices=tuple(METRICS),
+        help="rms, over that of the outputs (default), or disagreement: share of rows with another largest element",
+    )
+    parser.add_argument(
+        "--dtype", choices=("f32", "bf16"), default="f32", help="data type of what is not quantised (default: f32)"
+    )
+    parser.add_argument("--threads", type=positive, metavar="N", help="that it will be run on (default: all)")
+    parser.add_argument(
+        "--picture", metavar="SVG", help="measure each layer's own error, and draw time against error there"
+    )
     add_named(parser, "--shape", named_extents, "1x3x224x224", "extents of an input that pictures are fed to")
     pictures.add_fitting(parser.add_argument_group("for pictures (defaults are the model's, else usual)"))
     parser.add_argument("--limit-memory", type=nbytes, metavar="SIZE", help="bytes such as 500M or 2G it may take")
@@ -56,22 +77,44 @@ def run(args: argparse.Namespace) -> None:
     """Run the command."""
     args.input, args.io_layout = [], []
     recipe = QuantizationRecipe.of(Path(args.recipe) if args.recipe else None)
+    stated = {"max_error": args.max_error, "metric": args.metric}
+    recipe = recipe.model_copy(update={name: each for name, each in stated.items() if each is not None})
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         source: Any = open_model(args) if args.model.startswith(ZOO) else args.model
         opened = open_model(args)
         feeds = Folder(args, opened)
-        quantized = quantize(source, feeds, recipe, progress=tell)
+        how = {"dtype": args.dtype, "threads": args.threads, "measures_all": args.picture is not None}
+        quantized = quantize(source, feeds, recipe, **how, progress=tell)
     target = Path(args.output or file_name(f"{Path(args.model.removeprefix(ZOO)).stem}-int8", ".onnx"))
     beside = target.with_name(f"{target.name}.recipe.json")
     contents = quantized.SerializeToString()
     _write(target, contents)
+    report = PrecisionReport.of(quantized)
+    if report is not None:
+        found = {"max_error": "any", "exceptions": {**recipe.exceptions, **dict.fromkeys(report.left, "f32")}}
+        recipe = recipe.model_copy(update=found)
     _write(beside, f"{recipe.model_dump_json(indent=2)}\n".encode())
+    if args.picture is not None:
+        if report is None:
+            raise InputError("--picture: --max-error any has no choice to draw")
+        _write(Path(args.picture), report.to_svg().encode())
     n_pairs = Counter(node.op_type for node in quantized.graph.node)["QuantizeLinear"]
     if args.json:
         say_json({"file": str(target), "recipe": str(beside), "nbytes": len(contents), "n_quantized": n_pairs})
         return
     say(f"{target}, {len(contents) / 1e6:.3g} MB: {n_pairs} values are quantised, ranges seen on {len(feeds)} files")
     say(f"{beside}: the recipe, which --recipe takes")
+    if report is not None:
+        say(str(report) if args.picture else verdict(report))
+
+
+def _max_error(text: str) -> float | str:
+    if text == "any":
+        return text
+    error = float(text)
+    if not error > 0:
+        raise ValueError
+    return error
 
 
 def _write(target: Path, contents: bytes) -> None:

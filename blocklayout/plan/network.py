@@ -52,6 +52,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         given: Inputs that were left to the plan and are settled, by name.
         carried: Computed outputs by the inputs as which they come in the next run; both are left to the plan.
         departed: A choice next to which others cost more.
+        charges: Nanoseconds that a node of the model costs more where it computes with bytes, by name.
     """
 
     program: Program
@@ -63,6 +64,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     given: Mapping[str, MemoryDesc] = field(default_factory=dict)
     carried: Mapping[str, str] = field(default_factory=dict)
     departed: Departed | None = None
+    charges: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
@@ -167,9 +169,16 @@ class Network(Struct, frozen=True, eq=False, dict=True):
             for offered in {id(each): each for each in self.candidates}.values()
         }
         prices = [known[id(offered)] for offered in self.candidates]
+        if self.charges:
+            prices = [[*self._with_charge(index, own)] for index, own in enumerate(prices)]
         if self.departed is None:
             return prices
         return [self._charged(index, own, self.departed) for index, own in enumerate(prices)]
+
+    def _with_charge(self, index: int, prices: Sequence[float]) -> Iterator[float]:
+        charge = sum(self.charges.get(name, 0.0) for name in self.tiles[index].nodes)
+        for ns, candidate in zip(prices, self.candidates[index], strict=True):
+            yield ns + charge if reads_bytes(candidate) else ns
 
     def _charged(self, index: int, prices: Sequence[float], departed: Departed) -> list[float]:
         usual, offered = departed.usual[index], self.candidates[index]
@@ -247,6 +256,11 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """Cost of a run under a choice: every tile and every reorder."""
         work = sum(self.work_ns[index][taken] for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
+
+
+def reads_bytes(candidate: Candidate) -> bool:
+    """Whether some source of a candidate lies as bytes."""
+    return any(isinstance(desc, MemoryDesc) and desc.dtype in ("u8", "s8") for _, desc in candidate.sources)
 
 
 def produced_desc(tile: Tile, candidate: Candidate, value: str) -> ValueLayout:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,6 +105,7 @@ class Chosen(Struct, frozen=True, eq=False):
         moved: Values whose elements are those of others in their group.
         by_channel: Values with a scale for each channel: read by depthwise convolutions alone, and in no group.
         apart: Names of the nodes that read real numbers, as the recipe says.
+        readers: Names of the nodes that read bytes by themselves, and not since a reader of theirs does, in order.
     """
 
     layers: Mapping[str, Layer]
@@ -112,13 +113,18 @@ class Chosen(Struct, frozen=True, eq=False):
     moved: frozenset[str]
     by_channel: frozenset[str]
     apart: frozenset[str]
+    readers: tuple[str, ...]
 
 
-def choose(graph: Graph, recipe: QuantizationRecipe) -> Chosen:
-    """The nodes that the recipe's operators are, in a form that is quantised, and the values that they read."""
+def choose(graph: Graph, recipe: QuantizationRecipe, without: Collection[str] = ()) -> Chosen:
+    """The nodes that the recipe's operators are, in a form that is quantised, and the values that they read.
+
+    Those ``without`` which it is to be, by name, read real numbers.
+    """
     recipe.check_names(*_names(graph))
-    layers, wanted, joined = {}, set[str](), []
-    apart = {node.name for node in graph.nodes if recipe.otherwise((node.name, *node.absorbed), node.op_type) == "f32"}
+    layers, wanted, joined, readers = {}, set[str](), [], []
+    apart = {*without}
+    apart |= {node.name for node in graph.nodes if recipe.otherwise((node.name, *node.absorbed), node.op_type) == "f32"}
     for node in graph.nodes:
         if node.op_type not in recipe.operators or node.name in apart or node.domain:
             continue
@@ -127,6 +133,7 @@ def choose(graph: Graph, recipe: QuantizationRecipe) -> Chosen:
             layers[node.name] = layer
         sources = (layer.source,) if layer is not None else _operands(graph, node)
         wanted |= {*sources}
+        readers += [node.name] if sources else []
         if node.op_type == "Concat":
             joined.append(sources)
     moved = set[str]()
@@ -141,7 +148,7 @@ def choose(graph: Graph, recipe: QuantizationRecipe) -> Chosen:
     values = [name for name in dict.fromkeys(order) if name in wanted]
     groups = _grouped(values, joined)
     by_channel = _by_channel(graph, layers, groups) if recipe.depthwise == "channel" else set()
-    return Chosen(layers, groups, frozenset(moved), frozenset(by_channel), frozenset(apart))
+    return Chosen(layers, groups, frozenset(moved), frozenset(by_channel), frozenset(apart), tuple(readers))
 
 
 def _by_channel(graph: Graph, layers: Mapping[str, Layer], groups: Mapping[str, str]) -> set[str]:

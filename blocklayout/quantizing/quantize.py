@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
+from blocklayout.encoding import to_json
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
 from blocklayout.model.graph import fresh_name
 from blocklayout.model.passes.rewrite import Draft
+from blocklayout.plan.precision import REPORT_KEY
+from blocklayout.quantizing.budget import METRICS, Metric, Search
 from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
 from blocklayout.quantizing.layers import Chosen, Layer, choose
 from blocklayout.quantizing.observers import Scheme
@@ -37,6 +41,10 @@ def quantize(
     calibration_data: Iterable[Any],
     recipe: QuantizationRecipe | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
+    metric: Metric | None = None,
+    dtype: Literal["f32", "bf16"] = "f32",
+    threads: int | None = None,
+    measures_all: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> ModelProto:
     """A model with weights and activations of 8 bits, as an ONNX model with QuantizeLinear and DequantizeLinear.
@@ -51,6 +59,12 @@ def quantize(
             one input. They are gone through twice where biases are corrected; those of an iterator are kept meanwhile.
         recipe: Which operators are quantised, and how: a :class:`QuantizationRecipe`, its fields, JSON, or a ``.json``
             or ``.toml`` file.
+        metric: Measures errors in place of the recipe's metric where that has a ``max_error``: a function of two lists
+            of outputs, a list of arrays for each feed, of the quantised model and of the one in f32.
+        dtype: Data type in which the rest will be computed, for times and errors under a ``max_error``.
+        threads: That it will be run on, likewise; by default as many as this process may use.
+        measures_all: Whether the error of each layer by itself is measured even where all of them together fit the
+            budget: for the report that :class:`PrecisionReport` reads of the result.
         progress: Called with a few words before each stage and each feed.
 
     Raises:
@@ -96,12 +110,27 @@ def quantize(
         if recipe.bias_correction and layers:
             dequantized = {name: (each[0], _numbers(*each)) for name, each in layers.items()}
             errors = mean_errors(graph, dequantized, schemes, session, feeds)
+
+    def written(without: Collection[str]) -> Graph:
+        some = choose(graph, recipe, without)
+        return _Writer(graph, some, schemes).written({name: layers[name] for name in some.layers}, errors)
+
+    report = None
+    if recipe.max_error != "any":
+        measure = (recipe.metric, METRICS[recipe.metric]) if metric is None else ("a function", metric)
+        all_feeds = [feed for _, feed in feeds]
+        n_threads = threads or dnnl.default_threads()
+        search = Search(graph, chosen, written, all_feeds, measure, dtype, n_threads, tell)
+        report = search.within(recipe.max_error, measures_all=measures_all)
     tell("writing the quantised model")
-    result = to_model(_Writer(graph, chosen, schemes).written(layers, errors))
+    result = to_model(written(report.left if report else ()))
+    if report:
+        result.metadata_props.add(key=REPORT_KEY, value=to_json(report))
     if is_free:
         _free_extents(result, opened)
     for key, text in opened.metadata.items() if isinstance(opened, OnnxModel) else ():
-        result.metadata_props.add(key=key, value=text)
+        if key != REPORT_KEY:  # of a model that was quantised in part before
+            result.metadata_props.add(key=key, value=text)
     return result
 
 

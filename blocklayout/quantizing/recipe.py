@@ -72,6 +72,10 @@ class QuantizationRecipe(BaseModel):
         zero_point: ``zero``: unsigned bytes for values that are never negative, signed bytes for others, zero point 0
             for both, with which kernels are the fastest; ``any``: unsigned bytes over the range that was seen.
         bias_correction: Whether biases make up for the mean error that quantised weights and inputs cause.
+        max_error: How far outputs may be from the model's on the calibration data, by ``metric``; then only layers are
+            quantised that make it faster on this machine, and as many as fit. ``any``: all are, whatever the error.
+        metric: ``rms``: the root mean square of the differences over that of the outputs; ``disagreement``: the share
+            of rows of the first output whose largest element is another.
         exceptions: By name of a node or value, by pattern of names or by type of operator: ``f32``, or other choices.
             A name precedes a pattern, a pattern a type.
 
@@ -100,6 +104,8 @@ class QuantizationRecipe(BaseModel):
     percentile: Percentile = 99.99
     zero_point: Literal["zero", "any"] = "zero"
     bias_correction: bool = True
+    max_error: Annotated[float, Field(gt=0)] | Literal["any"] = 0.1
+    metric: Literal["rms", "disagreement"] = "rms"
     exceptions: dict[str, Literal["f32"] | Otherwise] = Field(default_factory=dict)
 
     @classmethod
