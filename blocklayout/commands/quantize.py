@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> None:
     recipe = QuantizationRecipe.of(Path(args.recipe) if args.recipe else None)
     stated = {"max_error": args.max_error, "metric": args.metric}
     recipe = recipe.model_copy(update={name: each for name, each in stated.items() if each is not None})
+    if args.picture is not None and recipe.max_error == "any":
+        raise InputError("--picture: --max-error any has no choice to draw")
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         source: Any = open_model(args) if args.model.startswith(ZOO) else args.model
         opened = open_model(args)
@@ -94,9 +96,7 @@ def run(args: argparse.Namespace) -> None:
         found = {"max_error": "any", "exceptions": {**recipe.exceptions, **dict.fromkeys(report.left, "f32")}}
         recipe = recipe.model_copy(update=found)
     _write(beside, f"{recipe.model_dump_json(indent=2)}\n".encode())
-    if args.picture is not None:
-        if report is None:
-            raise InputError("--picture: --max-error any has no choice to draw")
+    if args.picture is not None and report is not None:
         _write(Path(args.picture), report.to_svg().encode())
     n_pairs = Counter(node.op_type for node in quantized.graph.node)["QuantizeLinear"]
     if args.json:
@@ -109,12 +109,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _max_error(text: str) -> float | str:
-    if text == "any":
-        return text
-    error = float(text)
-    if not error > 0:
-        raise ValueError
-    return error
+    try:
+        if text == "any" or float(text) > 0:
+            return text if text == "any" else float(text)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text}: give a number above 0, or any")
 
 
 def _write(target: Path, contents: bytes) -> None:

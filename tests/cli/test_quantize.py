@@ -34,13 +34,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_of_arrays_and_the_recipe_beside(cli: Command, folder: Path) -> None:
-    out = cli.ok("quantize", "digits.onnx", "--data", "arrays")
+    out = cli.ok("quantize", "digits.onnx", "--data", "arrays", "--max-error", "any")
     assert "12 values are quantised, ranges seen on 12 files" in out
     images, labels = digits.held_out()
     written = folder / "digits-int8.onnx"
     assert (np.asarray(bl.load(written)(images)).argmax(1) == labels).mean() > 0.98
     recipe = folder / "digits-int8.onnx.recipe.json"
-    assert bl.QuantizationRecipe.of(recipe) == bl.QuantizationRecipe()
+    assert bl.QuantizationRecipe.of(recipe) == bl.QuantizationRecipe(max_error="any")
     cli.ok("quantize", "digits.onnx", "--data", "arrays", "--recipe", recipe, "-o", "again.onnx")
     assert (folder / "again.onnx").read_bytes() == written.read_bytes()
 
@@ -56,6 +56,8 @@ def test_a_folder_of_pictures(cli: Command, folder: Path) -> None:
         5,
         "--recipe",
         "r.toml",
+        "--max-error",
+        "any",
         "-o",
         "q.onnx",
         "--json",
@@ -71,7 +73,7 @@ def test_arrays_by_name(cli: Command, folder: Path) -> None:
     saved(conv_model(), folder / "tiny.onnx")
     (folder / "named").mkdir()
     np.savez(folder / "named" / "a.npz", x=np.ones((1, 3, 8, 8), np.float32))
-    assert "1 values" in cli.ok("quantize", "tiny.onnx", "--data", "named")
+    assert "1 values" in cli.ok("quantize", "tiny.onnx", "--data", "named", "--max-error", "any")
 
 
 def test_a_network_of_the_zoo(cli: Command, folder: Path) -> None:
@@ -79,6 +81,21 @@ def test_a_network_of_the_zoo(cli: Command, folder: Path) -> None:
     np.save(folder / "noise" / "a.npy", np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32))
     argv = ("quantize", "zoo:squeezenet1_1", "--shape", "x=1x3x32x32", "--data", "noise")
     assert "squeezenet1_1-int8.onnx" in cli.ok(*argv)
+
+
+def test_a_budget_of_error(cli: Command, folder: Path) -> None:
+    out = cli.ok("quantize", "digits.onnx", "--data", "arrays", "--max-error", "0.01", "--picture", "front.svg")
+    report = bl.PrecisionReport.of(folder / "digits-int8.onnx")
+    assert report is not None
+    assert report.error <= 0.01
+    assert str(report) in out
+    assert (folder / "front.svg").read_text() == report.to_svg()
+    recipe = folder / "digits-int8.onnx.recipe.json"
+    assert bl.QuantizationRecipe.of(recipe).exceptions == dict.fromkeys(report.left, "f32")
+    cli.ok("quantize", "digits.onnx", "--data", "arrays", "--recipe", recipe, "-o", "again.onnx")
+    first, again = (onnx.load(folder / name) for name in ("digits-int8.onnx", "again.onnx"))
+    assert first.graph == again.graph
+    assert str(report) in cli.ok("plan", "digits-int8.onnx", "--why")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +109,8 @@ def test_a_network_of_the_zoo(cli: Command, folder: Path) -> None:
         (("--data", "arrays", "--recipe", "r.toml"), "recipe: r.toml: weights: input should be 'channel' or 'tensor'"),
         (("--data", "arrays", "-o", "nowhere/q.onnx"), "--output: cannot write nowhere/q.onnx: No such file"),
         (("--data", "others"), "calibration feed 1: "),
+        (("--data", "arrays", "--max-error", "0"), "--max-error: 0: give a number above 0, or any"),
+        (("--data", "arrays", "--max-error", "any", "--picture", "a.svg"), "--picture: --max-error any has no choice"),
     ],
 )
 def test_refusals(cli: Command, folder: Path, argv: tuple[str, ...], said: str) -> None:
