@@ -169,7 +169,7 @@ def _explained(origin: str) -> Iterator[None]:
         raise InputError(f"recipe: {origin}{text}") from None
 
 
-_OF_UNIONS = ("literal['f32']", "Otherwise")
+_OF_UNIONS = ("literal['f32']", "literal['any']", "constrained-float", "Otherwise")
 
 
 def _said(error: ErrorDetails) -> str:
