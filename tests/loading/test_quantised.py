@@ -169,6 +169,20 @@ def test_an_exported_file_is_quantised_still(tmp_path: Path, *, functions: bool)
     assert kinds_in_bytes(again.plan) == kinds_in_bytes(first.plan)
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [(np.uint8, 128), (np.int8, 5)])
+def test_an_exported_file_has_a_zero_point_for_each_scale(tmp_path: Path, dtype: Any, zero: int) -> None:
+    def make(b: bl.Builder, rng: np.random.Generator) -> None:
+        x = dequantized(b.input("x", (1, 16, 9, 8), "u8"), 0.03, 7)
+        w = dequantized(b.constant(rng.integers(0, 127, (16, 16, 3, 3)).astype(dtype)), 1e-3, zero)
+        b.output("y", x.conv(w) * rng.uniform(1, 2, (16, 1, 1)).astype(np.float32))
+
+    model = model_of(make)
+    bl.export(model, tmp_path / "out.onnx", bl.load(model, tune="model").plan)
+    [got], [expected] = (results_of(bl.load(each), model) for each in (tmp_path / "out.onnx", model))
+    check_within(expected, reference(model, feed_of(model))[0])
+    check_within(got, expected)
+
+
 def of_scale(scale: float, zero: int, of_weights: float = 1e-3) -> onnx.ModelProto:
     def make(b: bl.Builder, rng: np.random.Generator) -> None:
         x = dequantized(b.input("x", (1, 16, 8, 8), "u8"), scale, zero)

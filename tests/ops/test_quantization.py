@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import UnimplementedError, UnsupportedError
-from blocklayout.ir import Lowered, NodeInfo, Problem, Role, TensorInfo, Value, Wish
+from blocklayout.ir import HostSpec, Lowered, NodeInfo, Problem, Role, TensorInfo, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import BuildValue, to_model
 from tests.ops.cases import bind
@@ -169,6 +169,19 @@ def test_bytes_with_several_zero_points_are_read_as_numbers() -> None:
         lambda x: quantized(conv(quantized(x, "uint8", spread(4), zeros), C, 1, 3, 3, group=C), "int8", QUANTUM)
     )
     assert read_by(specs) == ["f32"]
+
+
+@pytest.mark.parametrize("zero", [0, 37])
+def test_equal_zero_points_count_as_one(zero: int) -> None:
+    zeros = np.full(C, zero)
+
+    def body(x: BuildValue) -> BuildValue:
+        x = conv(quantized(x, "uint8", spread(4), zeros), C, 1, 3, 3, group=C)
+        return quantized(conv(quantized(x, "uint8", spread(2), zeros), C, 1, 3, 3, group=C), "int8", QUANTUM)
+
+    specs = steps_of(body)
+    assert read_by(specs) == if_exact("u8", "u8")
+    assert not [spec for spec in specs if isinstance(spec, HostSpec)]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
