@@ -52,11 +52,6 @@ def of_signed(value: ir.Value, zero: ir.Value | None) -> int | None:
     return _number(zero) - (_MIDDLE_OF_U8 if value.dtype == "u8" else 0)
 
 
-def _signed(integers: np.ndarray) -> np.ndarray:
-    """Unsigned bytes less the middle of their range."""
-    return np.asarray(integers ^ np.uint8(_MIDDLE_OF_U8)).view(np.int8)
-
-
 def _in_common(zero: ir.Value | None) -> ir.Value | None:
     """A known zero point as one number where all are equal, and ``None`` where they are 0."""
     if zero is None or zero.data is None or not zero.data.size or np.ptp(zero.data):
@@ -89,7 +84,7 @@ class ByteProduct(ir.BaseOperator, frozen=True):
             if known:
                 constants[f"zero_point_{name}"] = np.full(1, known, np.int32)
         if weights.dtype == "u8":
-            constants["weights"] = _signed(constants["weights"])
+            constants["weights"] = (constants["weights"].astype(np.int16) - _MIDDLE_OF_U8).astype(np.int8)
         return ir.Lowered(cls(product.operator), sources, constants)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
@@ -293,14 +288,13 @@ class Dequantize(Quantized, frozen=True):
             return None
         if any(value is not None and value.data is None for value in (scale, zero)) or scale.dtype != "f32":
             return None
-        zero = _in_common(zero)
+        zero, axis = _in_common(zero), node.int_attr("axis", 1) % max(len(src.shape), 1)
+        around_zero = None if src.data is None else _around_zero(src, src.data, zero, axis)
+        if around_zero is not None:
+            return ir.Quantization("s8", scale, None, axis, around_zero)
         if zero is not None and prod(zero.shape) != 1:
             return None
-        axis = node.int_attr("axis", 1) % max(len(src.shape), 1)
-        integers = None if src.data is None else src
-        if src.data is not None and src.dtype == "u8" and of_signed(src, zero) == 0:
-            integers, zero = ir.Value(f"{src.name}.signed", src.shape, "s8", _signed(src.data)), None
-        return ir.Quantization(integers.dtype if integers else src.dtype, scale, zero, axis, integers)
+        return ir.Quantization(src.dtype, scale, zero, axis, None if src.data is None else src)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -380,6 +374,15 @@ class Quantize(Quantized, frozen=True):
         step = ir.RecipeStep(spec, tuple(sorted(names.items())))
         whole = ("src", src), ("dst", dst), *((name, plain(info)) for name, info in problem.constants.items())
         return ir.Recipe((step,), whole=whole)
+
+
+def _around_zero(integers: ir.Value, array: np.ndarray, zero: ir.Value | None, axis: int) -> ir.Value | None:
+    """Constant bytes less their zero points, as signed ones; ``None`` where some of these are beyond them."""
+    if integers.dtype == "s8" and zero is None:
+        return integers
+    wide = array.astype(np.int16) - (0 if zero is None else _spread(zero.data, array, axis, 0).astype(np.int16))
+    signed = wide.astype(np.int8)
+    return ir.Value(f"{integers.name}.signed", integers.shape, "s8", signed) if (signed == wide).all() else None
 
 
 def _quantize(
