@@ -17,7 +17,10 @@ from blocklayout import dnnl
 from blocklayout.model.onnx_read import open_onnx
 from tests.quantised import check_within, feed_of, reference, results_of
 
-TYPES: dict[int, tuple[Any, int, int]] = {TensorProto.INT4: (ml_dtypes.int4, -8, 8), TensorProto.UINT4: (ml_dtypes.uint4, 0, 16)}
+TYPES: dict[int, tuple[Any, int, int]] = {
+    TensorProto.INT4: (ml_dtypes.int4, -8, 8),
+    TensorProto.UINT4: (ml_dtypes.uint4, 0, 16),
+}
 UNPACKED = "constants of int4 or uint4, {} in number, are unpacked: they take twice the memory as bytes"
 K, N = 33, 17
 
