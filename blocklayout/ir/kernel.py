@@ -101,6 +101,7 @@ class Kernel(Struct, frozen=True, eq=False):
         reason: Why no primitive computes it; empty where one does.
         op_types: As :class:`KernelInfo` has them, and ``aliases``.
         in_bytes: For computing with bytes; ``None`` where it cannot, or its operands are no bytes.
+        in_floats: Why it cannot, where bytes stand for one of its operands; else empty.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Kernel(Struct, frozen=True, eq=False):
     op_types: tuple[str, ...] = ("",)
     aliases: tuple[str, ...] = ()
     in_bytes: ByteOperands | None = None
+    in_floats: str = ""
 
     @property
     def info(self) -> KernelInfo:

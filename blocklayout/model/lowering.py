@@ -160,6 +160,7 @@ def _bound(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants, 
     dst = next(value for value in info.outputs if value is not None)
     if lowered.operator.role is Role.VIEW and dst.quantization is not None:  # for whom a reorder makes numbers of it
         arrays |= _numbers(dst.quantization)
+    in_bytes = _in_bytes(node, info, lowered, constants)
     return Kernel(
         name=node.name,
         operator=lowered.operator,
@@ -168,7 +169,8 @@ def _bound(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants, 
         dst=dst,
         nodes=(node.name, *node.absorbed),
         others=tuple(lowered.others.items()),
-        in_bytes=_in_bytes(node, info, lowered, constants),
+        in_bytes=None if isinstance(in_bytes, str) else in_bytes,
+        in_floats=in_bytes if isinstance(in_bytes, str) else "",
         **how,
     )
 
@@ -190,28 +192,33 @@ def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
     return {arg: array.reshape(-1).astype(wide[arg], copy=False) for arg, array in known.items()}
 
 
-def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | None:
-    """The operands of a kernel that reads bytes; ``None`` unless bytes stand for all of its ``byte_operands``."""
+def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | str:
+    """The operands of a kernel that reads bytes; why it reads none, empty if they stand for no operand."""
     args, operator = lowered.operator.byte_operands, node.facts
     if lowered.operator.mixes_bytes:
         args = tuple(arg for arg in args if arg in lowered.sources)
     values = {arg: lowered.sources.get(arg, value) for arg, value in zip(args, info.inputs, strict=False)}
     quantizations = {arg: value.quantization for arg, value in values.items() if value and value.quantization}
-    is_whole = args and quantizations.keys() == {*args} and lowered.sources
-    if not is_whole or not issubclass(operator, BaseOperator):
-        return None
+    if not quantizations or not lowered.sources or not issubclass(operator, BaseOperator):
+        return "" if args else _no_byte_operands(node, info, lowered)
+    named = {arg: repr(value.name) if value else arg for arg, value in values.items()}
+    for arg in args:
+        if arg not in quantizations:
+            return f"{named[arg]} is not in bytes with one zero point, and a scale for all or for each output channel"
     inputs = tuple(
         value.quantization.integers or value if value in values.values() and value and value.quantization else value
         for value in info.inputs
     )
     bound = operator.from_onnx(replace(info, inputs=inputs))
     if isinstance(bound, Refusal):
-        return None
+        return bound.reason
     axes = {arg: operator.channel_axis(info) for arg in args[1:]}
     if operator.sums_channels_apart(info):
         axes[args[0]] = 1
-    if not all(_is_taken(each, bound.constants.get(arg), axes.get(arg)) for arg, each in quantizations.items()):
-        return None
+    for arg, each in quantizations.items():
+        reason = _refused(each, bound.constants.get(arg), axes.get(arg))
+        if reason:
+            return f"{named[arg]} {reason}"
     arrays = {arg: bound.constants[arg] for arg, each in quantizations.items() if each.integers is not None}
     numbers = {arg: _numbers(each) for arg, each in quantizations.items()}
     scales = {f"scale_{arg}": each["scale"] for arg, each in numbers.items()}
@@ -228,18 +235,31 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
     )
 
 
-def _is_taken(quantization: Quantization, array: np.ndarray | None, axis: int | None) -> bool:
-    """Whether primitives take an argument so: scales along no other axis than this, and of constants the bytes stored.
+def _no_byte_operands(node: Node, info: NodeInfo, lowered: Lowered) -> str:
+    """Why a kernel whose primitive takes no bytes computes with numbers where they stand for those it reads."""
+    if lowered.operator.role is Role.VIEW or not any(value.quantization for value in lowered.sources.values()):
+        return ""
+    if node.facts.selects(info) is not None:
+        return "only bytes of one scale and zero point are moved as they are, where a primitive does so"
+    return f"no primitive computes this {node.op_type} with bytes"
+
+
+def _refused(quantization: Quantization, array: np.ndarray | None, axis: int | None) -> str:
+    """Why primitives do not take an argument so: scales along another axis, or constants that are not as stored.
 
     ``array`` are the bytes as the kernel has them: signed, around 0, and not made of others.
     """
     if not quantization.is_of_whole and quantization.axis != axis:
-        return False
+        where = "" if axis is None else f", and its primitive takes them along dimension {axis}"
+        return f"has a scale for each index of dimension {quantization.axis}{where}"
     if quantization.integers is None:
-        return True
-    stored = quantization.integers.data
-    is_signed = quantization.dtype == "s8" and quantization.zero_point is None
-    return is_signed and array is not None and stored is not None and np.may_share_memory(array, stored)
+        return ""
+    stored, zero = quantization.integers.data, quantization.zero_point
+    if quantization.dtype != "s8" or zero is not None:
+        number = 0 if zero is None or zero.data is None else zero.data.flat[0]
+        return f"is in {quantization.dtype} around {number}, and its primitive takes weights in s8 around 0"
+    is_stored = array is not None and stored is not None and np.may_share_memory(array, stored)
+    return "" if is_stored else "is not the stored bytes, but computed of them"
 
 
 def _no_operator(node: Node) -> str:

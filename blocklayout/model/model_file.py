@@ -84,7 +84,8 @@ class ModelFile:
             self._model = open_contents(self._taken(), self.path)
             if self._signature not in (None, self._model.signature):
                 raise ModelError(f"{self.path} declares other inputs and outputs than the plan store says: delete that")
-            self._signature = self._model.signature
+            if self._signature is None:
+                self.know(self._model.signature)
             self.is_whole = not self._model.has_external_data
             self._mapped = {path: _stamp(path.stat()) for path in _mapped_files(self._model.constants.values())}
         for path, stamp in self._mapped.items():
@@ -98,8 +99,9 @@ class ModelFile:
         return self._signature or self.model.signature
 
     def know(self, signature: Declaration) -> None:
-        """Set the declaration, known from another file of the same bytes."""
+        """Set the declaration, read or known from another file of the same bytes; warns as that does."""
         self._signature = signature
+        signature.warn()
 
     def digest(self, n_threads: int) -> str:
         """Of all its bytes, in hexadecimal; computed by several threads at once."""

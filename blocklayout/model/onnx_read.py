@@ -23,6 +23,7 @@ from msgspec import Struct, field
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, PlanError, UnsupportedError
 from blocklayout.ir import Demands
+from blocklayout.layout_events import warn_caller
 from blocklayout.model.graph import Branch, Node, captured_by
 from blocklayout.model.tensors import FORMAT_KEY, split_raw_data, to_array
 from blocklayout.model.types import from_elem_type
@@ -80,11 +81,19 @@ class Declaration(Struct, frozen=True):
         outputs: In the model's order.
         defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
             from version 4 of the format on.
+        n_unpacked: Constants of four bits, which reading the model unpacks to bytes.
     """
 
     inputs: tuple[DeclaredValue, ...]
     outputs: tuple[DeclaredValue, ...]
     defaults: tuple[DeclaredValue, ...] = ()
+    n_unpacked: int = 0
+
+    def warn(self) -> None:
+        """Warn the caller if the model takes more memory than its file."""
+        if self.n_unpacked:
+            what = f"the model's constants of int4 or uint4, {self.n_unpacked} in number, are unpacked"
+            warn_caller(f"{what}: they take twice the memory as bytes, and eight times as f32", UserWarning)
 
 
 class OnnxModel(Struct, frozen=True, eq=False, tag=True):
@@ -125,12 +134,15 @@ def open_onnx(source: Any) -> OnnxModel:
     from onnx import ModelProto
 
     if isinstance(source, ModelProto):
-        return _converted(source, {}, None, "the ModelProto")
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return open_contents(bytes(source))
-    if not isinstance(source, (str, os.PathLike)):
+        model = _converted(source, {}, None, "the ModelProto")
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        model = open_contents(bytes(source))
+    elif not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"cannot read a model from {type(source).__name__}; give a path, bytes or an onnx.ModelProto")
-    return open_contents(_file_contents(Path(source)), Path(source))
+    else:
+        model = open_contents(_file_contents(Path(source)), Path(source))
+    model.signature.warn()
+    return model
 
 
 def open_contents(contents: bytes | memoryview, path: Path | None = None) -> OnnxModel:
@@ -223,8 +235,9 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     proto = _upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
+    packed = _dequantized_from_four_bits(proto.graph)
     constants = {
-        tensor.name: to_array(tensor, model_path, raw_data=raw_data.get(index))
+        tensor.name: to_array(tensor, model_path, raw_data=raw_data.get(index), unpacks=tensor.name in packed)
         for index, tensor in enumerate(proto.graph.initializer)
     }
     skeleton = _inlined(_without_weights(proto, constants), origin)
@@ -239,10 +252,26 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         inputs=tuple(info for info in declared if info.name not in constants),
         outputs=tuple(_info(info, "output") for info in proto.graph.output),
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
+        n_unpacked=len(packed),
     )
     is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
     name = proto.graph.name or "model"
     return OnnxModel(name, opset, nodes, constants, signature, is_external, demands, formats, metadata)
+
+
+def _dequantized_from_four_bits(graph: GraphProto) -> set[str]:
+    """Constants of four bits that nothing but DequantizeLinear of constants reads, as its bytes or its zero points."""
+    from onnx import TensorProto
+
+    constants = {tensor.name for tensor in graph.initializer}
+    narrow = (TensorProto.INT4, TensorProto.UINT4)
+    found = {tensor.name for tensor in graph.initializer if tensor.data_type in narrow}
+    if found:
+        found -= {info.name for info in (*graph.input, *graph.output)}
+        for node in _with_inner(graph):
+            is_known = node.op_type == "DequantizeLinear" and node.domain in OWN_DOMAINS and node.input[0] in constants
+            found -= set() if is_known else {*node.input}
+    return found
 
 
 def _demands(proto: ModelProto, origin: str) -> Demands:

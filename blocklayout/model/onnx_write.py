@@ -105,8 +105,10 @@ def _with_stored_bytes(graph: Graph) -> Graph:
         given = None if value.data is None or value.name in graph.inputs else value.quantization
         if given is None or given.integers is None:
             continue
-        inputs = []
-        for part in filter(None, (given.integers, given.scale, given.zero_point)):
+        inputs, zero = [], given.zero_point
+        if zero is not None and zero.data is not None and zero.shape != given.scale.shape:  # ONNX wants equally many
+            zero = replace(zero, shape=given.scale.shape, data=np.full(given.scale.shape, zero.data.flat[0]))
+        for part in filter(None, (given.integers, given.scale, zero)):
             name = part.name if values.get(part.name, part).data is part.data else fresh_name(part.name, values)
             values[name] = replace(part, name=name)
             inputs.append(name)

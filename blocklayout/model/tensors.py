@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -24,28 +25,53 @@ FORMAT_KEY = "blocklayout.format"
 
 
 def to_array(
-    tensor: TensorProto, model_path: Path | None, default_name: str = "", raw_data: memoryview | None = None
+    tensor: TensorProto,
+    model_path: Path | None,
+    default_name: str = "",
+    raw_data: memoryview | None = None,
+    *,
+    unpacks: bool = False,
 ) -> np.ndarray:
     """The contents of a stored tensor, which may lie in a file beside the model's, or be the bytes ``raw_data``.
 
+    With ``unpacks`` they are integers of four bits, two in a byte, and take one each.
+
     Raises:
         ModelError: The data are missing, too short, or somewhere they must not be.
-        UnsupportedError: Strings, complex numbers and types below one byte.
+        UnsupportedError: Strings, complex numbers and types below one byte, unless it ``unpacks``.
     """
     from onnx import TensorProto, numpy_helper
 
     name = tensor.name or default_name
-    dtype = from_elem_type(tensor.data_type, f"the constant {name!r}")
+    dtype = "u8" if unpacks else from_elem_type(tensor.data_type, f"the constant {name!r}")
     if any(extent < 0 for extent in tensor.dims):
         raise ModelError(f"the constant {name!r} has the extents {tuple(tensor.dims)}; the file is damaged")
-    if tensor.data_location == TensorProto.EXTERNAL:
+    if tensor.data_location == TensorProto.EXTERNAL and not unpacks:
         return _read_external(tensor, name, to_numpy(dtype), model_path)
     try:
+        if unpacks:
+            return _unpacked(tensor, model_path, raw_data)
         if raw_data is not None:
             return np.frombuffer(raw_data, to_numpy(dtype)).reshape(tuple(tensor.dims))
         return np.asarray(numpy_helper.to_array(tensor)).astype(to_numpy(dtype), copy=False)
+    except ModelError:
+        raise
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"the constant {name!r} has not the data its extents ask for: {error}") from error
+
+
+def _unpacked(tensor: TensorProto, model_path: Path | None, raw_data: memoryview | None) -> np.ndarray:
+    """Integers of four bits, the first of two in the lower half of a byte."""
+    from onnx import TensorProto
+
+    count, in_pairs = prod(tensor.dims), TensorProto()
+    in_pairs.CopyFrom(tensor)
+    in_pairs.data_type, in_pairs.dims[:] = TensorProto.UINT8, [-(-count // 2)]
+    packed = to_array(in_pairs, model_path, raw_data=raw_data)
+    integers = np.stack([packed & 15, packed >> 4], -1).reshape(-1)[:count]
+    if tensor.data_type == TensorProto.INT4:
+        integers = (integers ^ 8).view(np.int8) - np.int8(8)
+    return integers.reshape(tuple(tensor.dims))
 
 
 def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: Path | None) -> np.ndarray:

@@ -52,6 +52,13 @@ def of_signed(value: ir.Value, zero: ir.Value | None) -> int | None:
     return _number(zero) - (_MIDDLE_OF_U8 if value.dtype == "u8" else 0)
 
 
+def _in_common(zero: ir.Value | None) -> ir.Value | None:
+    """A known zero point as one number where all are equal, and ``None`` where they are 0."""
+    if zero is None or zero.data is None or not zero.data.size or np.ptp(zero.data):
+        return zero
+    return ir.Value(zero.name, (1,), zero.dtype, zero.data.reshape(-1)[:1]) if zero.data.flat[0] else None
+
+
 def exact_floats(n_products: int) -> Any:
     """The type that holds every sum of so many products of bytes, each less its zero point."""
     return np.float32 if n_products << 16 < _EXACT_IN_F32 else np.float64
@@ -248,12 +255,12 @@ class Quantized(ir.BaseOperator, frozen=True):
             return node.refused(f"{scale.name} is {scale.dtype}", "primitives take scales in f32")
         if len(scale.shape) > 1:
             return node.refused(f"{scale.name} is of blocks", "primitives convert whole tensors, or along an axis")
-        is_shifted = zero is not None and zero.data is not None and bool(zero.data.any())
-        if is_shifted and zero is not None and prod(zero.shape) > 1:
+        zero = _in_common(zero)
+        if zero is not None and prod(zero.shape) != 1:
             return node.refused(f"{zero.name} has several numbers", "primitives take one zero point for all")
         arrays = {"scale": node.known(scale, "scale").reshape(-1)}
-        if is_shifted and zero is not None and zero.data is not None:
-            arrays["zero_point"] = zero.data.reshape(1).astype(np.int32)
+        if zero is not None and zero.data is not None:
+            arrays["zero_point"] = zero.data.astype(np.int32)
         src = node.required(0, "x")
         axis = node.axis_attr("axis", len(src.shape), 1) if arrays["scale"].size > 1 else 0
         return cls(axis).bind({"src": src}, arrays)
@@ -281,12 +288,13 @@ class Dequantize(Quantized, frozen=True):
             return None
         if any(value is not None and value.data is None for value in (scale, zero)) or scale.dtype != "f32":
             return None
-        is_shifted = zero is not None and zero.data is not None and zero.data.any()
-        if is_shifted and zero is not None and prod(zero.shape) > 1:
+        zero, axis = _in_common(zero), node.int_attr("axis", 1) % max(len(src.shape), 1)
+        around_zero = None if src.data is None else _around_zero(src, src.data, zero, axis)
+        if around_zero is not None:
+            return ir.Quantization("s8", scale, None, axis, around_zero)
+        if zero is not None and prod(zero.shape) != 1:
             return None
-        axis = node.int_attr("axis", 1) % max(len(src.shape), 1)
-        integers = None if src.data is None else src
-        return ir.Quantization(src.dtype, scale, zero if is_shifted else None, axis, integers)
+        return ir.Quantization(src.dtype, scale, zero, axis, None if src.data is None else src)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -364,6 +372,15 @@ class Quantize(Quantized, frozen=True):
         step = ir.RecipeStep(spec, tuple(sorted(names.items())))
         whole = ("src", src), ("dst", dst), *((name, plain(info)) for name, info in problem.constants.items())
         return ir.Recipe((step,), whole=whole)
+
+
+def _around_zero(integers: ir.Value, array: np.ndarray, zero: ir.Value | None, axis: int) -> ir.Value | None:
+    """Constant bytes less their zero points, as signed ones; ``None`` where some of these are beyond them."""
+    if integers.dtype == "s8" and zero is None:
+        return integers
+    wide = array.astype(np.int16) - (0 if zero is None else _spread(zero.data, array, axis, 0).astype(np.int16))
+    signed = wide.astype(np.int8)
+    return ir.Value(f"{integers.name}.signed", integers.shape, "s8", signed) if (signed == wide).all() else None
 
 
 def _quantize(

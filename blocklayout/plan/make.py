@@ -19,7 +19,7 @@ from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan, PlanConfig, Rationale
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, Portfolio
-from blocklayout.plan.refused import refused_in
+from blocklayout.plan.refused import in_floats, refused_in
 from blocklayout.plan.request import Request, computed_dtype
 from blocklayout.plan.runs import check_losses
 from blocklayout.plan.solving.solve import ROUNDING, Solution
@@ -93,7 +93,7 @@ def make_plan(
     else:
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
-    why: dict[str, Any] = {}
+    why: dict[str, Any] = {"in_floats": like.rationale.in_floats if like else in_floats(winner.network)}
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, tiles, free_proposer, request.io_layout, request.carried)

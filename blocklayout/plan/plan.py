@@ -259,7 +259,7 @@ class PlanConfig(Struct, frozen=True):
     ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
 
-class Rationale(Struct, frozen=True):
+class Rationale(Struct, frozen=True, omit_defaults=True):
     """Why a plan is as it is.
 
     Attributes:
@@ -277,6 +277,8 @@ class Rationale(Struct, frozen=True):
         exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
             offered and then refused, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
+        in_floats: Kernels that nothing on offer computes with bytes, although bytes stand for what they read, with the
+            reason.
     """
 
     choices: tuple[KernelChoice, ...]
@@ -290,6 +292,7 @@ class Rationale(Struct, frozen=True):
     raced: tuple[tuple[str, float], ...]
     exceptions: tuple[tuple[str, str], ...]
     arena_lower_bound: int
+    in_floats: tuple[tuple[str, str], ...] = ()
 
 
 class Plan(Struct, frozen=True, dict=True):
@@ -340,6 +343,7 @@ class Plan(Struct, frozen=True, dict=True):
     raced = cached_property[tuple[tuple[str, float], ...]](attrgetter("rationale.raced"))
     exceptions = cached_property[tuple[tuple[str, str], ...]](attrgetter("rationale.exceptions"))
     arena_lower_bound = cached_property[int](attrgetter("rationale.arena_lower_bound"))
+    in_floats = cached_property[tuple[tuple[str, str], ...]](attrgetter("rationale.in_floats"))
 
     @property
     def fed(self) -> tuple[tuple[str, MemoryDesc], ...]:

@@ -1,16 +1,21 @@
-"""Kernels whose primitives the library offered in some implementation, and then refused."""
+"""Kernels whose primitives the library offered in some implementation, and then refused; and those without bytes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
+from blocklayout.errors import UnsupportedError
+from blocklayout.ir import BYTES
+from blocklayout.plan.candidates.tiles import kernel_problem
 
 if TYPE_CHECKING:
+    from blocklayout.plan.candidates.tiles import Tile
     from blocklayout.plan.network import Network
     from blocklayout.plan.plan import Plan
 
 _DESCS = ("src", "src_0", "weights", "dst")
+_BYTES = ("u8", "s8")
 
 
 def is_refused(plan: Plan) -> bool:
@@ -30,6 +35,32 @@ def refused_in(network: Network) -> tuple[tuple[str, str], ...]:
         alike = (spec for spec in refusals if _problem(spec) in asked)
         found |= {(tile.name, f"oneDNN offers {_told(spec)}, and refused to {refusals[spec]} it") for spec in alike}
     return tuple(sorted(found))
+
+
+def in_floats(network: Network) -> tuple[tuple[str, str], ...]:
+    """Each kernel beside bytes that nothing on offer computes with bytes, with the reason."""
+    return tuple(
+        (tile.name, _why_in_floats(tile))
+        for tile, offered in zip(network.tiles, network.candidates, strict=True)
+        if (tile.main.in_floats or tile.main.in_bytes or tile.byte_writer)
+        and not any(getattr(desc, "dtype", "") in _BYTES for each in offered for _, desc in each.sources)
+    )
+
+
+def _why_in_floats(tile: Tile) -> str:
+    if tile.main.in_bytes is None:
+        return tile.main.in_floats or "bytes stand for its result, and for nothing that it reads"
+    if tile.precision:
+        return f"{tile.precision} is demanded"
+    if not tile.takes_bytes:
+        return f"sums of two products of bytes saturate on {dnnl.isa()}; they are exact from VNNI on"
+    try:
+        tile.post_ops_of_bytes(None)
+    except UnsupportedError as error:
+        return str(error)
+    operands = kernel_problem(tile.main, BYTES, 1).arguments
+    read = " and ".join(f"{arg} in {info.dtype}" for arg, info in operands if info.dtype in _BYTES)
+    return f"the library has nothing optimised that reads {read} and writes {tile.dst.dtype}"
 
 
 def _problem(spec: dnnl.Spec) -> tuple[object, ...]:

@@ -26,6 +26,7 @@ def explanation(plan: Plan) -> str:
         *_totals(plan),
         "",
         *table(_HEADER, _choice_rows(plan), numbers=(3,)),
+        *_in_floats(plan),
         "",
         counted(len(plan.reorders), "reorder") + (":" if plan.reorders else ""),
         *(f"  {_reorder_text(plan, reorder)}" for reorder in plan.reorders),
@@ -86,6 +87,17 @@ def _choice_rows(plan: Plan) -> list[tuple[str, ...]]:
         for choice in plan.choices
         if choice.chosen.impls or choice.runner_up
     ]
+
+
+def _in_floats(plan: Plan) -> Iterator[str]:
+    """The kernels of each reason for floats between bytes."""
+    kernels: dict[str, list[str]] = {}
+    for kernel, reason in plan.in_floats:
+        kernels.setdefault(reason, []).append(kernel)
+    if kernels:
+        yield from ("", "in floats, since nothing on offer computes with bytes:")
+    for reason, names in kernels.items():
+        yield f"  {', '.join(names)}: {reason}"
 
 
 def _alternative_cells(plan: Plan, alternative: Alternative | None) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from onnx.inliner import inline_local_functions
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.model import BuildValue
 from blocklayout.plan import Plan, make, make_plan
 from tests.quantised import (
     BYTES,
@@ -169,6 +170,20 @@ def test_an_exported_file_is_quantised_still(tmp_path: Path, *, functions: bool)
     assert kinds_in_bytes(again.plan) == kinds_in_bytes(first.plan)
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [(np.uint8, 128), (np.int8, 5)])
+def test_an_exported_file_has_a_zero_point_for_each_scale(tmp_path: Path, dtype: Any, zero: int) -> None:
+    def make(b: bl.Builder, rng: np.random.Generator) -> None:
+        x = dequantized(b.input("x", (1, 16, 9, 8), "u8"), 0.03, 7)
+        w = dequantized(b.constant(rng.integers(0, 127, (16, 16, 3, 3)).astype(dtype)), 1e-3, zero)
+        b.output("y", x.conv(w) * rng.uniform(1, 2, (16, 1, 1)).astype(np.float32))
+
+    model = model_of(make)
+    bl.export(model, tmp_path / "out.onnx", bl.load(model, tune="model").plan)
+    [got], [expected] = (results_of(bl.load(each), model) for each in (tmp_path / "out.onnx", model))
+    check_within(expected, reference(model, feed_of(model))[0])
+    check_within(got, expected)
+
+
 def of_scale(scale: float, zero: int, of_weights: float = 1e-3) -> onnx.ModelProto:
     def make(b: bl.Builder, rng: np.random.Generator) -> None:
         x = dequantized(b.input("x", (1, 16, 8, 8), "u8"), scale, zero)
@@ -237,3 +252,113 @@ def test_reports_tell_of_bytes(make_net: Make, tmp_path: Path) -> None:
     assert dtypes & {*BYTES}
     report.save(tmp_path / "report.html")
     assert str(session.profile(feed_of(model), n_runs=1))
+
+
+SHAPE = (1, 16, 9, 8)
+Body = Callable[[BuildValue, np.random.Generator], BuildValue]
+
+
+def by(x: BuildValue, integers: np.ndarray, scale: Any = 1e-3, zero: int = 0, **attrs: int) -> BuildValue:
+    """A convolution by constant bytes."""
+    return x.conv(dequantized(x.builder.constant(integers), scale, np.full(np.shape(scale), zero), **attrs))
+
+
+def of_channels(x: BuildValue) -> BuildValue:
+    """The same as bytes with a scale for each channel."""
+    scales, zeros = np.linspace(0.01, 0.05, 16), np.zeros(16)
+    return dequantized(quantized(x, "s8", scales, zeros, axis=1), scales, zeros, axis=1)
+
+
+SIGNED, SQUARE = np.arange(-128, 128).astype(np.int8).reshape(16, 16, 1, 1), (16, 16, 1, 1)
+IN_FLOATS: dict[str, tuple[Body, str]] = {
+    "zero point": (
+        lambda x, _: by(x, SIGNED, zero=5),
+        "is in s8 around 5, and its primitive takes weights in s8 around 0",
+    ),
+    "unsigned": (lambda x, _: by(x, SIGNED.view(np.uint8)), "is in u8 around 0, and its primitive takes weights in s8"),
+    "axis": (lambda x, rng: x.conv(weights(rng, x.builder, *SQUARE, axis=1)), "for each index of dimension 1, and its"),
+    "channels": (
+        lambda x, rng: of_channels(x).conv(weights(rng, x.builder, *SQUARE)),
+        "for each index of dimension 1$",
+    ),
+    "weights alone": (
+        lambda x, rng: x.exp().conv(weights(rng, x.builder, *SQUARE)),
+        "is not in bytes with one zero point",
+    ),
+    "scaled": (
+        lambda x, rng: x.reshape((16, 72)).gemm(weights(rng, x.builder, 72, 8, axis=1), alpha=0.3),
+        "is not the stored bytes, but computed of them",
+    ),
+    "matrix": (
+        lambda x, rng: x.reshape((16, 72)).gemm(
+            weights(rng, x.builder, 72, 8, axis=1), np.eye(16, 8, dtype=np.float32)
+        ),
+        "no primitive computes this Gemm with bytes",
+    ),
+    "Softmax": (lambda x, _: x.softmax(axis=1), "no primitive computes this Softmax with bytes"),
+    "numpy": (lambda x, _: x.builder.op("CumSum", x, np.int64(1)), "no primitive computes this CumSum with bytes"),
+    "zero points": (lambda x, _: x * x, "binary_mul of bytes takes no such zero points"),
+    "moved": (
+        lambda x, _: x.builder.concat([x, of_channels(x)], 1).exp(),
+        "only bytes of one scale and zero point are moved",
+    ),
+    "result": (lambda x, _: x.exp().softmax(axis=1), "bytes stand for its result, and for nothing that it reads"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.PlainKernelWarning")
+@pytest.mark.parametrize("name", IN_FLOATS)
+def test_an_explanation_says_why_there_are_floats(name: str) -> None:
+    body, reason = IN_FLOATS[name]
+
+    def make_net(b: bl.Builder, rng: np.random.Generator) -> None:
+        b.output("y", quantized(body(dequantized(b.input("x", SHAPE, "u8"), 0.03, 7), rng)))
+
+    plan = bl.load(model_of(make_net), tune="model").plan
+    assert [each for _, each in plan.in_floats if re.search(reason, each)]
+    said = plan.explain().partition("in floats, since nothing on offer computes with bytes:\n")[2]
+    assert all(f": {each}\n" in said and kernel in said for kernel, each in plan.in_floats)
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_an_explanation_names_the_types_and_the_instruction_set_that_nothing_is_offered_for() -> None:
+    def make_net(b: bl.Builder, rng: np.random.Generator) -> None:
+        del rng
+        x = dequantized(b.input("x", SHAPE, "u8"), 0.03, 7)
+        b.output("y", quantized(x.transpose((0, 1, 3, 2)).matmul(x)))
+
+    [(_, reason)] = bl.load(model_of(make_net), tune="model").plan.in_floats
+    no_type = "the library has nothing optimised that reads src in u8 and weights in u8 and writes u8"
+    assert reason.startswith(
+        no_type if dnnl.sums_bytes_exactly() else f"sums of two products of bytes saturate on {dnnl.isa()}"
+    )
+    [(_, reason)] = bl.load(model_of(make_net), tune="model", precision={"MatMul": "f32"}).plan.in_floats
+    assert reason == "f32 is demanded"
+
+
+def test_nothing_is_said_of_floats_where_there_are_no_bytes_or_all_is_in_bytes() -> None:
+    def make_net(b: bl.Builder, rng: np.random.Generator) -> None:
+        del rng
+        b.output("y", b.input("x", SHAPE).conv(np.ones((16, 16, 3, 3), np.float32)).softmax(axis=1))
+
+    plan = bl.load(model_of(make_net), tune="model").plan
+    assert "in_floats" not in plan.to_json()
+    assert "in floats" not in plan.explain()
+    if dnnl.sums_bytes_exactly():
+        assert not bl.load(model_of(chain), tune="model").plan.in_floats
+
+
+def test_a_plan_that_follows_another_has_its_reasons() -> None:
+    def make_net(b: bl.Builder, rng: np.random.Generator) -> None:
+        x = dequantized(b.input("x", SHAPE, "u8"), 0.03, 7)
+        b.output("y", quantized(x.softmax(axis=1).conv(weights(rng, b, 16, 16, 3, 3))))
+
+    model = model_of(make_net)
+    del model.graph.value_info[:]
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    session = bl.load(model, shapes={"x": (2, *SHAPE[1:])})
+    session.run(None, {"x": np.zeros((3, *SHAPE[1:]), np.uint8)})
+    first, other = session.plans
+    assert first.in_floats
+    assert first.in_floats == other.in_floats

@@ -142,6 +142,33 @@ def test_weights_around_another_number_or_of_other_types_are_computed_with_all_t
     check(returned(body), quanta=2)  # one of before may be one more of behind
 
 
+PRODUCTS: dict[str, tuple[int, Callable[[BuildValue, BuildValue], BuildValue]]] = {
+    "Conv": (0, lambda x, w: x.conv(w)),
+    "in groups": (0, lambda x, w: x.conv(w, group=2)),
+    "ConvTranspose": (1, lambda x, w: x.builder.op("ConvTranspose", x, w, strides=[2, 2])),
+    "Gemm": (0, lambda x, w: x.reshape((16, 72)).gemm(w, trans_b=True)),
+    "MatMul": (1, lambda x, w: x.matmul(w)),
+}
+SHAPES = {"Conv": (24, 16, 3, 3), "in groups": (24, 8, 3, 3), "ConvTranspose": (16, 24, 3, 3), "Gemm": (24, 72)}
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_unsigned_weights_around_128_are_signed_ones_around_0(name: str, *, per_channel: bool) -> None:
+    axis, make = PRODUCTS[name]
+    shape = SHAPES.get(name, (8, 24))
+
+    def body(b: bl.Builder, rng: np.random.Generator) -> BuildValue:
+        x = dequantized(b.input("x", (1, 16, 9, 8), "u8"), 0.03, 7)
+        integers = b.constant(rng.integers(0, 256, shape).astype(np.uint8))
+        scales = 0.02 / np.sqrt(np.prod(shape) / shape[axis]) * rng.uniform(0.5, 2, shape[axis] if per_channel else ())
+        return quantized(make(x, dequantized(integers, scales, np.full(scales.shape, 128), axis=axis)))
+
+    [plan] = check(returned(body), ("auto",))
+    found = [dtypes_of(step)["weights"] for step in plan.steps if "weights" in dtypes_of(step)]
+    assert found == ["s8" if dnnl.sums_bytes_exactly() else "f32"]
+
+
 GEMMS: dict[str, tuple[int | None, dict[str, Any], bool]] = {
     "transposed": (0, {"trans_b": True}, True),
     "as it is": (1, {}, False),

@@ -48,9 +48,7 @@ def everything(recipe: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {"max_error": "any", **(recipe or {})}
 
 
-def quantized(
-    net: Any, recipe: Mapping[str, Any] | None = None, shape: tuple[int, ...] = (2, 3, 8, 8)
-) -> ModelProto:
+def quantized(net: Any, recipe: Mapping[str, Any] | None = None, shape: tuple[int, ...] = (2, 3, 8, 8)) -> ModelProto:
     model = bl.quantize(net, feeds(shape), everything(recipe))
     onnx.checker.check_model(model, full_check=True)
     return model
