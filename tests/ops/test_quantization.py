@@ -104,7 +104,7 @@ def steps_of(body: Callable[[BuildValue], BuildValue], quantum: Any = QUANTUM, *
 
 def is_quotient(spec: Any) -> bool:
     """Whether it makes bytes of numbers that stay in place."""
-    return bool(spec.algorithm == "binary_div" and spec.desc("dst").dtype in ("u8", "s8"))
+    return bool(spec.kind == "binary" and spec.algorithm == "binary_div" and spec.desc("dst").dtype in ("u8", "s8"))
 
 
 def read_by(specs: list[Any]) -> list[str]:

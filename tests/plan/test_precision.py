@@ -136,5 +136,5 @@ def test_a_report_is_read_from_the_model_s_metadata() -> None:
     assert PrecisionReport.of(proto) == REPORT
     damaged = onnx.ModelProto.FromString(proto.SerializeToString())
     damaged.metadata_props[0].value = '{"metric": 3}'
-    with pytest.raises(ModelError, match="'blocklayout.precision' in the metadata of .* is damaged"):
+    with pytest.raises(ModelError, match=r"'blocklayout\.precision' in the metadata of .* is damaged"):
         PrecisionReport.of(damaged)
