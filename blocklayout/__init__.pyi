@@ -169,6 +169,7 @@ from blocklayout.loading.targets import merge_sessions as merge_sessions
 from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
+from blocklayout.plan.precision import PrecisionReport as PrecisionReport
 from blocklayout.quantizing.quantize import quantize as quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe as QuantizationRecipe
 from blocklayout.resource_limits import limits as limits
