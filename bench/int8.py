@@ -71,6 +71,12 @@ NAMES = (OURS, "onnxruntime", "openvino")
 YARDSTICK = "onnxruntime"
 UNFUSED = "onnxruntime, unfused"
 
+IN_BF16 = ("bf16", "mixed")
+"""Forms what of which is not quantised is computed in bf16."""
+
+OWN = ("ours", "mixed")
+"""Forms that our quantiser makes."""
+
 FAR = 1.5
 """Quanta: more than one, however scales were rounded."""
 
@@ -95,7 +101,7 @@ class Contender(NamedTuple):
     @property
     def dtype(self) -> str:
         """Data type of what is not quantised."""
-        return "bf16" if self.form == "bf16" else "f32"
+        return "bf16" if self.form in IN_BF16 else "f32"
 
 
 class Distance(Struct, frozen=True):
@@ -214,14 +220,15 @@ def contenders(network: Network, args: argparse.Namespace) -> Iterator[Contender
     """Every installed runtime on every file that can be made; ours in f32 comes first."""
     files = Files(args.folder, args.calibration)
     runtimes = [RUNTIMES[name] for name in NAMES if name == OURS or name in args.against]
-    for form in ("f32", *(["bf16"] if dnnl.has_bf16() else []), *args.files):
+    forms = ("f32", "bf16", *args.files)
+    for form in forms if dnnl.has_bf16() else [form for form in forms if form not in IN_BF16]:
         try:
             path = files.path(network, "f32" if form == "bf16" else form)
         except Exception as error:  # noqa: BLE001 - whatever a quantiser raises is its reason
             print(f"{network.name}: no file by {form}: {type(error).__name__}: {error}", file=sys.stderr)
             continue
         for runtime in runtimes:
-            if runtime.is_installed and (form != "bf16" or "bf16" in runtime.dtypes):
+            if runtime.is_installed and (form not in IN_BF16 or "bf16" in runtime.dtypes):
                 yield Contender(form, runtime, path)
 
 
@@ -431,13 +438,21 @@ def summarise(results: Mapping[str, Sequence[Standing]]) -> None:
             far = ", ".join(name for name, distance in compared.items() if distance.most > FAR)
             print(f"{form}: more than a quantum away at some quantisation: {far or 'none'} of {len(compared)}")
     quantised = {name: [own for own in standings if own.form in FORMS] for name, standings in results.items()}
-    tell("the best peer's time on any quantised file over our best", {name: best(of) for name, of in quantised.items()})
+    tell("the best peer's time on others' files over our best", {name: best(of) for name, of in quantised.items()})
+    own = {name: best([each for each in of if is_own(each)]) for name, of in quantised.items()}
+    tell("the best peer's time on others' files over ours on our own quantiser's", own)
+
+
+def is_own(standing: Standing) -> bool:
+    """Whether it is ours on a file of our quantiser, or a peer on another quantiser's."""
+    return (standing.form in OWN) == (standing.runtime == OURS)
 
 
 def best(standings: Sequence[Standing]) -> float | None:
-    """The least of the peers' times over the least of ours."""
-    ours = [own.over_f32.median for own in standings if own.over_f32 is not None and own.runtime == OURS]
-    peers = [own.over_f32.median for own in standings if own.over_f32 is not None and own.runtime != OURS]
+    """The least of the peers' times on files of other quantisers over the least of ours on any."""
+    known = [own for own in standings if own.over_f32 is not None]
+    ours = [own.over_f32.median for own in known if own.over_f32 and own.runtime == OURS]
+    peers = [own.over_f32.median for own in known if own.over_f32 and own.runtime != OURS and own.form not in OWN]
     return min(peers) / min(ours) if ours and peers else None
 
 

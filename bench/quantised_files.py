@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Files(NamedTuple):
 
 def version_of(form: str) -> str:
     """The version of the quantiser."""
-    return metadata.version({"nncf": "nncf", "ours": "blocklayout"}.get(form, "onnxruntime"))
+    return metadata.version({"nncf": "nncf", "ours": "blocklayout", "mixed": "blocklayout"}.get(form, "onnxruntime"))
 
 
 def save_f32(network: Network, path: Path) -> None:
@@ -209,19 +209,20 @@ def by_nncf(source: Path, path: Path, data: Sequence[np.ndarray]) -> None:
     onnx.save(nncf.quantize(onnx.load(source), samples, subset_size=len(data)), path)
 
 
-def by_ours(source: Path, path: Path, data: Sequence[np.ndarray]) -> None:
-    """Quantise with this library's own quantiser and its default settings."""
+def by_ours(dtype: Literal["f32", "bf16"], source: Path, path: Path, data: Sequence[np.ndarray]) -> None:
+    """Quantise with this library's own quantiser and its default settings, for a rest in ``dtype``."""
     import onnx
 
     import blocklayout as bl
 
-    onnx.save(bl.quantize(source, data), path)
+    onnx.save(bl.quantize(source, data, dtype=dtype), path)
 
 
 FORMS: dict[str, Callable[[Path, Path, Sequence[np.ndarray]], None]] = {
     "qdq": partial(by_onnxruntime, "QDQ"),
     "qoperator": partial(by_onnxruntime, "QOperator"),
     "nncf": by_nncf,
-    "ours": by_ours,
+    "ours": partial(by_ours, "f32"),
+    "mixed": partial(by_ours, "bf16"),
 }
-"""By name: writes a file quantised from one in f32, given samples."""
+"""By name: writes a file quantised from one in f32, given samples. ``mixed`` is for a rest in bf16, and is run so."""

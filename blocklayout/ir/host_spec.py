@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Attr, Spec, reorder, resolve
+from blocklayout.dnnl import Attr, Spec, optimised, own, reorder, resolve
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
@@ -104,7 +104,9 @@ def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int, attr: Attr = NO_ATTR
     """The step that brings a tensor from one layout to another, and its scratchpad size: by numpy where need be."""
     with suppress(*(() if attr != NO_ATTR else (UnimplementedError,))):  # numpy's copy takes no attributes
         if has_reorder(src.dtype):
-            resolved = resolve(reorder(src, dst, attr=attr, n_threads=n_threads))
+            asked = reorder(src, dst, attr=attr, n_threads=n_threads)
+            ours = (each for each in optimised(asked) if own.implementation(each.spec.impl)) if attr.scales else ()
+            resolved = next(iter(ours), None) or resolve(asked)
             return resolved.spec, resolved.scratchpad_nbytes
     return copy_spec(src, dst), 0
 

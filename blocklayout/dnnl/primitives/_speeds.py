@@ -39,6 +39,12 @@ _BYTES_GEMM_SHARE = 0.13
 Median over 14 such convolutions of 3 to 256 channels on AVX512-VNNI with 2 threads.
 """
 
+_BYTES_DEPTHWISE_SHARE = 0.08
+"""Of the peak of bytes, by depthwise convolutions: they add products one by one, since a channel has no four to add.
+
+As many a second as in f32, or fewer. Median of 3x3 and 5x5 windows, of u8 and s8, on AVX512-VNNI with 2 threads.
+"""
+
 
 def peak_share_by_name(spec: Spec) -> float:
     """Of arithmetic."""
@@ -53,9 +59,10 @@ def is_gemm(spec: Spec) -> bool:
 def windowed_peak_share(spec: Spec) -> float:
     """Of the arithmetic of a convolution or a deconvolution; thin matrices are slower."""
     share = peak_share_by_name(spec)
-    if not is_gemm(spec):
-        return share
     weights, n_dims = spec.memory_desc("weights"), len(spec.memory_desc("src").dims)
+    if not is_gemm(spec):
+        is_depthwise = len(weights.dims) > n_dims and weights.dims[1:3] == (1, 1)
+        return _BYTES_DEPTHWISE_SHARE if is_depthwise and weights.dtype == "s8" else share
     if weights.dtype == "s8" and {*weights.dims[2 - n_dims :]} != {1}:
         share = _BYTES_GEMM_SHARE
     is_grouped = len(weights.dims) > n_dims

@@ -1,0 +1,41 @@
+"""Numbers of bytes that stay in place, in C of our own beside the executor: the library's reorder is slow with a scale."""
+
+from __future__ import annotations
+
+from blocklayout.dnnl import arguments
+from blocklayout.dnnl.library import has_isa
+from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
+from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.spec import Spec
+from blocklayout.layout import MemoryDesc
+
+
+def offer(spec: Spec, impl: str) -> Resolved | None:
+    """Takes bytes with one scale, in any dense layout without padding, which the result has as well."""
+    src, dst, attr = spec.desc("src"), spec.desc("dst"), spec.attr
+    if not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc) or attr.post_ops:
+        return None
+    is_wide = src.dtype in ("u8", "s8") and dst.dtype in ("f32", "bf16")
+    is_whole = src.is_dense and not src.n_padding and src.n_elements and src.with_dtype(dst.dtype) == dst
+    if not is_wide or not is_whole or attr.scales != (("src", 0),) or attr.zero_points not in ((), (("src", 0),)):
+        return None
+    descs = {"src": src, "dst": dst}
+    numbers = dict(arguments.of_attributes(spec, descs))
+    return Resolved(spec.settled(descs=(*descs.items(), *numbers.items()), impl=impl), 0)
+
+
+def _create(spec: Spec) -> OwnPrimitive:
+    src = spec.memory_desc("src")
+    fields = {
+        "n_threads": spec.n_threads,
+        "lanes": lanes_of(spec.impl),
+        "is_signed": src.dtype == "s8",
+        "to_bf16": spec.memory_desc("dst").dtype == "bf16",
+        "has_bf16": has_isa("avx512_core_bf16"),
+        "n": src.n_elements,
+    }
+    names = "src", "scale_src", "zero_point_src", "dst"
+    return OwnPrimitive("bl_widening", problem("bl_widening_t", fields), names)
+
+
+OURS = Implementation(kinds=("reorder",), offer=offer, create=_create, compute_ns=lambda *_: 0.0)
