@@ -45,7 +45,7 @@ LEVELS = (
 ORDER = [unit for level in LEVELS for unit in level]
 
 ASKING = {"__repr__", "__str__", "_repr_html_", "explain", "table", "to_svg"}
-"""Methods in which a value of a lower layer imports ``show/``, for its own text or picture, when somebody asks for it."""
+"""Methods in which a value of a lower layer imports ``show/``, for its own text or picture, when asked for these."""
 
 # Who may import what that is not ours, where design gives it a place.
 HOMES = {

@@ -1,4 +1,4 @@
-"""Numbers of bytes that stay in place, in C of our own beside the executor: the library's reorder is slow with a scale."""
+"""Numbers of bytes that stay in place, by C of our own beside the executor: with a scale the library is slow."""
 
 from __future__ import annotations
 
