@@ -71,6 +71,7 @@ class QuantizationRecipe(BaseModel):
         percentile: Of the observer of that name.
         zero_point: ``zero``: unsigned bytes for values that are never negative, signed bytes for others, zero point 0
             for both, with which kernels are the fastest; ``any``: unsigned bytes over the range that was seen.
+        equalisation: Whether weights on both sides of a channel between two layers get like ranges before all else.
         bias_correction: Whether biases make up for the mean error that quantised weights and inputs cause.
         exceptions: By name of a node or value, by pattern of names or by type of operator: ``f32``, or other choices.
             A name precedes a pattern, a pattern a type.
@@ -99,6 +100,7 @@ class QuantizationRecipe(BaseModel):
     activations: Observer = "mse"
     percentile: Percentile = 99.99
     zero_point: Literal["zero", "any"] = "zero"
+    equalisation: bool = False
     bias_correction: bool = True
     exceptions: dict[str, Literal["f32"] | Otherwise] = Field(default_factory=dict)
 
