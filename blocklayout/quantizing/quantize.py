@@ -21,6 +21,7 @@ from blocklayout.model.passes.rewrite import Draft
 from blocklayout.plan.precision import REPORT_KEY
 from blocklayout.quantizing.budget import METRICS, Metric, Search
 from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
+from blocklayout.quantizing.equalising import equalised
 from blocklayout.quantizing.layers import Chosen, Layer, choose
 from blocklayout.quantizing.observers import Scheme
 
@@ -96,6 +97,7 @@ def quantize(
     opened = _in_new_operators(model)
     feeds = Feeds.of(calibration_data, _inputs(opened), tell)
     graph, is_free = _simplified(opened, feeds)
+    graph = equalised(graph, choose(graph, recipe).layers) if recipe.equalisation else graph
     chosen = choose(graph, recipe)
     if not chosen.groups:
         raise InputError("recipe: it leaves nothing to quantise in this model, or that is quantised already")

@@ -71,6 +71,7 @@ class QuantizationRecipe(BaseModel):
         percentile: Of the observer of that name.
         zero_point: ``zero``: unsigned bytes for values that are never negative, signed bytes for others, zero point 0
             for both, with which kernels are the fastest; ``any``: unsigned bytes over the range that was seen.
+        equalisation: Whether weights on both sides of a channel between two layers get like ranges before all else.
         bias_correction: Whether biases make up for the mean error that quantised weights and inputs cause.
         max_error: How far outputs may be from the model's on the calibration data, by ``metric``; then only layers are
             quantised that make it faster on this machine, and as many as fit. ``any``: all are, whatever the error.
@@ -103,6 +104,7 @@ class QuantizationRecipe(BaseModel):
     activations: Observer = "mse"
     percentile: Percentile = 99.99
     zero_point: Literal["zero", "any"] = "zero"
+    equalisation: bool = False
     bias_correction: bool = True
     max_error: Annotated[float, Field(gt=0)] | Literal["any"] = 0.1
     metric: Literal["rms", "disagreement"] = "rms"

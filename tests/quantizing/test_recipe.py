@@ -27,6 +27,7 @@ RECIPES = st.builds(
     activations=st.sampled_from(["minmax", "mean-minmax", "percentile", "mse", "entropy"]),
     percentile=st.floats(51, 100),
     zero_point=st.sampled_from(["zero", "any"]),
+    equalisation=st.booleans(),
     bias_correction=st.booleans(),
     exceptions=st.dictionaries(st.text(), st.just("f32") | OTHERWISE, max_size=3),
 )
