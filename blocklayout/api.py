@@ -11,7 +11,7 @@ from blocklayout import dnnl
 from blocklayout.errors import ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
-from blocklayout.loading.options import Checks, Choosing, Options, Serving, What, Where, function, silent
+from blocklayout.loading.options import Options
 from blocklayout.loading.saved_plan import warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, TuneMode
@@ -159,14 +159,34 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    function("progress", progress)
-    options = Options(
-        what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, winograd),
-        where=Where.of(threads, streams, mapped),
-        choosing=Choosing.of(tune, tune_seconds, max_plans, plan, on_misfit),
-        checks=Checks.of(check, verify, denormals),
-        serving=Serving.of(max_waiting, batching),
-        tell=silent if progress is None else progress,
+    if type(source).__module__.startswith("torch.export"):
+        from blocklayout.torch.graph import read_exported
+
+        source, io_layout = read_exported(source).to_load(io_layout)
+    options = Options.of(
+        dtype=dtype,
+        layout=layout,
+        threads=threads,
+        streams=streams,
+        max_waiting=max_waiting,
+        batching=batching,
+        shapes=shapes,
+        io_layout=io_layout,
+        pin=pin,
+        expect=expect,
+        precision=precision,
+        on_layout_loss=on_layout_loss,
+        tune=tune,
+        tune_seconds=tune_seconds,
+        max_plans=max_plans,
+        plan=plan,
+        on_misfit=on_misfit,
+        denormals=denormals,
+        winograd=winograd,
+        check=check,
+        verify=verify,
+        mapped=mapped,
+        progress=progress,
     )
     if is_saved_session(source):
         options.tell("reading the session")
