@@ -1,1 +1,10 @@
-"""PyTorch programs as networks."""
+"""PyTorch programs: the backend of ``torch.compile``, and readers of its graphs.
+
+Takes the extra ``torch``. See docs/pytorch.md.
+"""
+
+from __future__ import annotations
+
+from blocklayout.torch.backend import CompiledModule, Explanation, backend, compile, explain_compile
+
+__all__ = ["CompiledModule", "Explanation", "backend", "compile", "explain_compile"]

@@ -206,6 +206,8 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     """
     import torch
 
+    if not isinstance(tensor, torch.Tensor):
+        raise UnsupportedError(f"{what} is a {type(tensor).__name__}, no tensor")
     dtype = dtype_name(tensor.dtype)
     plain = tensor.detach()
     try:
@@ -273,3 +275,62 @@ def _module_of(node: Node) -> tuple[str, bool]:
 def _where(node: Node) -> str:
     path, _ = _module_of(node)
     return f"{node.target} in {path or 'the module itself'} (node {node.name!r})"
+
+
+def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
+    """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
+    survey = _Survey(graph_module)
+    survey.read(dict(constants))
+    return survey.reasons
+
+
+class _Unknown:
+    """A value that no network can hold."""
+
+    name = ""
+
+
+class _Survey(_Walk):
+    """A walk that goes on behind nodes that cannot be read, with inputs in the place of their results."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        super().__init__(graph_module)
+        self.reasons: dict[str, str] = {}
+
+    def _input(self, node: Node) -> Any:
+        try:
+            return super()._input(node)
+        except BlockLayoutError:
+            return _Unknown
+
+    def _constant(self, name: str, tensor: Any) -> Any:
+        try:
+            return super()._constant(name, tensor)
+        except BlockLayoutError:
+            return _Unknown
+
+    def _call(self, node: Node) -> Any:
+        sources = node.all_input_nodes
+        if node.target is operator.getitem and sources[0].name in self.reasons:
+            self.reasons[node.name] = ""  # told of its source
+            found = self.values[sources[0]]
+            return found[node.args[1]] if isinstance(found, list) else _Unknown
+        try:
+            for source in sources:
+                if self.values[source] is _Unknown:
+                    raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")  # noqa: TRY301
+            return super()._call(node)
+        except BlockLayoutError as error:
+            self.reasons[node.name] = str(error)
+        return self._standing_in(node)
+
+    def _standing_in(self, node: Node) -> Any:
+        try:
+            made = [self.builder.input(self._fresh(node.name), each.shape, each.dtype) for each in _results(node, "")]
+        except BlockLayoutError:
+            return _Unknown
+        return made if isinstance(node.meta["val"], tuple | list) else made[0]
+
+    def _outputs(self, node: Node) -> tuple[Any, ...]:
+        del node
+        return ()
