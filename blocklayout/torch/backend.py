@@ -104,6 +104,8 @@ class CompiledModule:
     """A PyTorch module that was compiled for certain inputs; called as the module is, and answers as it does."""
 
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
+        from torch.utils import _pytree as pytree
+
         signature = program.graph_signature
         if written := [spec.target for spec in signature.output_specs if spec.kind.name.endswith("MUTATION")]:
             raise UnsupportedError(
@@ -117,7 +119,10 @@ class CompiledModule:
         self._run = running.call
         self._args = args if running.fallbacks else [None] * len(args)  # what PyTorch runs may read parameters
         self._places = [place for place in range(len(args)) if place not in names]
+        self._pytree = pytree
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        self._takes_tensors = self._in_spec == pytree.tree_structure((tuple(self._places), {}))
+        self._returns_tensor = self._out_spec == pytree.tree_structure(0)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module returns.
@@ -125,15 +130,16 @@ class CompiledModule:
         Raises:
             InputError: Other inputs than it was compiled for.
         """
-        from torch.utils._pytree import tree_flatten, tree_unflatten
-
-        flat, spec = tree_flatten((args, kwargs))
-        if spec != self._in_spec:
-            raise InputError(f"compiled for inputs such as {self._in_spec}, called with {spec}")
+        flat: Sequence[Any] = args
+        if kwargs or not self._takes_tensors or len(args) != len(self._places):
+            flat, spec = self._pytree.tree_flatten((args, kwargs))
+            if spec != self._in_spec:
+                raise InputError(f"compiled for inputs such as {self._in_spec}, called with {spec}")
         given = self._args.copy()
         for place, each in zip(self._places, flat, strict=True):
             given[place] = each
-        return tree_unflatten(self._run(given), self._out_spec)
+        outputs = self._run(given)
+        return outputs[0] if self._returns_tensor else self._pytree.tree_unflatten(outputs, self._out_spec)
 
     @property
     def sessions(self) -> tuple[Session, ...]:
@@ -263,7 +269,7 @@ def _aot_compiled(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
     """The same of fixed extents."""
-    from torch._functorch.aot_autograd import aot_module_simplified
+    from torch._functorch.aot_autograd import OutputType, aot_module_simplified
     from torch._guards import TracingContext
 
     own = {**dict(graph_module.named_parameters()), **dict(graph_module.named_buffers())}
@@ -275,15 +281,19 @@ def _aot_compiled(
     reason = getattr(graph_module, "compile_subgraph_reason", None)
     broken = f"{reason.reason} {''.join(map(str, reason.user_stack[-1:]))}" if reason and reason.graph_break else ""
 
+    whole: list[Compiled] = []
+
     def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         context = TracingContext.try_get()
         metadata = context.fw_metadata if context is not None else None
-        infos = metadata.input_info if metadata is not None else ()
-        is_alike = len(fakes) == len(tensors)
-        written = {place for place, info in enumerate(infos) if info.mutates_data}
-        constant = {place: name for place, name in names.items() if is_alike and place not in written}
+        is_alike = metadata is not None and len(fakes) == len(tensors)
+        written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data} if is_alike else names
+        constant = {place: name for place, name in names.items() if place not in written}
         compiled = Compiled(aten, constant, tensors, options, broken)
         graphs.append(compiled)
+        if is_alike and not written and not compiled.latest.fallbacks:
+            if all(info.output_type in (OutputType.non_alias, OutputType.unsafe_view_alias) for info in metadata.output_info):
+                whole.append(compiled)
 
         def run(args: list[Any]) -> Sequence[Any]:
             return compiled(args)
@@ -298,7 +308,11 @@ def _aot_compiled(
         inference_compiler=compile_inference,
         decompositions=_decompositions(),
     )
-    return made
+    if not whole:
+        return made
+    [compiled] = whole  # nothing is left to do around it
+    held = tuple(own.values())
+    return (lambda *args: compiled(held + args)) if held else (lambda *args: compiled(args))
 
 
 class ByNumbers:

@@ -16,15 +16,18 @@ from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.forking import Lock
 from blocklayout.garbage import nothing_collected
+from blocklayout.layout.ordering import named_format
 from blocklayout.layout.tag import LETTERS
 from blocklayout.loading.options import Options
 from blocklayout.torch.aten_writer import dtype_name
-from blocklayout.torch.graph import read_fx, unreadable
+from blocklayout.torch.graph import read_exported, read_fx, unreadable
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
 
+    from blocklayout.model import Builder
     from blocklayout.session import Session
 
     Named = Mapping[str, tuple[str, torch.Tensor]]
@@ -239,6 +242,17 @@ def _loaded(
     return call, session
 
 
+def exported_source(program: ExportedProgram) -> tuple[Builder, dict[str, str]]:
+    """The network of a ``torch.export`` program, and the formats of its inputs and outputs that are not row-major."""
+    read = read_exported(program)
+    nodes = {node.name: node for node in program.graph.nodes}
+    inputs = [nodes[name] for name in program.graph_signature.user_inputs]
+    outputs = program.graph.output_node().args[0]
+    told = zip((*read.inputs, *read.outputs), (*inputs, *outputs), strict=True)
+    tags = {name: Border.of(node.meta["val"]).tag for name, node in told if _is_name(name)}
+    return read.builder, {name: tag for name, tag in tags.items() if tag is not None}
+
+
 def _is_name(output: Any) -> bool:
     return isinstance(output, str)
 
@@ -266,7 +280,9 @@ class Border(Struct, frozen=True):
         """The format of a network's input or output in this order; ``None`` where row-major is all there is."""
         if self.order is None or self.dtype not in PRIMITIVE_FLOATS:
             return None
-        return "".join(LETTERS[axis] for axis in self.order)
+        is_named = 3 <= len(self.order) <= 5
+        last = named_format("channels_last", len(self.order)) if is_named else None
+        return last.text if last and last.order == self.order else "".join(LETTERS[axis] for axis in self.order)
 
     def to_array(self) -> Callable[[torch.Tensor], np.ndarray]:
         """Makes the array of a tensor, over its own bytes, in the order of the format."""
@@ -317,6 +333,6 @@ def _told(running: Running, break_reason: str) -> Iterator[str]:
             reorders = plan.reorders
             yield f"part {number}: {len(plan.steps)} steps, {len(reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
             yield from (f"  reorder: {each.reason}" for each in reorders)
-    yield from (f"PyTorch runs {each.reason}" for each in running.fallbacks)
+    yield from (f"PyTorch: {each.reason}" for each in running.fallbacks)
     if break_reason:
         yield f"graph break: {break_reason}"
