@@ -77,7 +77,7 @@ class NodeWriter:
         in_layer: Whether that module is one of ``torch.nn``.
         results: What PyTorch says of each result.
         read: Which results are read by others.
-        compute_dtype: The type to which PyTorch brings the operands before it computes, of operators of two.
+        operands: The arguments as PyTorch has them, with tensors of no data.
         transposed: The matrix that each transposed one was, by the latter's name; shared by all nodes.
     """
 
@@ -87,7 +87,7 @@ class NodeWriter:
     in_layer: bool
     results: tuple[Result, ...]
     read: frozenset[int]
-    compute_dtype: str
+    operands: tuple[Any, ...]
     transposed: dict[str, BuildValue] = field(default_factory=dict)
 
     @property
@@ -99,6 +99,13 @@ class NodeWriter:
     def dtype(self) -> str:
         """Data type of the first result."""
         return self.results[0].dtype
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type to which PyTorch brings the first two operands before it computes."""
+        import torch
+
+        return dtype_name(torch.result_type(*self.operands[:2]))
 
     def op(self, op_type: str, *args: Any, n_outputs: int = 1, **attrs: Any) -> Any:
         """An operator in ONNX's words, as :meth:`Builder.op` takes it, named after the module; see there."""

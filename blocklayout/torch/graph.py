@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OPSET = 22
 """The first in which convolutions and pooling take bf16."""
 
-_TABLES = ("layers", "elementwise", "reductions", "shapes")
+_TABLES = ("layers", "attention", "sampling", "elementwise", "reductions", "shapes")
 _SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
 """Arguments that say where and how bytes lie, which is for plans to choose."""
 
@@ -64,7 +64,7 @@ def read_exported(program: ExportedProgram) -> Read:
         >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
     """
     if not _is_known(program.graph_module):
-        program = program.run_decompositions()
+        program = program.run_decompositions(decompositions())
     signature = program.graph_signature
     for kind in ("buffers_to_mutate", "user_inputs_to_mutate", "parameters_to_mutate"):
         if written := getattr(signature, kind, None):
@@ -172,7 +172,7 @@ class _Walk:
             lowered = lowering(writer, *map(self._of, node.args), **kwargs)
         except LimitError:
             raise
-        except (BlockLayoutError, NotImplementedError) as error:
+        except (BlockLayoutError, OverflowError) as error:
             raise UnsupportedError(f"{_where(node)}: {error}") from error
         self._check(node, writer.results, lowered)
         return lowered
@@ -182,9 +182,9 @@ class _Walk:
         picked = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
         results = _results(node, _where(node))
         read = picked if len(results) > 1 else [0]
-        compute_dtype = _promoted(node) if results else ""
+        operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in node.args)
         return NodeWriter(
-            self.builder, str(node.target), path, in_layer, results, frozenset(read), compute_dtype, self.transposed
+            self.builder, str(node.target), path, in_layer, results, frozenset(read), operands, self.transposed
         )
 
     def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
@@ -223,6 +223,16 @@ def _is_known(graph_module: GraphModule) -> bool:
     return all(each is operator.getitem or str(each) in _table() for each in targets)
 
 
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are."""
+    from torch.export import default_decompositions
+
+    table = default_decompositions()
+    for overload in [each for each in table if str(each) in _table()]:
+        table.pop(overload)
+    return table
+
+
 @cache
 def _table() -> dict[str, Lowering]:
     for name in _TABLES:
@@ -248,18 +258,6 @@ def _results(node: Node, what: str) -> tuple[Result, ...]:
             )
         results.append(Result(tuple(val.shape), dtype_name(val.dtype)))
     return tuple(results)
-
-
-def _promoted(node: Node) -> str:
-    """The type in which PyTorch computes an operator of two: ``torch.result_type`` of them."""
-    import torch
-    from torch.fx import Node
-
-    operands = [arg.meta.get("val") if isinstance(arg, Node) else arg for arg in node.args]
-    found = [each for each in operands if isinstance(each, torch.Tensor | int | float)]
-    if len(found) < 2 or not any(isinstance(each, torch.Tensor) for each in found[:2]):
-        return ""
-    return dtype_name(torch.result_type(*found[:2]))
 
 
 def _module_of(node: Node) -> tuple[str, bool]:

@@ -1,0 +1,84 @@
+"""Images of other extents: upsampling, sampling at given places, images of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from blocklayout.model import BuildValue
+from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+
+_NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_EXACT = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+_SMOOTH = {"upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear"}
+_SMOOTH |= {"upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear", "_upsample_bicubic2d_aa": "cubic"}
+_PIXELS = {f"upsample_nearest{rank}d": _NEAREST for rank in (1, 2, 3)}
+_PIXELS |= {f"_upsample_nearest_exact{rank}d": _EXACT for rank in (1, 2, 3)}
+
+
+@lowers(*(f"aten.{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
+def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *scales: Any) -> Any:
+    return _resize(w, x, output_size, scales, _PIXELS[w.overload.split(".")[1]])
+
+
+@lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
+def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
+    name = w.overload.split(".")[1]
+    attrs = {
+        "mode": _SMOOTH[name],
+        "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
+        "cubic_coeff_a": -0.5 if name == "_upsample_bicubic2d_aa" else -0.75,
+        "antialias": 1 if name.endswith("_aa") else None,
+    }
+    return _resize(w, x, output_size, scales, attrs)
+
+
+def _resize(
+    w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, scales: Sequence[Any], attrs: dict[str, Any]
+) -> Any:
+    given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else list(scales)
+    attrs = {key: each for key, each in attrs.items() if not (key == "cubic_coeff_a" and attrs["mode"] != "cubic")}
+    rank = len(x.shape) - 2
+    if len(given) == rank and all(given):  # coordinates are by these, not by the extents
+        factors = [1.0, 1.0, *map(float, given)]
+        by_extents = [result / extent for result, extent in zip(w.shape, x.shape, strict=True)]
+        if any(abs(factor - other) > 1e-7 * other for factor, other in zip(factors, by_extents, strict=True)):
+            return w.op("Resize", x, None, w.constant(factors, "f32"), None, **attrs)
+    return w.op("Resize", x, None, None, integers(w.shape), **attrs)
+
+
+@lowers("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default", "aten.grid_sampler.default")
+def _grid_sampler(
+    w: NodeWriter, x: BuildValue, grid: BuildValue, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    return w.op(
+        "GridSample",
+        x,
+        grid,
+        mode=("linear", "nearest", "cubic")[interpolation_mode],
+        padding_mode=("zeros", "border", "reflection")[padding_mode],
+        align_corners=int(align_corners),
+    )
+
+
+@lowers("aten.col2im.default")
+def _col2im(
+    w: NodeWriter,
+    x: BuildValue,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Any:
+    batched = x if len(x.shape) == 3 else w.reshape(x, (1, *x.shape))
+    y = w.op(
+        "Col2Im",
+        batched,
+        integers(output_size),
+        integers(kernel_size),
+        dilations=dilation,
+        pads=[*padding, *padding],
+        strides=stride,
+    )
+    return w.reshape(y, w.shape)
