@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MIN_NODES = 6
 """Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time, too."""
 
-_HEAVY = ("convolution", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product")
+_HEAVY = ("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product")
 
 
 class Fallback(NamedTuple):
