@@ -31,7 +31,7 @@ _NAMES = {
     "quantizing.quantize": "quantize",
     "quantizing.recipe": "QuantizationRecipe",
     "session": "Session",
-    "torch.backend": "compile explain_compile",
+    "torch.compiling": "compile explain_compile",
     "served": "Served",
     "tensor": """
         Tensor as_tensor channels_first channels_last contiguous_format empty empty_like from_array full full_like

@@ -2,6 +2,7 @@
 
 from blocklayout import dnnl as dnnl
 from blocklayout import ray as ray
+from blocklayout import torch as torch
 from blocklayout.api import load as load
 from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save
@@ -169,6 +170,7 @@ from blocklayout.loading.targets import merge_sessions as merge_sessions
 from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
+from blocklayout.plan.precision import PrecisionReport as PrecisionReport
 from blocklayout.quantizing.quantize import quantize as quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe as QuantizationRecipe
 from blocklayout.resource_limits import limits as limits
@@ -193,6 +195,8 @@ from blocklayout.tensor import randn_like as randn_like
 from blocklayout.tensor import reorder as reorder
 from blocklayout.tensor import zeros as zeros
 from blocklayout.tensor import zeros_like as zeros_like
+from blocklayout.torch.compiling import compile as compile
+from blocklayout.torch.compiling import explain_compile as explain_compile
 from blocklayout.value_checks import checking as checking
 
 __all__: list[str]

@@ -68,8 +68,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     """Load a model and choose a layout for each of its tensors.
 
     Args:
-        source: Path of an ONNX file, its bytes, a ``ModelProto``, a Builder, or a ``torch.export`` program; or path of a
-            file that :meth:`Session.save` wrote.
+        source: Path of an ONNX file, its bytes, a ``ModelProto``, a Builder, or a ``torch.export`` program; or path of
+            a file that :meth:`Session.save` wrote.
         dtype: Data type of the activations inside: ``f32`` (the default), ``bf16`` or ``f16``, by name or as numpy's
             and ml_dtypes' types. Where no kernel computes in the narrow ones, or one in f32 is faster, it is f32.
             Inputs and outputs keep the types the model declares.

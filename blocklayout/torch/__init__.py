@@ -5,6 +5,6 @@ Takes the extra ``torch``. See docs/pytorch.md.
 
 from __future__ import annotations
 
-from blocklayout.torch.backend import CompiledModule, Explanation, backend, compile, explain_compile
+from blocklayout.torch.compiling import CompiledModule, Explanation, backend, compile, explain_compile
 
 __all__ = ["CompiledModule", "Explanation", "backend", "compile", "explain_compile"]

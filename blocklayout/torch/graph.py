@@ -316,7 +316,7 @@ class _Survey(_Walk):
         try:
             for source in sources:
                 if self.values[source] is _Unknown:
-                    raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")  # noqa: TRY301
+                    raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")
             return super()._call(node)
         except BlockLayoutError as error:
             self.reasons[node.name] = str(error)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Named = Mapping[str, tuple[str, torch.Tensor]]
 
 MIN_NODES = 6
-"""Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time, too."""
+"""Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time."""
 
 _HEAVY = ("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product")
 
@@ -224,7 +224,8 @@ def _loaded(
     returned = _returned(graph_module)
     nodes = returned if isinstance(returned, tuple | list) else (returned,)
     entries = {name: Border.of(node.meta["val"]) for name, (_, node) in zip(read.inputs, fed, strict=True)}
-    exits = {name: Border.of(node.meta["val"]) for name, node in zip(read.outputs, nodes, strict=True) if _is_name(name)}
+    told = zip(read.outputs, nodes, strict=True)
+    exits = {name: Border.of(node.meta["val"]) for name, node in told if _is_name(name)}
     orders = {name: border.tag for name, border in (*entries.items(), *exits.items()) if border.tag}
     session = load_model(read.builder, Options.of(**options, io_layout=orders))
     run = session.run
@@ -331,7 +332,8 @@ def _told(running: Running, break_reason: str) -> Iterator[str]:
     for number, session in enumerate(running.sessions):
         for plan in session.plans:
             reorders = plan.reorders
-            yield f"part {number}: {len(plan.steps)} steps, {len(reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
+            moved = f"{len(reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
+            yield f"part {number}: {len(plan.steps)} steps, {moved}"
             yield from (f"  reorder: {each.reason}" for each in reorders)
     yield from (f"PyTorch: {each.reason}" for each in running.fallbacks)
     if break_reason:

@@ -57,7 +57,7 @@ HOMES = {
     "rich": {"show"},
     "PIL": {"commands", "ops"},
     "ray": {"ray"},
-    "torch": {"torch"},
+    "torch": {"torch", "api"},  # likewise
     "pydantic": {"quantizing"},
     "pydantic_core": {"quantizing"},
 }

@@ -41,7 +41,7 @@ def assert_same(got: Any, want: Any, rel: float = 1e-5) -> None:
 @pytest.fixture(autouse=True)
 def compile_anew() -> Iterator[None]:
     yield
-    torch._dynamo.reset()  # noqa: SLF001 - PyTorch's documented way
+    torch._dynamo.reset()
     gc.collect()
 
 
@@ -136,7 +136,9 @@ def test_arrays_at_the_border_are_the_tensors_memory(monkeypatch: pytest.MonkeyP
     assert returned.__array_interface__["data"][0] == y.data_ptr()
 
 
-@pytest.mark.parametrize("change", [lambda x: x[:, :, ::2], lambda x: x.transpose(2, 3), lambda x: x.expand(4, 3, 8, 8)])
+@pytest.mark.parametrize(
+    "change", [lambda x: x[:, :, ::2], lambda x: x.transpose(2, 3), lambda x: x.expand(4, 3, 8, 8)]
+)
 def test_strides_of_any_kind_are_read(change: Callable[[Any], Any]) -> None:
     module = networks.with_statistics(nn.Conv2d(3, 8, 3))
     x = change(drawn(1, 3, 8, 8))
@@ -239,7 +241,7 @@ with torch.inference_mode():
 def test_parameters_that_go_take_what_was_packed_of_them() -> None:
     module = networks.with_statistics(nn.Conv2d(3, 8, 3))
     graphs: list[Any] = []
-    backend = importlib.import_module("blocklayout.torch.backend")
+    backend = importlib.import_module("blocklayout.torch.compiling")
     compiled = torch.compile(module, backend=lambda graph, given: backend._dynamo_compiled(graph, given, {}, graphs))
     with torch.no_grad():
         compiled(drawn(1, 3, 8, 8))
@@ -458,7 +460,7 @@ def test_example_inputs_are_a_tuple() -> None:
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocklayout.torch.backend.find_spec", lambda _: None)
+    monkeypatch.setattr("blocklayout.torch.compiling.find_spec", lambda _: None)
     for call in (lambda: bl.compile(None, ()), lambda: bl.explain_compile(None)):
         with pytest.raises(bl.UnsupportedError, match=r"pip install 'blocklayout\[torch\]'"):
             call()

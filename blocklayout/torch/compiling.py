@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _OURS = ("io_layout", "shapes", "plan")
 """Options of a load that follow from the program."""
 
+
 def backend(
     graph_module: GraphModule,
     example_inputs: Sequence[Any],
@@ -57,7 +58,7 @@ def backend(
     return _dynamo_compiled(graph_module, example_inputs, _checked(options or {}), [])
 
 
-def compile(  # noqa: A001 - PyTorch's word
+def compile(
     module: torch.nn.Module,
     example_inputs: Sequence[Any],
     *,
@@ -291,9 +292,10 @@ def _aot_compiled(
         constant = {place: name for place, name in names.items() if place not in written}
         compiled = Compiled(aten, constant, tensors, options, broken)
         graphs.append(compiled)
-        if is_alike and not written and not compiled.latest.fallbacks:
-            if all(info.output_type in (OutputType.non_alias, OutputType.unsafe_view_alias) for info in metadata.output_info):
-                whole.append(compiled)
+        fresh = (OutputType.non_alias, OutputType.unsafe_view_alias)
+        is_all = is_alike and not written and not compiled.latest.fallbacks
+        if is_all and all(info.output_type in fresh for info in metadata.output_info):
+            whole.append(compiled)
 
         def run(args: list[Any]) -> Sequence[Any]:
             return compiled(args)
