@@ -165,7 +165,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     if type(source).__module__.startswith("torch.export"):
         from blocklayout.torch.parts import exported_source
 
-        source, formats = exported_source(source)  # type: ignore[arg-type]  # type checkers may lack PyTorch
+        source, formats = exported_source(source)
         io_layout = formats if io_layout is None else io_layout
     options = Options.of(
         dtype=dtype,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from importlib.util import find_spec
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -107,14 +108,16 @@ class CompiledModule:
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
         from torch.utils import _pytree as pytree
 
-        signature = program.graph_signature
-        if written := [spec.target for spec in signature.output_specs if spec.kind.name.endswith("MUTATION")]:
+        specs = program.graph_signature.input_specs
+        if written := [
+            spec.target for spec in program.graph_signature.output_specs if spec.kind.name.endswith("MUTATION")
+        ]:
             raise UnsupportedError(
                 f"the module writes to {', '.join(map(str, written))} when it is called; call module.eval() before"
             )
         tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
-        args: list[Any] = [tensors.get(spec.target) for spec in signature.input_specs]
-        names = {place: str(spec.target) for place, spec in enumerate(signature.input_specs) if spec.target in tensors}
+        args: list[Any] = [tensors.get(spec.target) for spec in specs]
+        names = {place: str(spec.target) for place, spec in enumerate(specs) if spec.target in tensors}
         self._compiled = Compiled(program.graph_module, names, args, options)
         running = self._compiled.latest
         self._run = running.call
@@ -229,11 +232,12 @@ def _require_torch(name: str) -> None:
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a load."""
+    known = [*signature(Options.of).parameters]
     for name in options:
         if name in _OURS:
             raise InputError(f"{name} follows from the PyTorch program: leave it out")
-        if name not in Options.of.__kwdefaults__:
-            raise InputError(f"no option {name!r} of blocklayout.load" + did_you_mean(name, Options.of.__kwdefaults__))
+        if name not in known:
+            raise InputError(f"blocklayout.load has no option {name!r}{did_you_mean(name, known)}")
     Options.of(**options)
     return dict(options)
 
@@ -286,9 +290,11 @@ def _aot_compiled(
 
     def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
         context = TracingContext.try_get()
-        metadata = context.fw_metadata if context is not None else None
+        metadata: Any = context.fw_metadata if context is not None else None
         is_alike = metadata is not None and len(fakes) == len(tensors)
-        written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data} if is_alike else names
+        written = (
+            {place for place, info in enumerate(metadata.input_info) if info.mutates_data} if is_alike else {*names}
+        )
         constant = {place: name for place, name in names.items() if place not in written}
         compiled = Compiled(aten, constant, tensors, options, broken)
         graphs.append(compiled)

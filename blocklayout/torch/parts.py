@@ -295,7 +295,7 @@ class Border(Struct, frozen=True):
             narrow = order or tuple(range(12))  # as many as an array has
 
             def bits(tensor: torch.Tensor) -> np.ndarray:
-                array = tensor.detach().view(torch.int16).numpy().view(bf16)
+                array: np.ndarray = tensor.detach().view(torch.int16).numpy().view(bf16)
                 return array.transpose(narrow[: array.ndim])
 
             return bits
@@ -307,7 +307,8 @@ class Border(Struct, frozen=True):
         """Makes the tensor of an array in the order of the format, over its bytes."""
         import torch
 
-        from_numpy, order = torch.from_numpy, self.order
+        from_numpy: Callable[[np.ndarray], torch.Tensor] = torch.from_numpy
+        order = self.order
         if order is None and self.dtype != "bf16":
             return from_numpy
         inverse = None if order is None else tuple(order.index(axis) for axis in range(len(order)))

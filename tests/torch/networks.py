@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import torch
-from torch import nn
-from torch.nn import functional
+import pytest
 
-Base: Any = nn.Module
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+nn: Any = torch.nn
+functional: Any = nn.functional
 
 
-class BasicBlock(Base):
+class BasicBlock(nn.Module):  # type: ignore[misc]
     """A block of ResNet-18."""
 
     def __init__(self, n_in: int, n_out: int, stride: int = 1) -> None:
@@ -33,7 +33,7 @@ class BasicBlock(Base):
         return self.relu(y)
 
 
-class ResNet(Base):
+class ResNet(nn.Module):  # type: ignore[misc]
     """ResNet-18, narrow."""
 
     def __init__(self, width: int = 8, n_classes: int = 10) -> None:
@@ -57,7 +57,7 @@ class ResNet(Base):
         return self.fc(torch.flatten(self.avgpool(self.features(x)), 1))
 
 
-class InvertedResidual(Base):
+class InvertedResidual(nn.Module):  # type: ignore[misc]
     """A block of MobileNet-v2."""
 
     def __init__(self, n_in: int, n_out: int, stride: int, expand: int) -> None:
@@ -74,7 +74,7 @@ class InvertedResidual(Base):
         return x + self.conv(x) if self.is_residual else self.conv(x)
 
 
-class MobileNet(Base):
+class MobileNet(nn.Module):  # type: ignore[misc]
     """MobileNet-v2, short."""
 
     def __init__(self, n_classes: int = 10) -> None:
@@ -88,7 +88,7 @@ class MobileNet(Base):
         return self.classifier(functional.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1).flatten(1))
 
 
-class Attention(Base):
+class Attention(nn.Module):  # type: ignore[misc]
     """Attention of several heads, written out with PyTorch's own function for it."""
 
     def __init__(self, width: int, n_heads: int) -> None:
@@ -104,7 +104,7 @@ class Attention(Base):
         return self.proj(y.transpose(1, 2).reshape(batch, length, width))
 
 
-class EncoderLayer(Base):
+class EncoderLayer(nn.Module):  # type: ignore[misc]
     def __init__(self, width: int, n_heads: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
@@ -117,7 +117,7 @@ class EncoderLayer(Base):
         return x + self.mlp(self.norm2(x))
 
 
-class Encoder(Base):
+class Encoder(nn.Module):  # type: ignore[misc]
     """A transformer's encoder over words."""
 
     def __init__(self, n_words: int = 50, width: int = 32, n_heads: int = 4, n_layers: int = 2) -> None:
