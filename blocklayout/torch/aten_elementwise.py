@@ -52,6 +52,25 @@ def _trunc(w: NodeWriter, x: BuildValue) -> Any:
     return w.op("Where", w.op("Less", x, w.constant(0, w.dtype)), w.op("Ceil", x), w.op("Floor", x))
 
 
+@lowers("aten.round.decimals")
+def _round_to_decimals(w: NodeWriter, x: BuildValue, *, decimals: int) -> Any:
+    if w.dtype not in FLOATS:
+        return x
+    power = w.constant(10.0 ** abs(decimals), w.dtype)
+    there, back = ("Mul", "Div") if decimals >= 0 else ("Div", "Mul")
+    return w.op(back, w.op("Round", w.op(there, x, power)), power)
+
+
+@lowers("aten.erfc.default")
+def _erfc(w: NodeWriter, x: BuildValue) -> Any:
+    return w.op("Sub", w.constant(1, w.dtype), w.op("Erf", w.cast(x, w.dtype)))
+
+
+@lowers("aten.exp2.default")
+def _exp2(w: NodeWriter, x: BuildValue) -> Any:
+    return w.op("Pow", w.constant(2, w.dtype), w.cast(x, w.dtype))
+
+
 @lowers("aten.rsqrt.default")
 def _rsqrt(w: NodeWriter, x: BuildValue) -> Any:
     return w.op("Reciprocal", w.op("Sqrt", w.cast(x, w.dtype)))
@@ -221,10 +240,15 @@ def _mod(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
 
 @lowers("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
 def _pow(w: NodeWriter, a: Operand, b: Operand) -> Any:
-    if w.dtype not in FLOATS and isinstance(b, BuildValue):
-        raise w.refuse("powers of integers by integers that may be negative")
-    computed = w.dtype if w.dtype in (*FLOATS, "s32", "s64") else "s64"
-    return w.cast(w.op("Pow", w.cast(a, computed), w.cast(b, computed)), w.dtype)
+    if w.dtype in FLOATS:
+        return w.op("Pow", w.cast(a, w.dtype), w.cast(b, w.dtype))
+    base, exponent = w.cast(a, "s64"), w.cast(b, "s64")
+    power = w.op("Pow", base, w.op("Abs", exponent))
+    if isinstance(b, BuildValue):  # where it is negative, all powers are 0 but those of 1 and -1
+        zero, one = w.constant(0, "s64"), w.constant(1, "s64")
+        is_fraction = w.op("Not", w.op("Equal", w.op("Abs", base), one))
+        power = w.op("Where", w.op("And", w.op("Less", exponent, zero), is_fraction), zero, power)
+    return w.cast(power, w.dtype)
 
 
 @lowers("aten.atan2.default")

@@ -92,6 +92,8 @@ def _batch_norm_legit(w: NodeWriter, x: BuildValue, *args: Any) -> tuple[Any, ..
 @lowers("aten._native_batch_norm_legit.default", "aten.native_batch_norm.default", "aten.batch_norm.default")
 def _batch_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
     weight, bias, mean, var, training, _momentum, eps, *_ = args
+    if training and mean is None:
+        return _batch_norm_by_own_statistics(w, x, weight, bias, training, 0, eps)
     if training:
         raise w.refuse("batch normalisation in training; inference mode only")
     y = _normalized(w, x, weight, bias, mean, var, eps)
@@ -205,11 +207,27 @@ def _max_pool(
     }
     if "indices" not in w.overload:
         return w.reshape(w.op("MaxPool", batched, **attrs), w.shape)
+    return _largest(w, batched, attrs)
+
+
+def _largest(w: NodeWriter, x: BuildValue, attrs: dict[str, Any]) -> tuple[Any, ...]:
+    """The largest of each window, and where in its image it is, if that is read."""
     if 1 not in w.read:
-        return w.reshape(w.op("MaxPool", batched, **attrs), w.shape), None
-    y, at = w.op("MaxPool", batched, n_outputs=2, **attrs)
-    at = w.op("Mod", at, w.constant(math.prod(batched.shape[2:]), "s64"))  # ONNX counts through the whole batch
+        return w.reshape(w.op("MaxPool", x, **attrs), w.shape), None
+    y, at = w.op("MaxPool", x, n_outputs=2, **attrs)
+    at = w.op("Mod", at, w.constant(math.prod(x.shape[2:]), "s64"))  # ONNX counts through the whole batch
     return w.reshape(y, w.shape), w.reshape(at, w.shape)
+
+
+@lowers("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def _adaptive_max_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> Any:
+    rank = _rank(w)
+    batched = _batched(w, x, rank)
+    sizes, spatial = extents(output_size, rank), batched.shape[2:]
+    if any(extent % size for extent, size in zip(spatial, sizes, strict=True)):
+        raise w.refuse("regions that differ in extents")
+    kernel = tuple(extent // size for extent, size in zip(spatial, sizes, strict=True))
+    return _largest(w, batched, {"kernel_shape": kernel, "strides": kernel})
 
 
 @lowers(*(f"aten.avg_pool{rank}d.default" for rank in (1, 2, 3)))
@@ -310,7 +328,7 @@ def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: 
     )
 
 
-@lowers("aten.baddbmm.default")
+@lowers("aten.baddbmm.default", "aten.addmv.default")
 def _baddbmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: float = 1, alpha: float = 1) -> Any:
     product = w.op("MatMul", a, b)
     if alpha != 1:

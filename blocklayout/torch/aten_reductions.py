@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
 from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
@@ -50,10 +52,10 @@ def _whole(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims) -> Any:
     return w.cast(_reduce(w, op_type, w.cast(w.cast(x, w.dtype), computed), dim, w.shape), w.dtype)
 
 
-@lowers("aten.amax.default", "aten.amin.default")
+@lowers("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
 def _extreme(w: NodeWriter, x: BuildValue, dim: Dims = (), keepdim: bool = False) -> Any:
     del keepdim
-    return _largest(w, "ReduceMax" if "amax" in w.overload else "ReduceMin", x, dim)
+    return _largest(w, "ReduceMax" if "max" in w.overload else "ReduceMin", x, dim)
 
 
 def _largest(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims) -> BuildValue:
@@ -65,8 +67,8 @@ def _largest(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims) -> BuildValu
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
 def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, keepdim: bool = False) -> Any:
     del keepdim
-    if 0 in x.shape and 0 not in w.shape:
-        raise w.refuse("whether any of none is true")
+    if 0 in x.shape:
+        return w.constant(np.zeros(w.shape, np.bool_))
     if dim is not None and not isinstance(dim, int) and not dim and w.overload.endswith("dims"):
         return w.cast(x, "bool")
     return w.cast(_largest(w, "ReduceMax", w.cast(x, "bool"), dim), w.dtype)
@@ -93,7 +95,7 @@ def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, keepdim: bool = False
     return _largest(w, f"Reduce{kind}", x, dim), index
 
 
-@lowers("aten.var.correction", "aten.var.dim")
+@lowers("aten.var.correction", "aten.var.dim", "aten.var_mean.correction")
 def _var(
     w: NodeWriter,
     x: BuildValue,
@@ -108,9 +110,52 @@ def _var(
     x = _ranked(w, x)
     axes = _axes(x, dim)
     n = math.prod(x.shape[axis] for axis in axes)
-    difference = w.op("Sub", x, w.op("ReduceMean", x, integers(axes), keepdims=1))
+    mean = w.op("ReduceMean", x, integers(axes), keepdims=1)
+    difference = w.op("Sub", x, mean)
     squares = _reduce(w, "ReduceSumSquare", difference, axes, w.shape)
-    return w.op("Div", squares, w.constant(max(n - less, 0), w.dtype))
+    var = w.op("Div", squares, w.constant(max(n - less, 0), w.dtype))
+    return (var, w.reshape(mean, w.shape)) if "mean" in w.overload else var
+
+
+@lowers("aten.linalg_vector_norm.default")
+def _vector_norm(
+    w: NodeWriter,
+    x: BuildValue,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,  # noqa: A002
+) -> Any:
+    del keepdim, dtype
+    return norm(w, w.cast(x, w.dtype), ord, dim)
+
+
+def norm(w: NodeWriter, x: BuildValue, p: float, dim: Dims) -> Any:
+    """The ``p``-norm, in the result's extents."""
+    if p in (1, 2):
+        return _reduce(w, f"ReduceL{p:.0f}", x, dim, w.shape)
+    if math.isinf(p):
+        return _reduce(w, "ReduceMax" if p > 0 else "ReduceMin", w.op("Abs", x), dim, w.shape)
+    if p == 0:
+        is_zero = w.op("Equal", x, w.constant(0, x.dtype))
+        return _reduce(w, "ReduceSum", w.cast(w.op("Not", is_zero), x.dtype), dim, w.shape)
+    powers = w.op("Pow", w.op("Abs", x), w.constant(p, x.dtype))
+    return w.op("Pow", _reduce(w, "ReduceSum", powers, dim, w.shape), w.constant(1 / p, x.dtype))
+
+
+@lowers("aten._cdist_forward.default")
+def _cdist(w: NodeWriter, a: BuildValue, b: BuildValue, p: float, compute_mode: int | None) -> Any:
+    del compute_mode
+    first, second = (w.op("Unsqueeze", each, integers(axis)) for each, axis in ((a, -2), (b, -3)))
+    return norm(w, w.op("Sub", first, second), p, -1)
+
+
+@lowers("aten._pdist_forward.default")
+def _pdist(w: NodeWriter, x: BuildValue, p: float = 2) -> Any:
+    pairs = np.triu_indices(x.shape[0], 1)
+    first, second = (w.op("Gather", x, index.astype(np.int64), axis=0) for index in pairs)
+    return norm(w, w.op("Sub", first, second), p, 1)
 
 
 @lowers("aten._softmax.default", "aten._log_softmax.default", "aten.softmax.int", "aten.log_softmax.int")

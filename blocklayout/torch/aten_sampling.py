@@ -29,6 +29,7 @@ def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, ali
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
         "cubic_coeff_a": -0.5 if name == "_upsample_bicubic2d_aa" else -0.75,
         "antialias": 1 if name.endswith("_aa") else None,
+        "exclude_outside": 1 if name.endswith("_aa") else None,
     }
     return _resize(w, x, output_size, scales, attrs)
 
@@ -39,7 +40,10 @@ def _resize(
     given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else list(scales)
     attrs = {key: each for key, each in attrs.items() if not (key == "cubic_coeff_a" and attrs["mode"] != "cubic")}
     rank = len(x.shape) - 2
-    if len(given) == rank and all(given):  # coordinates are by these, not by the extents
+    by_scales = attrs["coordinate_transformation_mode"] != "align_corners"
+    if by_scales and len(given) == rank and any(given) and not all(given):
+        raise w.refuse("scales for some dimensions")
+    if by_scales and len(given) == rank and all(given):  # coordinates are by these, not by the extents
         factors = [1.0, 1.0, *map(float, given)]
         by_extents = [result / extent for result, extent in zip(w.shape, x.shape, strict=True)]
         if any(abs(factor - other) > 1e-7 * other for factor, other in zip(factors, by_extents, strict=True)):

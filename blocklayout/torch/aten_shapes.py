@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model import BuildValue
 from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
 
@@ -206,6 +207,17 @@ def _as_strided(
     return w.op("Gather", w.reshape(x, (math.prod(x.shape),)), at, axis=0)
 
 
+@lowers("aten.unfold.default")
+def _unfold(w: NodeWriter, x: BuildValue, dimension: int, size: int, step: int) -> Any:
+    if not x.shape:
+        return w.reshape(x, w.shape)
+    axis = dimension % len(x.shape)
+    at = np.arange(w.shape[axis])[:, None] * step + np.arange(size)
+    windows = w.op("Gather", x, at.astype(np.int64), axis=axis)
+    rank = len(w.shape)
+    return w.transpose(windows, [*(each for each in range(rank) if each != axis + 1), axis + 1])
+
+
 # By indices.
 
 
@@ -254,17 +266,53 @@ def _scatter(
     *,
     include_self: bool = True,
 ) -> Any:
-    reductions = {None: None, "sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+    if w.dtype == "bool" and reduce is not None:
+        raise w.refuse("reductions of truth")
     reduce = "sum" if "scatter_add" in w.overload else reduce
-    if reduce not in reductions or not include_self:
-        raise w.refuse(f"scatter_reduce by {reduce!r} with include_self={include_self}")
     x, index, axis = _with_rank(w, x, index, dim)
+    index = w.cast(index, "s64")
     if isinstance(src, BuildValue):
         updates = _cut(w, src if src.shape else w.reshape(src, (1,)), index.shape)
     else:
         updates = w.op("Expand", w.constant(src, w.dtype), integers(index.shape))
-    y = w.op("ScatterElements", x, w.cast(index, "s64"), updates, axis=axis, reduction=reductions[reduce])
+
+    def scattered(into: BuildValue, values: Any, by: str | None) -> Any:
+        return w.op("ScatterElements", into, index, values, axis=axis, reduction=by)
+
+    if reduce is not None and not include_self:
+        x = scattered(x, np.full(index.shape, _neutral(w, reduce), to_numpy(w.dtype)), None)
+    y = scattered(x, updates, {None: None, "prod": "mul", "amax": "max", "amin": "min"}.get(reduce, "add"))
+    if reduce == "mean":
+        if w.dtype not in FLOATS:
+            raise w.refuse("means of integers")
+        ones = np.ones(index.shape, to_numpy(w.dtype))
+        counts = scattered(w.constant(np.full(x.shape, int(include_self)), w.dtype), ones, "add")
+        y = w.op("Div", y, w.op("Max", counts, w.constant(1, w.dtype)))
     return w.reshape(y, w.shape)
+
+
+def _neutral(w: NodeWriter, reduce: str) -> float:
+    """The number that changes no result of a reduction."""
+    if reduce in ("amax", "amin"):
+        sign = -1 if reduce == "amax" else 1
+        if w.dtype in FLOATS:
+            return sign * math.inf
+        limits = np.iinfo(to_numpy(w.dtype))
+        return int(limits.min if reduce == "amax" else limits.max)
+    return 1 if reduce == "prod" else 0
+
+
+@lowers("aten.masked_scatter.default")
+def _masked_scatter(w: NodeWriter, x: BuildValue, mask: BuildValue, source: BuildValue) -> Any:
+    spread = w.op("Expand", w.cast(mask, "s64"), integers(w.shape))
+    counts = w.op("CumSum", w.reshape(spread, (math.prod(w.shape),)), w.constant(0, "s64"))
+    at = w.op(
+        "Clip",
+        w.op("Sub", counts, w.constant(1, "s64")),
+        *(w.constant(limit, "s64") for limit in (0, math.prod(source.shape) - 1)),
+    )
+    taken = w.op("Gather", w.reshape(source, (math.prod(source.shape),)), at, axis=0)
+    return w.op("Where", mask, w.reshape(taken, w.shape), w.op("Expand", x, integers(w.shape)))
 
 
 @lowers("aten.index.Tensor")
@@ -330,6 +378,12 @@ def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float = 0) -> 
     if not any(pad):
         return x
     mode = _MODES.get(w.overload.split(".")[1].partition("_")[0])
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):  # below 0 they take elements away
+        n_before, n_after = max(-begin, 0), max(-end, 0)
+        if mode == "edge" and n_before + n_after >= x.shape[axis]:
+            raise w.refuse("edges of what is taken away")
+        x = part(w, x, axis, n_before, x.shape[axis] - n_after)
+    begins, ends = ([max(each, 0) for each in side] for side in (begins, ends))
     if mode is None:
         return w.op("Pad", x, integers(begins + ends), w.constant(value, w.dtype))
     return w.op("Pad", x, integers(begins + ends), mode=mode)
@@ -339,8 +393,9 @@ def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float = 0) -> 
 
 
 @lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default", "aten.fill.Scalar")
-def _full(w: NodeWriter, like: Any, fill_value: Any, *, dtype: Any = None, **unused: Any) -> Any:
-    del like, dtype, unused
+def _full(w: NodeWriter, *args: Any, dtype: Any = None) -> Any:
+    del dtype
+    fill_value = args[-1]
     if isinstance(fill_value, BuildValue):
         return w.op("Expand", w.cast(fill_value, w.dtype), integers(w.shape))
     return w.constant(np.full(w.shape, fill_value), w.dtype)
