@@ -58,7 +58,7 @@ class Running(Struct, frozen=True):
     call: Callable[[Sequence[Any]], Sequence[Any]]
     sessions: tuple[Session, ...]
     fallbacks: tuple[Fallback, ...]
-    versions: tuple[int, ...] = ()
+    versions: Sequence[int] = ()
 
 
 class Compiled:
@@ -323,9 +323,12 @@ class Border(Struct, frozen=True):
         return wrapped
 
 
-def _versions(tensors: Sequence[Any]) -> tuple[int, ...]:
-    """How often tensors were written to; 0 for those that PyTorch does not count for."""
-    return tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)  # noqa: SLF001 - PyTorch's own
+def _versions(tensors: Sequence[Any]) -> list[int]:
+    """How often tensors were written to; -1 for those that PyTorch does not count for."""
+    try:
+        return [tensor._version for tensor in tensors]  # noqa: SLF001 - PyTorch's own
+    except RuntimeError:  # some were made in inference mode
+        return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
 
 
 def _told(running: Running, break_reason: str) -> Iterator[str]:
