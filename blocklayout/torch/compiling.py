@@ -15,7 +15,7 @@ from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_
 from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
-from blocklayout.torch.aten_writer import TABLE
+from blocklayout.torch.graph import decompositions, is_lowered
 from blocklayout.torch.parts import Compiled
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def compile(
         raise InputError(f"example_inputs is a {type(example_inputs).__name__}; give a tuple of tensors: (x,)")
     options = _checked({"dtype": dtype, "threads": threads, **load_options})
     with torch.no_grad():
-        program = torch.export.export(module, tuple(example_inputs)).run_decompositions(_decompositions())
+        program = torch.export.export(module, tuple(example_inputs)).run_decompositions(decompositions())
     return CompiledModule(program, options)
 
 
@@ -242,13 +242,6 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def _decompositions() -> dict[Any, Any]:
-    """Core ATen's, but for operators that are read whole."""
-    from torch._decomp import core_aten_decompositions
-
-    return {op: function for op, function in core_aten_decompositions().items() if str(op) not in TABLE}
-
-
 # Dynamo's graphs
 
 
@@ -274,6 +267,7 @@ def _aot_compiled(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
     """The same of fixed extents."""
+    from torch._decomp import core_aten_decompositions
     from torch._functorch.aot_autograd import OutputType, aot_module_simplified
     from torch._guards import TracingContext
 
@@ -283,8 +277,7 @@ def _aot_compiled(
         if "_dynamo_static_input_type" in node.meta.get("tensor_dict", {}):
             names[place] = _path(node)
     tensors = [*own.values(), *inputs]
-    reason = getattr(graph_module, "compile_subgraph_reason", None)
-    broken = f"{reason.reason} {''.join(map(str, reason.user_stack[-1:]))}" if reason and reason.graph_break else ""
+    broken = _break_reason(graph_module)
 
     whole: list[Compiled] = []
 
@@ -314,7 +307,7 @@ def _aot_compiled(
         inputs,
         compile_inference,
         inference_compiler=compile_inference,
-        decompositions=_decompositions(),
+        decompositions={op: each for op, each in core_aten_decompositions().items() if not is_lowered(op)},
     )
     if not whole:
         return made
@@ -367,6 +360,16 @@ class ByNumbers:
                 del self._made[next(iter(self._made))]
             self._made[numbers] = run
             return run
+
+
+def _break_reason(graph_module: GraphModule) -> str:
+    """Why Dynamo ended a graph where it did, and where; empty where that is the end of the function."""
+    found: Any = getattr(graph_module, "compile_subgraph_reason", None)
+    if found is None or not found.graph_break:
+        return ""
+    words = [line.strip() for line in str(found.reason).splitlines() if line.strip()]
+    where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found.user_stack[-1:])
+    return " ".join(words[:2]) + where  # what follows are hints
 
 
 def _path(node: Node) -> str:

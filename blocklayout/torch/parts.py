@@ -271,7 +271,13 @@ class Border(Struct, frozen=True):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Border:
-        """As its strides have it, also those of extents of 1."""
+        """As its strides have it, also those of extents of 1.
+
+        Raises:
+            UnsupportedError: A tensor of another device, or of a type that is not ours.
+        """
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(f"a tensor on {tensor.device}: blocklayout computes on the CPU")
         order = tuple(tensor.dim_order())
         is_other = order != tuple(range(tensor.dim())) and tensor.permute(order).is_contiguous()
         return cls(dtype_name(tensor.dtype), order if is_other else None)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 networks = importlib.import_module("tests.torch.networks")
 nn: Any = torch.nn
+pytree = importlib.import_module("torch.utils._pytree")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # PyTorch's own
 
@@ -205,6 +206,51 @@ def test_inputs_and_outputs_may_be_nested() -> None:
     assert_same(got["a"], want["a"])
     assert_same(got["b"][0], want["b"][0])
     assert got["b"][1] is None
+
+
+class Aliasing(nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        y = x + 1
+        return x, x.view(-1), y, y.t(), y[1:]
+
+
+class Writing(nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        x.mul_(2)
+        return x.relu()
+
+
+class Mixed(nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any, factor: float = 2.0, times: int = 3, mask: Any = None) -> Any:
+        y = x * factor + times
+        return y.sum(), (y > 0), y.argmax(1), None if mask is None else torch.where(mask, y, x)
+
+
+ODD: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]] = {
+    "outputs that are inputs": (Aliasing, lambda: (drawn(3, 4),)),
+    "inputs that are written to": (Writing, lambda: (drawn(3, 4),)),
+    "numbers, truth and scalars": (Mixed, lambda: (drawn(3, 4), 0.5, 7, drawn(3, 4) > 0)),
+    "no rows": (Mixed, lambda: (drawn(0, 4).to(torch.float32)[:, :4],)),
+    "f64": (Mixed, lambda: (drawn(3, 4).double(),)),
+    "an input that requires gradients": (Mixed, lambda: (drawn(3, 4).requires_grad_(),)),
+    "the same tensor twice": (lambda: lambda x, y: x * 2 + y, lambda: (drawn(3, 4),) * 2),
+    "complex numbers": (lambda: lambda x: (torch.fft.rfft(x).real * 2).relu() @ x, lambda: (drawn(4, 6),)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_functions_of_other_kinds_mean_what_they_do_eagerly(name: str) -> None:
+    make, make_inputs = ODD[name]
+    function, compiled = make(), by_backend(make())
+    with torch.no_grad():
+        for _ in range(2):
+            given, expected = make_inputs(), make_inputs()
+            got, want = compiled(*given), function(*expected)
+            for mine, eager in zip(pytree.tree_leaves(got), pytree.tree_leaves(want), strict=True):
+                torch.testing.assert_close(mine, eager)
+            torch.testing.assert_close(given, expected)  # written to alike
+            leaves = pytree.tree_leaves(got)
+            assert [each is given[0] for each in leaves] == [each is expected[0] for each in pytree.tree_leaves(want)]
 
 
 # Parameters
