@@ -24,6 +24,8 @@ def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *s
 @lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
 def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
     name = w.overload.split(".")[1]
+    if align_corners and name.endswith("_aa"):
+        raise w.refuse("antialiasing with aligned corners")
     attrs = {
         "mode": _SMOOTH[name],
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
@@ -47,6 +49,10 @@ def _resize(
         factors = [1.0, 1.0, *map(float, given)]
         by_extents = [result / extent for result, extent in zip(w.shape, x.shape, strict=True)]
         if any(abs(factor - other) > 1e-7 * other for factor, other in zip(factors, by_extents, strict=True)):
+            if any(
+                int(extent * factor) != result for extent, factor, result in zip(x.shape, factors, w.shape, strict=True)
+            ):
+                raise w.refuse(f"scales {given}, which do not make {w.shape} of {x.shape}")
             return w.op("Resize", x, None, w.constant(factors, "f32"), None, **attrs)
     return w.op("Resize", x, None, None, integers(w.shape), **attrs)
 
