@@ -18,11 +18,13 @@ _PIXELS |= {f"_upsample_nearest_exact{rank}d": _EXACT for rank in (1, 2, 3)}
 
 @lowers(*(f"aten.{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
 def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *scales: Any) -> Any:
-    return _resize(w, x, output_size, scales, _PIXELS[w.overload.split(".")[1]])
+    del output_size
+    return _resize(w, x, scales, _PIXELS[w.overload.split(".")[1]])
 
 
 @lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
 def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
+    del output_size
     name = w.overload.split(".")[1]
     if align_corners and name.endswith("_aa"):
         raise w.refuse("antialiasing with aligned corners")
@@ -33,12 +35,10 @@ def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, ali
         "antialias": 1 if name.endswith("_aa") else None,
         "exclude_outside": 1 if name.endswith("_aa") else None,
     }
-    return _resize(w, x, output_size, scales, attrs)
+    return _resize(w, x, scales, attrs)
 
 
-def _resize(
-    w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, scales: Sequence[Any], attrs: dict[str, Any]
-) -> Any:
+def _resize(w: NodeWriter, x: BuildValue, scales: Sequence[Any], attrs: dict[str, Any]) -> Any:
     given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else list(scales)
     attrs = {key: each for key, each in attrs.items() if not (key == "cubic_coeff_a" and attrs["mode"] != "cubic")}
     rank = len(x.shape) - 2

@@ -231,6 +231,11 @@ def decompositions() -> dict[Any, Any]:
     return table
 
 
+def lowered_overloads() -> tuple[str, ...]:
+    """Names of the overloads in the table, ``aten.relu.default``."""
+    return tuple(_table())
+
+
 @cache
 def _table() -> dict[str, Lowering]:
     for name in _TABLES:

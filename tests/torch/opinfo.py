@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -68,7 +68,7 @@ def traced(
                 decomposed = make_fx(call, table, tracing_mode="fake")(*tensors)
                 functional = torch.func.functionalize(decomposed, remove="mutations")  # decompositions write in place
                 graph = make_fx(functional, table, tracing_mode="fake")(*tensors)
-        except Exception:  # noqa: BLE001, S112 - results of which extents depend on data, complex numbers, ...
+        except Exception:  # noqa: BLE001 - results of which extents depend on data, complex numbers, ...
             continue
         graph.graph.eliminate_dead_code()
         if expected:
@@ -114,3 +114,27 @@ def difference(found: np.ndarray, right: np.ndarray) -> str:
     largest = np.abs(right[finite]).max(initial=0)
     apart = np.abs(found[finite] - right[finite]).max(initial=0)
     return "" if apart <= TOLERANCE * max(largest, 0.1) else f"{apart:.1e} apart, the largest is {largest:.1e}"
+
+
+def outcomes_by_overload(
+    n_each: int, dtypes: Sequence[torch.dtype] = (torch.float32, torch.int64, torch.bool), n_samples: int = 2
+) -> dict[str, list[tuple[str, Outcome]]]:
+    """For each overload, outcomes of samples that have it, with their operators' names.
+
+    Args:
+        n_each: Samples are left out of which each overload has so many outcomes already.
+        dtypes: Types of the samples' tensors.
+        n_samples: The first of each operator and type.
+    """
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    found: dict[str, list[tuple[str, Outcome]]] = {}
+    for op in op_db:
+        for dtype in (each for each in dtypes if each in op.supported_dtypes("cpu")):
+            for graph, tensors, expected in traced(op, dtype, n_samples):
+                overloads = overloads_of(graph)
+                if any(len(found.get(each, ())) < n_each for each in overloads):
+                    result = outcome(graph, tensors, expected)
+                    for each in overloads:
+                        found.setdefault(each, []).append((op.name, result))
+    return found
