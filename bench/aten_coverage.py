@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="list each overload")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    outcomes = outcomes_by_overload(n_each=10**9, n_samples=args.samples)
+    outcomes = outcomes_by_overload(n_samples=args.samples)
     core = core_overloads()
     named = {"core of inference": core, "others lowered": sorted(set(lowered_overloads()) - set(core))}
     rows = []

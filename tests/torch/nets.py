@@ -198,8 +198,8 @@ def randomized(module: nn.Module) -> nn.Module:
     """The module for inference, with statistics of batch normalisation and scales that are not the initial ones."""
     for each in module.modules():
         if isinstance(each, nn.BatchNorm2d):
-            nn.init.normal_(each.running_mean, 0, 0.3)  # type: ignore[arg-type]
-            nn.init.uniform_(each.running_var, 0.5, 2)  # type: ignore[arg-type]
+            nn.init.normal_(each.running_mean, 0, 0.3)
+            nn.init.uniform_(each.running_var, 0.5, 2)
         if (
             isinstance(each, nn.BatchNorm2d | nn.LayerNorm | nn.GroupNorm | nn.InstanceNorm2d)
             and each.weight is not None
