@@ -13,14 +13,14 @@ from blocklayout.errors import ModelError, UnsupportedError
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils import _pytree as pytree  # noqa: E402
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
 
-from blocklayout.torch import graph as reading  # noqa: E402
-from blocklayout.torch.aten_writer import TABLE  # noqa: E402
-from blocklayout.torch.graph import Read, read_exported, read_fx  # noqa: E402
-from tests.torch.nets import NETS, BasicBlock, ResNet, image, randomized  # noqa: E402
+from blocklayout.torch import graph as reading
+from blocklayout.torch.aten_writer import TABLE
+from blocklayout.torch.graph import Read, read_exported, read_fx
+from tests.torch.nets import NETS, BasicBlock, ResNet, image, randomized
 
 if TYPE_CHECKING:
     from tests.torch.opinfo import Outcome
@@ -112,6 +112,7 @@ def test_a_program_that_needs_no_decomposition_gets_none(monkeypatch: pytest.Mon
     assert len(read_exported(program).builder.to_graph().nodes) == 5
 
 
+@pytest.mark.filterwarnings("ignore:the model is declared in f16", "ignore::blocklayout.errors.PlainKernelWarning")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_other_types_of_floats(dtype: str) -> None:
     torch.manual_seed(0)
