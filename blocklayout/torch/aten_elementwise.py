@@ -11,11 +11,11 @@ from blocklayout.torch.aten_writer import NodeWriter, lowers
 
 Operand = BuildValue | float
 
-_UNARY = {
-    **{name: name.title() for name in "abs acos acosh asin asinh atan atanh cos cosh erf exp log neg".split()},
-    **{name: name.title() for name in "reciprocal relu sigmoid sign sin sinh sqrt tan tanh mish".split()},
-    **{"hardswish": "HardSwish"},
-}
+_UNARY = """
+    Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp HardSwish Log Mish Neg Reciprocal Relu Sigmoid Sign Sin Sinh
+    Sqrt Tan Tanh
+"""
+_UNARY_OPS = {name.lower(): name for name in _UNARY.split()}
 _ROUNDING = {"ceil": "Ceil", "floor": "Floor", "round": "Round"}
 _COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 _BITWISE = {"and": "And", "or": "Or", "xor": "Xor"}
@@ -29,14 +29,14 @@ def _name(w: NodeWriter) -> str:
 # Of one tensor.
 
 
-@lowers(*(f"aten.{name}.default" for name in _UNARY))
+@lowers(*(f"aten.{name}.default" for name in _UNARY_OPS))
 def _unary(w: NodeWriter, x: BuildValue) -> Any:
-    op_type = _UNARY[_name(w)]
-    if w.dtype.startswith("u") and op_type != "Neg" or w.dtype == "bool":
-        if op_type in ("Abs", "Relu", "Sign") and (op_type != "Sign" or w.dtype == "bool"):
+    op_type = _UNARY_OPS[_name(w)]
+    if w.dtype.startswith("u") or w.dtype == "bool":
+        if op_type in ("Abs", "Relu") or (op_type == "Sign" and w.dtype == "bool"):
             return x
-    if op_type == "Neg" and w.dtype.startswith("u"):
-        return w.op("Sub", w.constant(0, w.dtype), x)
+        if op_type == "Neg":
+            return w.op("Sub", w.constant(0, w.dtype), x)
     return w.op(op_type, w.cast(x, w.dtype))
 
 
@@ -163,7 +163,7 @@ def _softplus(w: NodeWriter, x: BuildValue, beta: float = 1, threshold: float = 
 
 
 @lowers("aten.clamp.default", "aten.clamp.Tensor", "aten.hardtanh.default", "aten.relu6.default")
-def _clamp(w: NodeWriter, x: BuildValue, min: Operand | None = None, max: Operand | None = None) -> Any:  # noqa: A002
+def _clamp(w: NodeWriter, x: BuildValue, min: Operand | None = None, max: Operand | None = None) -> Any:
     defaults = {"hardtanh": (-1, 1), "relu6": (0, 6)}.get(_name(w), (None, None))
     limits = [given if given is not None else usual for given, usual in zip((min, max), defaults, strict=True)]
     y = w.cast(x, w.dtype)

@@ -55,13 +55,13 @@ def _conv(
     padding: Ints | str = 0,
     dilation: Ints = 1,
     groups: int = 1,
-) -> BuildValue:
+) -> Any:
     rank = len(weight.shape) - 2
-    if isinstance(padding, int | list):
+    if not isinstance(padding, str):
         return _convolution(w, x, weight, bias, stride, padding, dilation, False, 0, groups)
     batched = _batched(w, x, rank)
     same = "SAME_UPPER" if padding == "same" else "VALID"
-    attrs = {"strides": extents(stride, rank), "dilations": extents(dilation, rank), "group": groups}
+    attrs: dict[str, Any] = {"strides": extents(stride, rank), "dilations": extents(dilation, rank), "group": groups}
     return w.reshape(w.op("Conv", batched, weight, bias, auto_pad=same, **attrs), w.shape)
 
 
@@ -76,7 +76,7 @@ def _conv_transpose(
     output_padding: Ints = 0,
     groups: int = 1,
     dilation: Ints = 1,
-) -> BuildValue:
+) -> Any:
     return _convolution(w, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
@@ -85,8 +85,8 @@ def _conv_transpose(
 
 @lowers("aten._native_batch_norm_legit_no_training.default")
 def _batch_norm_legit(w: NodeWriter, x: BuildValue, *args: Any) -> tuple[Any, ...]:
-    *vectors, _momentum, eps = args
-    return _normalized(w, x, *vectors, eps), None, None
+    weight, bias, mean, var, _momentum, eps = args
+    return _normalized(w, x, weight, bias, mean, var, eps), None, None
 
 
 @lowers("aten._native_batch_norm_legit.default", "aten.native_batch_norm.default", "aten.batch_norm.default")
@@ -198,7 +198,7 @@ def _max_pool(
     rank = _rank(w)
     kernel = extents(kernel_size, rank)
     batched = _batched(w, x, rank)
-    attrs = {
+    attrs: dict[str, Any] = {
         "kernel_shape": kernel,
         "strides": extents(stride or kernel, rank),
         "pads": extents(padding, rank) * 2,

@@ -125,7 +125,7 @@ def _vector_norm(
     dim: Dims = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,  # noqa: A002
+    dtype: Any = None,
 ) -> Any:
     del keepdim, dtype
     return norm(w, w.cast(x, w.dtype), ord, dim)
@@ -182,7 +182,7 @@ def _topk(
     k: int,
     dim: int = -1,
     largest: bool = True,
-    sorted: bool = True,  # noqa: A002 - ATen's name
+    sorted: bool = True,
 ) -> Any:
     del sorted
     return _ordered(w, x, k, dim, descending=largest)

@@ -18,12 +18,16 @@ _PIXELS |= {f"_upsample_nearest_exact{rank}d": _EXACT for rank in (1, 2, 3)}
 
 @lowers(*(f"aten.{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
 def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *scales: Any) -> Any:
-    return _resize(w, x, output_size, scales, _PIXELS[w.overload.split(".")[1]])
+    del output_size
+    return _resize(w, x, scales, _PIXELS[w.overload.split(".")[1]])
 
 
 @lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
 def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
+    del output_size
     name = w.overload.split(".")[1]
+    if align_corners and name.endswith("_aa"):
+        raise w.refuse("antialiasing with aligned corners")
     attrs = {
         "mode": _SMOOTH[name],
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
@@ -31,12 +35,10 @@ def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, ali
         "antialias": 1 if name.endswith("_aa") else None,
         "exclude_outside": 1 if name.endswith("_aa") else None,
     }
-    return _resize(w, x, output_size, scales, attrs)
+    return _resize(w, x, scales, attrs)
 
 
-def _resize(
-    w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, scales: Sequence[Any], attrs: dict[str, Any]
-) -> Any:
+def _resize(w: NodeWriter, x: BuildValue, scales: Sequence[Any], attrs: dict[str, Any]) -> Any:
     given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else list(scales)
     attrs = {key: each for key, each in attrs.items() if not (key == "cubic_coeff_a" and attrs["mode"] != "cubic")}
     rank = len(x.shape) - 2
@@ -47,6 +49,10 @@ def _resize(
         factors = [1.0, 1.0, *map(float, given)]
         by_extents = [result / extent for result, extent in zip(w.shape, x.shape, strict=True)]
         if any(abs(factor - other) > 1e-7 * other for factor, other in zip(factors, by_extents, strict=True)):
+            if any(
+                int(extent * factor) != result for extent, factor, result in zip(x.shape, factors, w.shape, strict=True)
+            ):
+                raise w.refuse(f"scales {given}, which do not make {w.shape} of {x.shape}")
             return w.op("Resize", x, None, w.constant(factors, "f32"), None, **attrs)
     return w.op("Resize", x, None, None, integers(w.shape), **attrs)
 

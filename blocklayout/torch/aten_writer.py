@@ -19,16 +19,17 @@ Lowering = Callable[..., Any]
 TABLE: dict[str, Lowering] = {}
 """The overloads that are lowered, ``aten.relu.default``."""
 
-_NAMES = {
-    **{"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"},
-    **{f"int{bits}": f"s{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+_NAMES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
+_NAMES |= {
+    f"{kind}{bits}": f"{letter}{bits}" for kind, letter in (("int", "s"), ("uint", "u")) for bits in (8, 16, 32, 64)
 }
 
-_LAYERS = frozenset(
-    "Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization LayerNormalization MaxPool AveragePool "
-    "GlobalAveragePool Resize Gather Softmax LogSoftmax Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus".split()
-)
+_LAYER_WORDS = """
+    Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization GroupNormalization LayerNormalization
+    MaxPool AveragePool GlobalAveragePool Resize Gather Softmax LogSoftmax
+    Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish
+"""
+_LAYERS = frozenset(_LAYER_WORDS.split())
 """Operators that bear their module's name alone."""
 
 

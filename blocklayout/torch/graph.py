@@ -211,7 +211,7 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     dtype = dtype_name(tensor.dtype)
     plain = tensor.detach()
     try:
-        array = plain.view(torch.int16).numpy() if dtype == "bf16" else plain.numpy()
+        array: np.ndarray = plain.view(torch.int16).numpy() if dtype == "bf16" else plain.numpy()
     except (RuntimeError, TypeError) as error:
         raise UnsupportedError(f"{what}: {error}") from error
     return array.view(to_numpy(dtype)) if dtype == "bf16" else array
@@ -227,10 +227,15 @@ def decompositions() -> dict[Any, Any]:
     """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are."""
     from torch.export import default_decompositions
 
-    table = default_decompositions()
+    table: dict[Any, Any] = default_decompositions()
     for overload in [each for each in table if str(each) in _table()]:
         table.pop(overload)
     return table
+
+
+def lowered_overloads() -> tuple[str, ...]:
+    """Names of the overloads in the table, ``aten.relu.default``."""
+    return tuple(_table())
 
 
 @cache
