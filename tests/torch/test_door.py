@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 import tomllib
+import tracemalloc
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -282,6 +283,21 @@ with torch.inference_mode():
     run = [sys.executable, "-W", "ignore", str(script)]
     done = subprocess.run(run, check=True, capture_output=True, text=True, env=tree_environ, timeout=120)
     assert float(done.stdout) < 1.5 * 51.2  # of 51.2 MB of weights; a second copy would be twice as much
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_second_call_allocates_its_outputs_alone(door: str) -> None:
+    module, x = networks.with_statistics(networks.ResNet()), drawn(2, 3, 48, 48)
+    module.forward = module.features
+    with torch.inference_mode():
+        compiled = DOORS[door](module, x)
+        compiled(x)
+        compiled(x)
+        tracemalloc.start()
+        answer = compiled(x)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < answer.numel() * 4 + 50_000
 
 
 def test_parameters_that_go_take_what_was_packed_of_them() -> None:
