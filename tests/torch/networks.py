@@ -12,7 +12,7 @@ nn: Any = torch.nn
 functional: Any = nn.functional
 
 
-class BasicBlock(nn.Module):  # type: ignore[misc]
+class BasicBlock(nn.Module):
     """A block of ResNet-18."""
 
     def __init__(self, n_in: int, n_out: int, stride: int = 1) -> None:
@@ -33,7 +33,7 @@ class BasicBlock(nn.Module):  # type: ignore[misc]
         return self.relu(y)
 
 
-class ResNet(nn.Module):  # type: ignore[misc]
+class ResNet(nn.Module):
     """ResNet-18, narrow."""
 
     def __init__(self, width: int = 8, n_classes: int = 10) -> None:
@@ -57,7 +57,7 @@ class ResNet(nn.Module):  # type: ignore[misc]
         return self.fc(torch.flatten(self.avgpool(self.features(x)), 1))
 
 
-class InvertedResidual(nn.Module):  # type: ignore[misc]
+class InvertedResidual(nn.Module):
     """A block of MobileNet-v2."""
 
     def __init__(self, n_in: int, n_out: int, stride: int, expand: int) -> None:
@@ -74,7 +74,7 @@ class InvertedResidual(nn.Module):  # type: ignore[misc]
         return x + self.conv(x) if self.is_residual else self.conv(x)
 
 
-class MobileNet(nn.Module):  # type: ignore[misc]
+class MobileNet(nn.Module):
     """MobileNet-v2, short."""
 
     def __init__(self, n_classes: int = 10) -> None:
@@ -88,7 +88,7 @@ class MobileNet(nn.Module):  # type: ignore[misc]
         return self.classifier(functional.adaptive_avg_pool2d(self.blocks(self.stem(x)), 1).flatten(1))
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class Attention(nn.Module):
     """Attention of several heads, written out with PyTorch's own function for it."""
 
     def __init__(self, width: int, n_heads: int) -> None:
@@ -104,7 +104,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.proj(y.transpose(1, 2).reshape(batch, length, width))
 
 
-class EncoderLayer(nn.Module):  # type: ignore[misc]
+class EncoderLayer(nn.Module):
     def __init__(self, width: int, n_heads: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
@@ -117,7 +117,7 @@ class EncoderLayer(nn.Module):  # type: ignore[misc]
         return x + self.mlp(self.norm2(x))
 
 
-class Encoder(nn.Module):  # type: ignore[misc]
+class Encoder(nn.Module):
     """A transformer's encoder over words."""
 
     def __init__(self, n_words: int = 50, width: int = 32, n_heads: int = 4, n_layers: int = 2) -> None:

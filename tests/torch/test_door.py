@@ -149,7 +149,7 @@ def test_strides_of_any_kind_are_read(change: Callable[[Any], Any]) -> None:
 
 
 def test_integers_in_another_order_come_in_it() -> None:
-    class Turned(nn.Module):  # type: ignore[misc]
+    class Turned(nn.Module):
         def forward(self, x: Any) -> Any:
             return (x * 2).permute(1, 0), x.transpose(0, 1) + 1
 
@@ -190,7 +190,7 @@ def test_other_inputs_than_a_module_was_compiled_for_are_refused() -> None:
 
 
 def test_inputs_and_outputs_may_be_nested() -> None:
-    class Nested(nn.Module):  # type: ignore[misc]
+    class Nested(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.fc = nn.Linear(4, 4)
@@ -209,19 +209,19 @@ def test_inputs_and_outputs_may_be_nested() -> None:
     assert got["b"][1] is None
 
 
-class Aliasing(nn.Module):  # type: ignore[misc]
+class Aliasing(nn.Module):
     def forward(self, x: Any) -> Any:
         y = x + 1
         return x, x.view(-1), y, y.t(), y[1:]
 
 
-class Writing(nn.Module):  # type: ignore[misc]
+class Writing(nn.Module):
     def forward(self, x: Any) -> Any:
         x.mul_(2)
         return x.relu()
 
 
-class Mixed(nn.Module):  # type: ignore[misc]
+class Mixed(nn.Module):
     def forward(self, x: Any, factor: float = 2.0, times: int = 3, mask: Any = None) -> Any:
         y = x * factor + times
         return y.sum(), (y > 0), y.argmax(1), None if mask is None else torch.where(mask, y, x)
@@ -339,7 +339,7 @@ def test_modules_of_one_class_keep_their_own_weights() -> None:
 
 
 def test_a_buffer_that_is_written_to_is_no_constant() -> None:
-    class Counting(nn.Module):  # type: ignore[misc]
+    class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("n", torch.zeros(1))
@@ -376,7 +376,7 @@ def twist() -> Any:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_an_unknown_operator_is_left_to_pytorch(door: str, twist: Any) -> None:
-    class Twisted(nn.Module):  # type: ignore[misc]
+    class Twisted(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first = nn.Conv2d(3, 8, 3)
@@ -403,7 +403,7 @@ def test_a_few_cheap_nodes_are_not_worth_a_session(twist: Any) -> None:
 
 
 def test_a_graph_break_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
-    class Telling(nn.Module):  # type: ignore[misc]
+    class Telling(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first = nn.Linear(4, 4)
