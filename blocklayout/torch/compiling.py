@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
@@ -63,7 +64,7 @@ def compile(
     module: torch.nn.Module,
     example_inputs: Sequence[Any],
     *,
-    dtype: str = "f32",
+    dtype: str | None = None,
     threads: int | None = None,
     **load_options: Any,
 ) -> CompiledModule:
@@ -72,7 +73,9 @@ def compile(
     Args:
         module: In inference mode (``module.eval()``). Its parameters are packed now: later changes are not seen.
         example_inputs: A tuple of tensors, whose extents, types and memory formats are those of all calls to come.
-        dtype: Data type of the activations inside; inputs and outputs keep theirs.
+        dtype: Data type of the activations inside; inputs and outputs keep theirs. By default ``bf16`` or ``f16`` where
+            that is the type of all parameters and the CPU computes in it, or ``bf16`` inside of such an autocast, else
+            ``f32``.
         threads: As for :func:`blocklayout.load`, as are all other keywords.
         load_options: Any but ``io_layout``, ``shapes`` and ``plan``, which follow from the module.
 
@@ -96,6 +99,7 @@ def compile(
 
     if not isinstance(example_inputs, tuple | list):
         raise InputError(f"example_inputs is a {type(example_inputs).__name__}; give a tuple of tensors: (x,)")
+    dtype = dtype or _computed_in([*module.parameters()])
     options = _checked({"dtype": dtype, "threads": threads, **load_options})
     with torch.no_grad():
         program = torch.export.export(module, tuple(example_inputs)).run_decompositions(decompositions())
@@ -242,6 +246,17 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
+def _computed_in(tensors: Sequence[Any]) -> str:
+    """The data type of activations where nobody asked for one."""
+    import torch
+
+    found = {each.dtype for each in tensors if isinstance(each, torch.nn.Parameter) and each.is_floating_point()}
+    if torch.is_autocast_enabled("cpu"):
+        found = {torch.get_autocast_dtype("cpu")}
+    dtype = {torch.bfloat16: "bf16", torch.float16: "f16"}.get(found.pop(), "f32") if len(found) == 1 else "f32"
+    return "f32" if dtype != "f32" and dnnl.missing_isa(dtype) else dtype
+
+
 # Dynamo's graphs
 
 
@@ -256,8 +271,7 @@ def _dynamo_compiled(
             "blocklayout compiles inference: call the model inside torch.inference_mode() or torch.no_grad(). Training "
             "takes the functions on Tensors and their gradients (docs/training.md)"
         )
-    if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16:
-        options = {"dtype": "bf16", **options}
+    options = {"dtype": _computed_in(example_inputs), **options}
     if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):
         return ByNumbers(graph_module, example_inputs, options, graphs)
     return _aot_compiled(graph_module, example_inputs, options, graphs)

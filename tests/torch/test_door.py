@@ -452,7 +452,19 @@ def test_tensors_in_bf16_cross_the_border() -> None:
     for format_ in (torch.contiguous_format, torch.channels_last):
         x = drawn(2, 3, 9, 9).to(torch.bfloat16).to(memory_format=format_)
         with torch.no_grad():
-            assert_same(bl.compile(module, (x,), dtype="bf16")(x), module(x), rel=2e-2)
+            compiled = bl.compile(module, (x,))
+            assert_same(compiled(x), module(x), rel=2e-2)
+        assert compiled.plan.config.dtype == "bf16"
+
+
+@pytest.mark.needs_bf16
+def test_a_module_in_f32_is_computed_in_bf16_where_asked() -> None:
+    module, x = networks.with_statistics(networks.ResNet()), drawn(2, 3, 48, 48)
+    with torch.no_grad():
+        compiled = bl.compile(module, (x,), dtype="bf16")
+        assert_same(compiled(x), module(x), rel=0.05)
+    assert compiled.plan.config.dtype == "bf16"
+    assert bl.compile(module, (x,)).plan.config.dtype == "f32"
 
 
 # Programs of torch.export
