@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
 from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
 
@@ -26,6 +27,8 @@ def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *s
 def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
     del output_size
     name = w.overload.split(".")[1]
+    if w.dtype not in FLOATS:
+        raise w.refuse("interpolation of integers, which PyTorch rounds in its own way")
     if align_corners and name.endswith("_aa"):
         raise w.refuse("antialiasing with aligned corners")
     attrs = {

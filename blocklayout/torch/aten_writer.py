@@ -27,7 +27,7 @@ _NAMES |= {
 _LAYER_WORDS = """
     Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization GroupNormalization LayerNormalization
     MaxPool AveragePool GlobalAveragePool Resize Gather Softmax LogSoftmax
-    Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish
+    Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish LSTM GRU
 """
 _LAYERS = frozenset(_LAYER_WORDS.split())
 """Operators that bear their module's name alone."""
