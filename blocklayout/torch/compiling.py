@@ -287,7 +287,8 @@ def _aot_compiled(
 
     own = {**dict(graph_module.named_parameters()), **dict(graph_module.named_buffers())}
     names = dict(enumerate(own))
-    for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder"), len(own)):
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    for place, node in enumerate(placeholders, len(own)):
         if "_dynamo_static_input_type" in node.meta.get("tensor_dict", {}):
             names[place] = _path(node)
     tensors = [*own.values(), *inputs]
@@ -299,9 +300,11 @@ def _aot_compiled(
         context = TracingContext.try_get()
         metadata: Any = context.fw_metadata if context is not None else None
         is_alike = metadata is not None and len(fakes) == len(tensors)
-        written = (
-            {place for place, info in enumerate(metadata.input_info) if info.mutates_data} if is_alike else {*names}
-        )
+        written = {*names}
+        if is_alike:
+            written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data}
+            for outer, inner in zip(placeholders, aten.graph.find_nodes(op="placeholder")[len(own) :], strict=True):
+                inner._rename(_path(outer))  # noqa: SLF001 - FX has no other way
         constant = {place: name for place, name in names.items() if place not in written}
         compiled = Compiled(aten, constant, tensors, options, broken)
         graphs.append(compiled)
@@ -387,9 +390,10 @@ def _break_reason(graph_module: GraphModule) -> str:
 
 
 def _path(node: Node) -> str:
-    """The path of a parameter or buffer in its module."""
+    """The path of a parameter or buffer in its module, or the name of another input."""
     source = getattr(node, "_dynamo_source", None)
     if source is None:
         return str(node.name)
-    words = re.findall(r"\w+", re.sub(r"^L\['\w+'\]", "", source.name))
-    return ".".join(word for word in words if word not in ("_modules", "_parameters", "_buffers"))
+    words = re.findall(r"\w+", source.name)[1:]  # behind L, for locals, or G
+    inner = [word for word in words if word not in ("_modules", "_parameters", "_buffers")]
+    return ".".join(inner[1:] if inner != words else inner)  # without the variable that the module is in

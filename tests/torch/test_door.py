@@ -427,6 +427,7 @@ def test_reorders_are_told_by_the_modules_own_names() -> None:
     told = bl.explain_compile(networks.with_statistics(networks.ResNet()), drawn(1, 3, 64, 64))
     [plan] = told.sessions[0].plans
     assert "layer1.0.conv1" in {step.kernel for step in plan.steps}
+    assert [entry.input for entry in plan.entries] == ["x"]
     assert all(each.reason in str(told) for each in plan.reorders)
 
 
