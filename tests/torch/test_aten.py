@@ -21,6 +21,7 @@ from blocklayout.torch import graph as reading
 from blocklayout.torch.aten_writer import TABLE
 from blocklayout.torch.graph import Read, read_exported, read_fx
 from tests.torch.nets import NETS, BasicBlock, ResNet, image, randomized
+from tests.torch.single import CASES, single
 
 if TYPE_CHECKING:
     from tests.torch.opinfo import Outcome
@@ -183,6 +184,14 @@ def test_a_wrong_lowering_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # PyTorch's samples.
+
+
+@pytest.mark.parametrize(("name", "given"), CASES, ids=[f"{name}-{index}" for index, (name, _) in enumerate(CASES)])
+def test_single_overloads_compute_what_pytorch_computes(name: str, given: Any) -> None:
+    torch.manual_seed(0)
+    graph, tensors, expected = single(name, given)
+    for found, right in zip(run(read_fx(graph), *tensors), expected, strict=True):
+        check_equal([found], right)
 
 
 @pytest.fixture(scope="module")
