@@ -42,7 +42,7 @@ def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.n
     import torch
 
     overload = torch.ops.aten._upsample_nearest_exact1d if is_exact else torch.ops.aten.upsample_nearest1d  # noqa: SLF001
-    places: np.ndarray = overload(torch.arange(extent, dtype=torch.float64)[None, None], [n], scale).numpy()
+    places: np.ndarray = overload(torch.arange(extent, dtype=torch.float32)[None, None], [n], scale).numpy()
     return places.reshape(n).astype(np.int64)
 
 
