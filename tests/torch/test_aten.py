@@ -61,7 +61,7 @@ def test_modules_compute_what_pytorch_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet", "mobilenet_v3", "encoder_layer", "encoder_layer_norm_first", "vit", "unet", "norms"]
+    "name", ["resnet", "encoder_layer", "vit", "norms"]
 )
 def test_graphs_of_torch_compile_are_read(name: str) -> None:
     from torch._functorch.aot_autograd import aot_module_simplified
@@ -200,7 +200,7 @@ def outcomes() -> dict[str, list[tuple[str, Outcome]]]:
     pytest.importorskip("expecttest", reason="PyTorch's samples of operators need expecttest")
     from tests.torch.opinfo import outcomes_by_overload
 
-    return outcomes_by_overload(n_each=2, dtypes=(torch.float32, torch.int64), n_samples=1)
+    return outcomes_by_overload(n_each=1, dtypes=(torch.float32, torch.int64), n_samples=1)
 
 
 def test_no_sample_is_wrong(outcomes: dict[str, list[tuple[str, Outcome]]]) -> None:
