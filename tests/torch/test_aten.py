@@ -45,7 +45,7 @@ def run(read: Read, *inputs: torch.Tensor) -> list[np.ndarray]:
 
 def check_equal(found: list[np.ndarray], right: Any) -> None:
     for array, tensor in zip(found, pytree.tree_leaves(right), strict=True):
-        scale = tensor.abs().max().item()
+        scale = tensor.double().abs().max().item()
         np.testing.assert_allclose(array, tensor.detach().numpy(), rtol=1e-5, atol=1e-5 * scale)
 
 
