@@ -22,9 +22,10 @@ import torch
 
 from blocklayout.show.output import print_table
 from blocklayout.torch.graph import lowered_overloads
-from tests.torch.opinfo import Outcome, outcomes_by_overload
+from tests.torch.opinfo import Outcome, outcome, outcomes_by_overload
+from tests.torch.single import singles
 
-NOT_OF_INFERENCE = ("backward", ".rand", ".out", ".sym_", "native_dropout", "_local_scalar_dense")
+NOT_OF_INFERENCE = ("backward", ".rand", ".out", ".sym_", "native_dropout", "_local_scalar_dense", "resize_")
 """Parts of names of core overloads that no graph of a network in inference has."""
 
 
@@ -58,6 +59,8 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     outcomes = outcomes_by_overload(n_samples=args.samples)
+    for name, graph, tensors, expected in singles():
+        outcomes.setdefault(f"aten.{name}", []).append((name, outcome(graph, tensors, expected)))
     core = core_overloads()
     named = {"core of inference": core, "others lowered": sorted(set(lowered_overloads()) - set(core))}
     rows = []

@@ -5,22 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
 from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
 
-_NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-_EXACT = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
+_NEAREST: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_EXACT: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
 _SMOOTH = {"upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear"}
 _SMOOTH |= {"upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear", "_upsample_bicubic2d_aa": "cubic"}
-_PIXELS = {f"upsample_nearest{rank}d": _NEAREST for rank in (1, 2, 3)}
-_PIXELS |= {f"_upsample_nearest_exact{rank}d": _EXACT for rank in (1, 2, 3)}
+_PIXELS = [f"{name}{rank}d" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")]
 
 
 @lowers(*(f"aten.{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
 def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *scales: Any) -> Any:
     del output_size
-    return _resize(w, x, scales, _PIXELS[w.overload.split(".")[1]])
+    is_exact = "exact" in w.overload
+    given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else scales
+    factors = [*(given or ()), *[None] * len(x.shape)]
+    for axis in range(2, len(x.shape)):
+        extent, n = x.shape[axis], w.shape[axis]
+        places = _places(extent, n, factors[axis - 2], is_exact=is_exact)
+        usual = (2 * np.arange(n) + is_exact) * extent // (2 * n)
+        if not np.array_equal(places, usual):  # by a scale that is not that of the extents, or by rounding
+            x = w.op("Gather", x, places, axis=axis)
+    return (
+        x
+        if x.shape == w.shape
+        else w.op("Resize", x, None, None, integers(w.shape), **(_EXACT if is_exact else _NEAREST))
+    )
+
+
+def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.ndarray:
+    """Where PyTorch takes each of ``n`` pixels from."""
+    import torch
+
+    overload = torch.ops.aten._upsample_nearest_exact1d if is_exact else torch.ops.aten.upsample_nearest1d  # noqa: SLF001
+    places: np.ndarray = overload(torch.arange(extent, dtype=torch.float32)[None, None], [n], scale).numpy()
+    return places.reshape(n).astype(np.int64)
 
 
 @lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
@@ -64,6 +87,8 @@ def _resize(w: NodeWriter, x: BuildValue, scales: Sequence[Any], attrs: dict[str
 def _grid_sampler(
     w: NodeWriter, x: BuildValue, grid: BuildValue, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Any:
+    if (interpolation_mode, padding_mode) == (2, 1):
+        raise w.refuse("cubic interpolation with borders, where PyTorch repeats pixels and ONNX moves places")
     return w.op(
         "GridSample",
         x,

@@ -21,6 +21,7 @@ from blocklayout.torch import graph as reading
 from blocklayout.torch.aten_writer import TABLE
 from blocklayout.torch.graph import Read, read_exported, read_fx
 from tests.torch.nets import NETS, BasicBlock, ResNet, image, randomized
+from tests.torch.single import CASES, single
 
 if TYPE_CHECKING:
     from tests.torch.opinfo import Outcome
@@ -44,7 +45,7 @@ def run(read: Read, *inputs: torch.Tensor) -> list[np.ndarray]:
 
 def check_equal(found: list[np.ndarray], right: Any) -> None:
     for array, tensor in zip(found, pytree.tree_leaves(right), strict=True):
-        scale = tensor.abs().max().item()
+        scale = tensor.double().abs().max().item()
         np.testing.assert_allclose(array, tensor.detach().numpy(), rtol=1e-5, atol=1e-5 * scale)
 
 
@@ -60,7 +61,7 @@ def test_modules_compute_what_pytorch_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet", "mobilenet_v3", "encoder_layer", "encoder_layer_norm_first", "vit", "unet", "norms"]
+    "name", ["resnet", "encoder_layer", "vit", "norms"]
 )
 def test_graphs_of_torch_compile_are_read(name: str) -> None:
     from torch._functorch.aot_autograd import aot_module_simplified
@@ -185,13 +186,21 @@ def test_a_wrong_lowering_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None
 # PyTorch's samples.
 
 
+@pytest.mark.parametrize(("name", "given"), CASES, ids=[f"{name}-{index}" for index, (name, _) in enumerate(CASES)])
+def test_single_overloads_compute_what_pytorch_computes(name: str, given: Any) -> None:
+    torch.manual_seed(0)
+    graph, tensors, expected = single(name, given)
+    for found, right in zip(run(read_fx(graph), *tensors), expected, strict=True):
+        check_equal([found], right)
+
+
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, list[tuple[str, Outcome]]]:
     """For each overload that is lowered, what became of the first samples with it."""
     pytest.importorskip("expecttest", reason="PyTorch's samples of operators need expecttest")
     from tests.torch.opinfo import outcomes_by_overload
 
-    return outcomes_by_overload(n_each=2, dtypes=(torch.float32, torch.int64), n_samples=1)
+    return outcomes_by_overload(n_each=1, dtypes=(torch.float32, torch.int64), n_samples=1)
 
 
 def test_no_sample_is_wrong(outcomes: dict[str, list[tuple[str, Outcome]]]) -> None:
