@@ -16,7 +16,7 @@ from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_
 from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
-from blocklayout.torch.graph import decompositions, is_lowered
+from blocklayout.torch.graph import decompositions, lowered_overloads
 from blocklayout.torch.parts import Compiled
 
 if TYPE_CHECKING:
@@ -319,12 +319,13 @@ def _aot_compiled(
         run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - so AOTAutograd asks
         return run
 
+    lowered = frozenset(lowered_overloads())
     made: Callable[..., Any] = aot_module_simplified(
         graph_module,
         inputs,
         compile_inference,
         inference_compiler=compile_inference,
-        decompositions={op: each for op, each in core_aten_decompositions().items() if not is_lowered(op)},
+        decompositions={op: each for op, each in core_aten_decompositions().items() if str(op) not in lowered},
     )
     if not whole:
         return made

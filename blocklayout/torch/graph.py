@@ -280,11 +280,6 @@ def _where(node: Node) -> str:
     return f"{node.target} in {path or 'the module itself'} (node {node.name!r})"
 
 
-def is_lowered(overload: Any) -> bool:
-    """Whether an ATen overload is in the table."""
-    return str(overload) in _table()
-
-
 def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
     """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
     survey = _Survey(graph_module)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.forking import Lock
 from blocklayout.garbage import nothing_collected
 from blocklayout.layout.ordering import named_format
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 MIN_NODES = 6
 """Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time."""
 
-_HEAVY = ("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product")
+_HEAVY = (
+    *("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product"),
+    *("lstm", "gru", "rnn"),
+)
 
 
 class Fallback(NamedTuple):
@@ -139,6 +142,10 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
         graph_module: As :class:`Compiled` takes it. It is not changed.
         constants: By placeholders' names, the name of each constant and its tensor.
         options: As for :func:`blocklayout.load`.
+
+    Raises:
+        LimitError: It would take more than is allowed.
+        PlanError: An option that no plan can have.
     """
     from torch.fx import GraphModule
     from torch.utils._python_dispatch import _disable_current_modes
@@ -147,6 +154,8 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
         try:
             run, session = _loaded(graph_module, constants, options)
             return Running(run, (session,), ())
+        except LimitError:
+            raise
         except (UnsupportedError, ModelError) as error:
             why = str(error)
         copy = GraphModule(graph_module, deepcopy(graph_module.graph))
@@ -155,12 +164,12 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
             reasons = {node.name: why for node in _computing(copy)}
         sessions = _replace_parts(copy, constants, options, reasons)
     fallbacks = [Fallback(name, reason) for name, reason in reasons.items() if reason]
-    return Running(lambda args: copy.forward(*args), tuple(sessions), tuple(fallbacks))
+    return Running(lambda args: copy.forward(*args), sessions, tuple(fallbacks))
 
 
 def _replace_parts(
     graph_module: GraphModule, constants: Named, options: Mapping[str, Any], reasons: dict[str, str]
-) -> Iterator[Session]:
+) -> tuple[Session, ...]:
     """Put functions that run sessions in the places of parts; ``reasons`` gets the nodes that stay."""
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
     from torch.fx.passes.operator_support import create_op_support
@@ -183,6 +192,8 @@ def _replace_parts(
         own = {name: constants[name] for name in names if name in constants}
         try:
             run, session = _loaded(part, own, options)
+        except LimitError:
+            raise
         except (UnsupportedError, ModelError) as error:
             reasons |= {each.name: f"{each.target} (node {each.name!r}): {error}" for each in _computing(part)}
             continue
@@ -190,7 +201,7 @@ def _replace_parts(
         graph_module.delete_submodule(node.target)
         setattr(graph_module, node.target, _as_function(run, is_single=not isinstance(_returned(part), tuple | list)))
     graph_module.recompile()
-    return iter(sessions)
+    return tuple(sessions)
 
 
 def _as_function(run: Callable[[Sequence[Any]], list[Any]], *, is_single: bool) -> Callable[..., Any]:
