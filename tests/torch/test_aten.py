@@ -60,9 +60,7 @@ def test_modules_compute_what_pytorch_computes(name: str) -> None:
     check_equal(run(read_exported(program_of(module, x)), x), module(x))
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet", "encoder_layer", "vit", "norms"]
-)
+@pytest.mark.parametrize("name", ["resnet", "encoder_layer", "vit", "norms"])
 def test_graphs_of_torch_compile_are_read(name: str) -> None:
     from torch._functorch.aot_autograd import aot_module_simplified
 
