@@ -31,6 +31,7 @@ _NAMES = {
     "quantizing.quantize": "quantize",
     "quantizing.recipe": "QuantizationRecipe",
     "session": "Session",
+    "torch.compiling": "compile explain_compile",
     "served": "Served",
     "tensor": """
         Tensor as_tensor channels_first channels_last contiguous_format empty empty_like from_array full full_like
@@ -51,10 +52,10 @@ _LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.session", "blocklayout.tenso
 def _fetch(name: str) -> Any:
     if name == "__all__":
         operators = (each for home in _OPERATORS for each in import_module(home).__all__)
-        return sorted({"__version__", "dnnl", "ray", *_HOMES, *operators})
+        return sorted({"__version__", "dnnl", "ray", "torch", *_HOMES, *operators})
     if name == "__version__":
         return _installed_version()
-    if name in ("dnnl", "ray"):
+    if name in ("dnnl", "ray", "torch"):
         return import_module(f"blocklayout.{name}")
     if name in _HOMES:
         if _HOMES[name] in _LEAD_TO_TENSORS:

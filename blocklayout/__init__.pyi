@@ -2,6 +2,7 @@
 
 from blocklayout import dnnl as dnnl
 from blocklayout import ray as ray
+from blocklayout import torch as torch
 from blocklayout.api import load as load
 from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save
@@ -194,6 +195,8 @@ from blocklayout.tensor import randn_like as randn_like
 from blocklayout.tensor import reorder as reorder
 from blocklayout.tensor import zeros as zeros
 from blocklayout.tensor import zeros_like as zeros_like
+from blocklayout.torch.compiling import compile as compile
+from blocklayout.torch.compiling import explain_compile as explain_compile
 from blocklayout.value_checks import checking as checking
 
 __all__: list[str]

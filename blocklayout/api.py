@@ -11,7 +11,7 @@ from blocklayout import dnnl
 from blocklayout.errors import ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
-from blocklayout.loading.options import Checks, Choosing, Options, Serving, What, Where, function, silent
+from blocklayout.loading.options import Options
 from blocklayout.loading.saved_plan import warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, TuneMode
@@ -22,14 +22,16 @@ from blocklayout.tensor import Tensor
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
     from onnx import ModelProto
+    from torch.export import ExportedProgram
 
     from blocklayout.ir import Asked
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
     from blocklayout.value_checks import CheckMode
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
-"""Types a model can be loaded from; the last two come from :mod:`blocklayout.model`."""
+Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel | ExportedProgram"
+"""Types a model can be loaded from; ``Graph`` and ``OnnxModel`` come from :mod:`blocklayout.model`, the last one from
+:mod:`torch.export`."""
 
 Progress = Callable[[str], None]
 """Progress callback: called with a few words before each stage that may take a while."""
@@ -66,8 +68,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     """Load a model and choose a layout for each of its tensors.
 
     Args:
-        source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder; or path of a file that
-            :meth:`Session.save` wrote.
+        source: Path of an ONNX file, its bytes, a ``ModelProto``, a Builder, or a ``torch.export`` program; or path of
+            a file that :meth:`Session.save` wrote.
         dtype: Data type of the activations inside: ``f32`` (the default), ``bf16`` or ``f16``, by name or as numpy's
             and ml_dtypes' types. Where no kernel computes in the narrow ones, or one in f32 is faster, it is f32.
             Inputs and outputs keep the types the model declares.
@@ -94,7 +96,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
             transposed at the border. Outputs in blocks come as Tensors. ``any`` leaves the format to the plan,
             whose ``formats`` tell it: such an input may be fed in that without a reorder, as a Tensor or with
-            strides, and such an output is a Tensor. Row-major by default.
+            strides, and such an output is a Tensor. By default row-major, or a ``torch.export`` program's order of
+            dimensions.
         pin: Formats that kernels must write, by the name of a kernel, of a node of the model or of a value:
             ``{"conv_3": "nChw8c"}``; by a pattern of names: ``{"layer1.*": "nhwc"}``; by operator type:
             ``{"Conv": "nhwc"}``. A name precedes a pattern, a pattern an operator type; patterns and types pass over
@@ -159,14 +162,35 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    function("progress", progress)
-    options = Options(
-        what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, winograd),
-        where=Where.of(threads, streams, mapped),
-        choosing=Choosing.of(tune, tune_seconds, max_plans, plan, on_misfit),
-        checks=Checks.of(check, verify, denormals),
-        serving=Serving.of(max_waiting, batching),
-        tell=silent if progress is None else progress,
+    if type(source).__module__.startswith("torch.export"):
+        from blocklayout.torch.parts import exported_source
+
+        source, formats = exported_source(source)
+        io_layout = formats if io_layout is None else io_layout
+    options = Options.of(
+        dtype=dtype,
+        layout=layout,
+        threads=threads,
+        streams=streams,
+        max_waiting=max_waiting,
+        batching=batching,
+        shapes=shapes,
+        io_layout=io_layout,
+        pin=pin,
+        expect=expect,
+        precision=precision,
+        on_layout_loss=on_layout_loss,
+        tune=tune,
+        tune_seconds=tune_seconds,
+        max_plans=max_plans,
+        plan=plan,
+        on_misfit=on_misfit,
+        denormals=denormals,
+        winograd=winograd,
+        check=check,
+        verify=verify,
+        mapped=mapped,
+        progress=progress,
     )
     if is_saved_session(source):
         options.tell("reading the session")

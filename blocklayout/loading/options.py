@@ -163,6 +163,45 @@ class Options(Struct, frozen=True, kw_only=True):
     serving: Serving = Serving()
     tell: Callable[[str], None] = silent
 
+    @classmethod
+    def of(  # noqa: PLR0913 - those of load
+        cls,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+        threads: Any = None,
+        streams: Any = 1,
+        max_waiting: Any = None,
+        batching: Any = None,
+        shapes: Any = None,
+        io_layout: Any = None,
+        pin: Any = None,
+        expect: Any = None,
+        precision: Any = None,
+        on_layout_loss: Any = None,
+        tune: Any = "cached",
+        tune_seconds: Any = TUNE_SECONDS,
+        max_plans: Any = MAX_PLANS,
+        plan: Any = None,
+        on_misfit: Any = "raise",
+        denormals: Any = "flush",
+        winograd: Any = True,
+        check: Any = None,
+        verify: Any = True,
+        mapped: Any = True,
+        progress: Any = None,
+    ) -> Options:
+        """Those of :func:`blocklayout.load`, by its keywords."""
+        function("progress", progress)
+        return cls(
+            what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, winograd),
+            where=Where.of(threads, streams, mapped),
+            choosing=Choosing.of(tune, tune_seconds, max_plans, plan, on_misfit),
+            checks=Checks.of(check, verify, denormals),
+            serving=Serving.of(max_waiting, batching),
+            tell=silent if progress is None else progress,
+        )
+
     @property
     def terms(self) -> Terms:
         """Those of a plan."""

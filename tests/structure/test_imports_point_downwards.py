@@ -30,6 +30,7 @@ LEVELS = (
     ("runtime", "serve", "session"),
     (
         "loading",
+        "torch",
         "api",
         "served",
         "eager",
@@ -56,6 +57,7 @@ HOMES = {
     "rich": {"show"},
     "PIL": {"commands", "ops"},
     "ray": {"ray"},
+    "torch": {"torch", "api"},  # likewise
     "pydantic": {"quantizing"},
     "pydantic_core": {"quantizing"},
 }
@@ -105,7 +107,7 @@ def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
 def test_the_package_imports_only_what_it_depends_on() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirements = project["dependencies"] + [
-        each for extra in ("image", "ray") for each in project["optional-dependencies"][extra]
+        each for extra in ("image", "ray", "torch") for each in project["optional-dependencies"][extra]
     ]
     declared = {re.split("[>=[]", requirement)[0].strip() for requirement in requirements}
     known = declared | sys.stdlib_module_names | {"blocklayout"}

@@ -1,0 +1,114 @@
+"""Attention, in PyTorch's several forms, as products of matrices around a softmax."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from blocklayout.model import BuildValue
+from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+
+
+@lowers("aten.scaled_dot_product_attention.default")
+def _attention(
+    w: NodeWriter,
+    query: BuildValue,
+    key: BuildValue,
+    value: BuildValue,
+    attn_mask: BuildValue | None = None,
+    dropout_p: float = 0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    if dropout_p:
+        raise w.refuse("attention with dropout; inference mode only")
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        key, value = (_for_each_query(w, each, query.shape[-3]) for each in (key, value))
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    perm = [*range(len(key.shape) - 2), len(key.shape) - 1, len(key.shape) - 2]
+    scores = w.op("MatMul", w.op("Mul", query, w.constant(factor, query.dtype)), w.transpose(key, perm))
+    if is_causal:
+        attn_mask = w.constant(np.tril(np.ones(scores.shape[-2:], np.bool_)))
+    return w.op("MatMul", _weights(w, scores, attn_mask), value)
+
+
+def _for_each_query(w: NodeWriter, x: BuildValue, n_heads: int) -> BuildValue:
+    """Heads of keys or values, each as often as heads of queries share it."""
+    *outer, heads, n, width = x.shape
+    spread = w.op(
+        "Expand", w.reshape(x, (*outer, heads, 1, n, width)), integers((*outer, heads, n_heads // heads, n, width))
+    )
+    return w.reshape(spread, (*outer, n_heads, n, width))
+
+
+def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
+    """Softmax of scores; 0 in rows that a mask of truth leaves nothing."""
+    if mask is None:
+        return w.op("Softmax", scores, axis=-1)
+    if mask.dtype != "bool":
+        return w.op("Softmax", w.op("Add", scores, w.cast(mask, scores.dtype)), axis=-1)
+    data = mask.value.data
+    if data is not None and data.any(-1).all():
+        added = w.constant(np.where(data, 0.0, -np.inf), scores.dtype)
+        return w.op("Softmax", w.op("Add", scores, added), axis=-1)
+    masked = w.op("Where", mask, scores, w.constant(-np.inf, scores.dtype))
+    is_left = w.cast(w.op("ReduceMax", w.cast(mask, "u8"), integers(-1)), "bool")
+    return w.op("Where", is_left, w.op("Softmax", masked, axis=-1), w.constant(0, scores.dtype))
+
+
+@lowers("aten._scaled_dot_product_flash_attention_for_cpu.default")
+def _flash_attention(
+    w: NodeWriter,
+    query: BuildValue,
+    key: BuildValue,
+    value: BuildValue,
+    dropout_p: float = 0,
+    is_causal: bool = False,
+    *,
+    attn_mask: BuildValue | None = None,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    return _attention(w, query, key, value, attn_mask, dropout_p, is_causal, scale=scale), None
+
+
+@lowers("aten._transformer_encoder_layer_fwd.default")
+def _encoder_layer(w: NodeWriter, x: BuildValue, embed_dim: int, num_heads: int, *args: Any) -> Any:
+    qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors = args
+    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *masks = vectors
+    if any(mask is not None for mask in masks[:1]):
+        raise w.refuse("a mask")
+
+    def linear(value: BuildValue, weight: BuildValue, bias: BuildValue) -> Any:
+        return w.op("Add", w.op("MatMul", value, w.transpose(weight, (1, 0))), bias)
+
+    def attended(value: BuildValue) -> Any:
+        return _self_attention(w, linear(value, qkv_weight, qkv_bias), embed_dim, num_heads)
+
+    def forward(value: BuildValue) -> Any:
+        inner = linear(value, weight_1, bias_1)
+        return linear(w.op("Gelu" if use_gelu else "Relu", inner), weight_2, bias_2)
+
+    steps = (
+        (lambda value: linear(attended(value), proj_weight, proj_bias), scale_1, shift_1),
+        (forward, scale_2, shift_2),
+    )
+    for step, scale, shift in steps:
+        if norm_first:
+            x = w.op("Add", x, step(w.op("LayerNormalization", x, scale, shift, epsilon=eps)))
+        else:
+            x = w.op("LayerNormalization", w.op("Add", x, step(x)), scale, shift, epsilon=eps)
+    return x
+
+
+def _self_attention(w: NodeWriter, qkv: BuildValue, width: int, n_heads: int) -> Any:
+    """Attention of a sequence to itself, of the three projections side by side."""
+    batch, n, _ = qkv.shape
+    heads = w.transpose(w.reshape(qkv, (batch, n, 3, n_heads, width // n_heads)), (2, 0, 3, 1, 4))
+    query, key, value = (
+        w.op("Squeeze", each, integers(0)) for each in w.op("Split", heads, integers((1, 1, 1)), n_outputs=3)
+    )
+    return w.reshape(w.transpose(_attention(w, query, key, value), (0, 2, 1, 3)), (batch, n, width))

@@ -1,0 +1,422 @@
+"""Other extents and orders of the same elements, parts of tensors, and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blocklayout.dtypes import FLOATS, to_numpy
+from blocklayout.model import BuildValue
+from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+
+_TO_THE_END = 2**63 - 1
+
+# The same elements.
+
+
+@lowers("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.flatten.using_ints")
+def _view(w: NodeWriter, x: BuildValue, *size: Any) -> BuildValue:
+    del size
+    return w.reshape(x, w.shape)
+
+
+@lowers("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+@lowers("aten.contiguous.default", "aten.detach_.default")
+def _same(w: NodeWriter, x: BuildValue) -> BuildValue:
+    del w
+    return x
+
+
+@lowers("aten.dropout.default", "aten.native_dropout.default")
+def _dropout(w: NodeWriter, x: BuildValue, p: float, train: bool | None) -> Any:
+    if train and p:
+        raise w.refuse("dropout in training; inference mode only")
+    return x if "native" not in w.overload else (x, w.constant(np.ones(x.shape, np.bool_)))
+
+
+@lowers("aten.unsqueeze.default")
+def _unsqueeze(w: NodeWriter, x: BuildValue, dim: int) -> Any:
+    return w.op("Unsqueeze", x, integers(dim % len(w.shape)))
+
+
+@lowers("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
+def _squeeze(w: NodeWriter, x: BuildValue, dim: int | Sequence[int] | None = None) -> Any:
+    given = range(len(x.shape)) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = [each % len(x.shape) for each in given if x.shape[each] == 1] if x.shape else []
+    return w.op("Squeeze", x, integers(axes)) if axes else x
+
+
+@lowers("aten.permute.default")
+def _permute(w: NodeWriter, x: BuildValue, dims: Sequence[int]) -> BuildValue:
+    return w.transpose(x, [dim % len(x.shape) for dim in dims])
+
+
+@lowers("aten.transpose.int", "aten.t.default")
+def _transpose(w: NodeWriter, x: BuildValue, dim0: int = 0, dim1: int = 1) -> BuildValue:
+    if len(x.shape) < 2:
+        return x
+    perm = list(range(len(x.shape)))
+    perm[dim0], perm[dim1] = perm[dim1], perm[dim0]
+    return w.transpose(x, perm)
+
+
+@lowers("aten.expand.default", "aten.fill.Tensor")
+def _expand(w: NodeWriter, x: BuildValue, size: Any, *, implicit: bool = False) -> Any:
+    del implicit
+    if isinstance(size, BuildValue):
+        x = w.cast(size, w.dtype)
+    return x if x.shape == w.shape else w.op("Expand", x, integers(w.shape))
+
+
+@lowers("aten.copy.default")
+def _copy(w: NodeWriter, x: BuildValue, src: BuildValue, *unused: Any) -> Any:
+    del x, unused
+    return _expand(w, w.cast(src, w.dtype), None)
+
+
+@lowers("aten.flip.default")
+def _flip(w: NodeWriter, x: BuildValue, dims: Sequence[int]) -> Any:
+    axes = [dim % len(x.shape) for dim in dims] if x.shape else []
+    backwards = [-1] * len(axes)
+    ends = integers([-_TO_THE_END] * len(axes))
+    return w.op("Slice", x, integers(backwards), ends, integers(axes), integers(backwards)) if axes else x
+
+
+@lowers("aten.repeat.default")
+def _repeat(w: NodeWriter, x: BuildValue, repeats: Sequence[int]) -> Any:
+    ranked = w.reshape(x, (*(1,) * (len(repeats) - len(x.shape)), *x.shape))
+    return w.op("Tile", ranked, integers(repeats)) if repeats else x
+
+
+# Parts.
+
+
+def part(w: NodeWriter, x: BuildValue, axis: int, start: int, end: int, step: int = 1) -> BuildValue:
+    """Elements along one dimension."""
+    if step == 1 and start <= 0 and end >= x.shape[axis]:
+        return x
+    sliced: BuildValue = w.op("Slice", x, *map(integers, (start, end, axis, step)))
+    return sliced
+
+
+@lowers("aten.slice.Tensor")
+def _slice(
+    w: NodeWriter, x: BuildValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> BuildValue:
+    axis = dim % len(x.shape)
+    first, last = _bounds(x.shape[axis], start, end)
+    return part(w, x, axis, first, last, step)
+
+
+def _bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
+    first, last, _ = slice(start, end).indices(extent)
+    return first, max(first, last)
+
+
+@lowers("aten.select.int")
+def _select(w: NodeWriter, x: BuildValue, dim: int, index: int) -> Any:
+    axis = dim % len(x.shape)
+    at = index % x.shape[axis]
+    return w.op("Squeeze", part(w, x, axis, at, at + 1), integers(axis))
+
+
+@lowers("aten.split_with_sizes.default")
+def _split(w: NodeWriter, x: BuildValue, split_sizes: Sequence[int], dim: int = 0) -> Any:
+    if len(split_sizes) == 1:
+        return (x,)
+    return w.op("Split", x, integers(split_sizes), axis=dim % len(x.shape), n_outputs=len(split_sizes))
+
+
+@lowers("aten.unbind.int")
+def _unbind(w: NodeWriter, x: BuildValue, dim: int = 0) -> Any:
+    return tuple(_select(w, x, dim, index) for index in range(x.shape[dim]))
+
+
+@lowers("aten.cat.default")
+def _cat(w: NodeWriter, tensors: Sequence[BuildValue], dim: int = 0) -> Any:
+    axis = dim % len(w.shape)
+    parts = [w.cast(each, w.dtype) for each in tensors if each.shape != (0,) or len(w.shape) == 1]
+    return parts[0] if len(parts) == 1 else w.op("Concat", *parts, axis=axis)
+
+
+@lowers("aten.stack.default")
+def _stack(w: NodeWriter, tensors: Sequence[BuildValue], dim: int = 0) -> Any:
+    axis = integers(dim % len(w.shape))
+    return w.op("Concat", *(w.op("Unsqueeze", w.cast(each, w.dtype), axis) for each in tensors), axis=int(axis[0]))
+
+
+@lowers("aten.select_scatter.default")
+def _select_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, dim: int, index: int) -> Any:
+    axis = dim % len(x.shape)
+    at = index % x.shape[axis]
+    return _put(w, x, w.op("Unsqueeze", w.cast(src, w.dtype), integers(axis)), axis, at, at + 1)
+
+
+@lowers("aten.slice_scatter.default")
+def _slice_scatter(
+    w: NodeWriter,
+    x: BuildValue,
+    src: BuildValue,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    axis = dim % len(x.shape)
+    first, last = _bounds(x.shape[axis], start, end)
+    whole = w.op("Expand", w.cast(src, w.dtype), integers(src.shape))
+    if step == 1:
+        return _put(w, x, whole, axis, first, last)
+    index = np.arange(first, last, step).reshape([-1 if each == axis else 1 for each in range(len(x.shape))])
+    return w.op("ScatterElements", x, np.broadcast_to(index, src.shape).astype(np.int64), whole, axis=axis)
+
+
+def _put(w: NodeWriter, x: BuildValue, middle: BuildValue, axis: int, first: int, last: int) -> Any:
+    """``x`` with other elements in one range along a dimension."""
+    sides = ((0, first), (last, x.shape[axis]))
+    before, after = (part(w, x, axis, *side) if side[0] < side[1] else None for side in sides)
+    parts = [each for each in (before, middle, after) if each is not None and each.shape[axis]]
+    return w.op("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
+
+
+@lowers("aten.diagonal.default")
+def _diagonal(w: NodeWriter, x: BuildValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    rank = len(x.shape)
+    pair = [dim1 % rank, dim2 % rank]
+    moved = w.transpose(x, [*(axis for axis in range(rank) if axis not in pair), *pair])
+    rows, columns = moved.shape[-2:]
+    at = np.arange(rows * columns).reshape(rows, columns).diagonal(offset)
+    return w.op("Gather", w.reshape(moved, (*moved.shape[:-2], rows * columns)), at.astype(np.int64), axis=rank - 2)
+
+
+@lowers("aten.as_strided.default")
+def _as_strided(
+    w: NodeWriter, x: BuildValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    source = w.operands[0]
+    if not source.is_contiguous() or source.storage_offset():
+        raise w.refuse("addresses in a tensor that is not contiguous")
+    at = np.full(w.shape, storage_offset or 0, np.int64)
+    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        at += (np.arange(extent) * step).reshape([-1 if each == axis else 1 for each in range(len(size))])
+    if at.size and at.max() >= math.prod(x.shape):
+        raise w.refuse("addresses beyond the tensor's elements")
+    return w.op("Gather", w.reshape(x, (math.prod(x.shape),)), at, axis=0)
+
+
+@lowers("aten.unfold.default")
+def _unfold(w: NodeWriter, x: BuildValue, dimension: int, size: int, step: int) -> Any:
+    if not x.shape:
+        return w.reshape(x, w.shape)
+    axis = dimension % len(x.shape)
+    at = np.arange(w.shape[axis])[:, None] * step + np.arange(size)
+    windows = w.op("Gather", x, at.astype(np.int64), axis=axis)
+    rank = len(w.shape)
+    return w.transpose(windows, [*(each for each in range(rank) if each != axis + 1), axis + 1])
+
+
+# By indices.
+
+
+@lowers("aten.embedding.default")
+def _embedding(w: NodeWriter, weight: BuildValue, indices: BuildValue, *unused: Any) -> Any:
+    del unused
+    return w.op("Gather", weight, indices, axis=0)
+
+
+@lowers("aten.index_select.default")
+def _index_select(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue) -> Any:
+    if not x.shape:
+        return x
+    return w.op("Gather", x, w.reshape(index, (math.prod(index.shape),)), axis=dim % len(x.shape))
+
+
+@lowers("aten.gather.default")
+def _gather(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, *, sparse_grad: bool = False) -> Any:
+    del sparse_grad
+    x, index, axis = _with_rank(w, x, index, dim)
+    return w.reshape(w.op("GatherElements", _cut(w, x, index.shape, axis), w.cast(index, "s64"), axis=axis), w.shape)
+
+
+def _with_rank(w: NodeWriter, x: BuildValue, index: BuildValue, dim: int) -> tuple[BuildValue, BuildValue, int]:
+    x, index = (each if each.shape else w.reshape(each, (1,)) for each in (x, index))
+    if not math.prod(index.shape):
+        raise w.refuse("an index without elements")
+    return x, index, dim % len(x.shape)
+
+
+def _cut(w: NodeWriter, x: BuildValue, shape: Sequence[int], but: int | None = None) -> BuildValue:
+    """The first elements along each dimension but one."""
+    for axis, extent in enumerate(shape):
+        x = x if axis == but else part(w, x, axis, 0, extent)
+    return x
+
+
+@lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter_reduce.two")
+def _scatter(
+    w: NodeWriter,
+    x: BuildValue,
+    dim: int,
+    index: BuildValue,
+    src: BuildValue | float,
+    reduce: str | None = None,
+    *,
+    include_self: bool = True,
+) -> Any:
+    if w.dtype == "bool" and reduce is not None:
+        raise w.refuse("reductions of truth")
+    reduce = "sum" if "scatter_add" in w.overload else reduce
+    x, index, axis = _with_rank(w, x, index, dim)
+    index = w.cast(index, "s64")
+    if isinstance(src, BuildValue):
+        updates = _cut(w, src if src.shape else w.reshape(src, (1,)), index.shape)
+    else:
+        updates = w.op("Expand", w.constant(src, w.dtype), integers(index.shape))
+
+    def scattered(into: BuildValue, values: Any, by: str | None) -> Any:
+        return w.op("ScatterElements", into, index, values, axis=axis, reduction=by)
+
+    if reduce is not None and not include_self:
+        x = scattered(x, np.full(index.shape, _neutral(w, reduce), to_numpy(w.dtype)), None)
+    y = scattered(x, updates, {None: None, "prod": "mul", "amax": "max", "amin": "min"}.get(reduce, "add"))
+    if reduce == "mean":
+        if w.dtype not in FLOATS:
+            raise w.refuse("means of integers")
+        ones = np.ones(index.shape, to_numpy(w.dtype))
+        counts = scattered(w.constant(np.full(x.shape, int(include_self)), w.dtype), ones, "add")
+        y = w.op("Div", y, w.op("Max", counts, w.constant(1, w.dtype)))
+    return w.reshape(y, w.shape)
+
+
+def _neutral(w: NodeWriter, reduce: str) -> float:
+    """The number that changes no result of a reduction."""
+    if reduce in ("amax", "amin"):
+        sign = -1 if reduce == "amax" else 1
+        if w.dtype in FLOATS:
+            return sign * math.inf
+        limits = np.iinfo(to_numpy(w.dtype))
+        return int(limits.min if reduce == "amax" else limits.max)
+    return 1 if reduce == "prod" else 0
+
+
+@lowers("aten.masked_scatter.default")
+def _masked_scatter(w: NodeWriter, x: BuildValue, mask: BuildValue, source: BuildValue) -> Any:
+    spread = w.op("Expand", w.cast(mask, "s64"), integers(w.shape))
+    counts = w.op("CumSum", w.reshape(spread, (math.prod(w.shape),)), w.constant(0, "s64"))
+    at = w.op(
+        "Clip",
+        w.op("Sub", counts, w.constant(1, "s64")),
+        *(w.constant(limit, "s64") for limit in (0, math.prod(source.shape) - 1)),
+    )
+    taken = w.op("Gather", w.reshape(source, (math.prod(source.shape),)), at, axis=0)
+    return w.op("Where", mask, w.reshape(taken, w.shape), w.op("Expand", x, integers(w.shape)))
+
+
+@lowers("aten.index.Tensor")
+def _index(w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None]) -> Any:
+    axes, perm, at = _gathered(w, x, indices)
+    if len(axes) == 1:
+        return w.op("Gather", x, indices[axes[0]], axis=axes[0])
+    n_index = len(at.shape) - 1
+    y = w.op("GatherND", w.transpose(x, perm), at)
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0  # where the indices' dimensions go
+    order = [*range(n_index, n_index + first), *range(n_index), *range(n_index + first, len(y.shape))]
+    return w.transpose(y, order)
+
+
+@lowers("aten.index_put.default")
+def _index_put(
+    w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None], values: BuildValue, accumulate: bool = False
+) -> Any:
+    mask = indices[0]
+    if mask is not None and mask.dtype == "bool" and len(indices) == 1 and math.prod(values.shape) == 1:
+        spread = w.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
+        value = w.reshape(values, ())
+        return w.op("Where", spread, w.op("Add", x, value) if accumulate else value, x)
+    axes, perm, at = _gathered(w, x, indices)
+    n_index = len(at.shape) - 1
+    moved = w.transpose(x, perm)
+    rest = moved.shape[len(axes) :]
+    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    as_read = (*rest[:first], *at.shape[:-1], *rest[first:])
+    spread = w.op("Expand", values, integers(as_read))
+    order = [*range(first, first + n_index), *range(first), *range(first + n_index, len(as_read))]
+    reduction = "add" if accumulate else None
+    y = w.op("ScatterND", moved, at, w.transpose(spread, order), reduction=reduction)
+    return w.transpose(y, [perm.index(axis) for axis in range(len(perm))])
+
+
+def _gathered(
+    w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None]
+) -> tuple[list[int], list[int], BuildValue]:
+    """The dimensions that are indexed, a permutation that has them first, and their indices side by side."""
+    axes = [axis for axis, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if not axes or any(index.dtype in ("bool", "u8") for index in given):
+        raise w.refuse("indexing by a mask, whose result's extents depend on data")
+    shape = np.broadcast_shapes(*(index.shape for index in given))
+    columns = [
+        w.op("Unsqueeze", w.op("Expand", w.cast(index, "s64"), integers(shape)), integers(-1)) for index in given
+    ]
+    perm = [*axes, *(axis for axis in range(len(x.shape)) if axis not in axes)]
+    return axes, perm, w.op("Concat", *columns, axis=-1) if len(columns) > 1 else columns[0]
+
+
+# Padding.
+
+_MODES = {"reflection": "reflect", "replication": "edge"}
+
+
+@lowers("aten.constant_pad_nd.default")
+@lowers(*(f"aten.{mode}_pad{rank}d.default" for mode in _MODES for rank in (1, 2, 3)))
+def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float = 0) -> Any:
+    n = len(pad) // 2
+    begins, ends = ([*(0,) * (len(x.shape) - n), *pad[side::2][::-1]] for side in (0, 1))
+    if not any(pad):
+        return x
+    mode = _MODES.get(w.overload.split(".")[1].partition("_")[0])
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):  # below 0 they take elements away
+        n_before, n_after = max(-begin, 0), max(-end, 0)
+        if mode == "edge" and n_before + n_after >= x.shape[axis]:
+            raise w.refuse("edges of what is taken away")
+        x = part(w, x, axis, n_before, x.shape[axis] - n_after)
+    begins, ends = ([max(each, 0) for each in side] for side in (begins, ends))
+    if mode is None:
+        return w.op("Pad", x, integers(begins + ends), w.constant(value, w.dtype))
+    return w.op("Pad", x, integers(begins + ends), mode=mode)
+
+
+# Constants.
+
+
+@lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default", "aten.fill.Scalar")
+def _full(w: NodeWriter, *args: Any, dtype: Any = None) -> Any:
+    del dtype
+    fill_value = args[-1]
+    if isinstance(fill_value, BuildValue):
+        return w.op("Expand", w.cast(fill_value, w.dtype), integers(w.shape))
+    return w.constant(np.full(w.shape, fill_value), w.dtype)
+
+
+@lowers(*(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like", "empty_like")))
+@lowers(*(f"aten.new_{name}.default" for name in ("zeros", "ones", "empty", "empty_strided")))
+@lowers("aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default")
+def _filled(w: NodeWriter, *args: Any, dtype: Any = None) -> BuildValue:
+    del args, dtype
+    return w.constant(np.full(w.shape, int("ones" in w.overload)), w.dtype)
+
+
+@lowers("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
+def _arange(w: NodeWriter, *bounds: float, dtype: Any = None) -> BuildValue:
+    del dtype
+    start, step = (bounds[0], (*bounds, 1, 1)[2]) if len(bounds) > 1 else (0, 1)
+    return w.constant(start + np.arange(w.shape[0]) * step, w.dtype)
+
+
+@lowers("aten.scalar_tensor.default")
+def _scalar_tensor(w: NodeWriter, s: float, *, dtype: Any = None) -> BuildValue:
+    del dtype
+    return w.constant(s, w.dtype)

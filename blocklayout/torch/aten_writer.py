@@ -1,0 +1,165 @@
+"""One node of an FX graph, as ONNX nodes: the table of ATen overloads, and what each of its functions is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from blocklayout.errors import UnsupportedError
+from blocklayout.model import Builder, BuildValue
+from blocklayout.model.graph import fresh_name
+from blocklayout.model.types import to_elem_type
+
+Lowering = Callable[..., Any]
+"""``lowering(writer, *args, **kwargs)``, with the overload's arguments, returns its results: a value, or a tuple."""
+
+TABLE: dict[str, Lowering] = {}
+"""The overloads that are lowered, ``aten.relu.default``."""
+
+_NAMES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
+_NAMES |= {
+    f"{kind}{bits}": f"{letter}{bits}" for kind, letter in (("int", "s"), ("uint", "u")) for bits in (8, 16, 32, 64)
+}
+
+_LAYER_WORDS = """
+    Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization GroupNormalization LayerNormalization
+    MaxPool AveragePool GlobalAveragePool Resize Gather Softmax LogSoftmax
+    Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish LSTM GRU
+"""
+_LAYERS = frozenset(_LAYER_WORDS.split())
+"""Operators that bear their module's name alone."""
+
+
+def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
+    """Enter a function in the table for some overloads of ATen's.
+
+    Example:
+        >>> lowers("aten.relu.default")(lambda w, x: w.op("Relu", x))  # doctest: +SKIP
+    """
+
+    def enter(lowering: Lowering) -> Lowering:
+        TABLE.update(dict.fromkeys(overloads, lowering))
+        return lowering
+
+    return enter
+
+
+def dtype_name(dtype: Any) -> str:
+    """Our name of a ``torch.dtype``.
+
+    Raises:
+        UnsupportedError: Complex and quantised numbers, and those below one byte.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in _NAMES:
+        raise UnsupportedError(f"PyTorch's data type {name}; supported are {', '.join(_NAMES)}")
+    return _NAMES[name]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What PyTorch says of a result: extents, and data type by our name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass
+class NodeWriter:
+    """Writes the ONNX nodes for one ATen node.
+
+    Attributes:
+        builder: The network that is written.
+        overload: ``aten.convolution.default``.
+        path: The module that the node is of, ``layer1.0.conv2``; empty at the top.
+        in_layer: Whether that module is one of ``torch.nn``.
+        results: What PyTorch says of each result.
+        read: Which results are read by others.
+        operands: The arguments as PyTorch has them, with tensors of no data.
+        transposed: The matrix that each transposed one was, by the latter's name; shared by all nodes.
+    """
+
+    builder: Builder
+    overload: str
+    path: str
+    in_layer: bool
+    results: tuple[Result, ...]
+    read: frozenset[int]
+    operands: tuple[Any, ...]
+    transposed: dict[str, BuildValue] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the first result."""
+        return self.results[0].shape
+
+    @property
+    def dtype(self) -> str:
+        """Data type of the first result."""
+        return self.results[0].dtype
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type to which PyTorch brings the first two operands before it computes."""
+        import torch
+
+        return dtype_name(torch.result_type(*self.operands[:2]))
+
+    def op(self, op_type: str, *args: Any, n_outputs: int = 1, **attrs: Any) -> Any:
+        """An operator in ONNX's words, as :meth:`Builder.op` takes it, named after the module; see there."""
+        named = self.path if self.in_layer and op_type in _LAYERS else f"{self.path}.{op_type.lower()}".lstrip(".")
+        return self.builder.op(op_type, *args, name=self._fresh(named), n_outputs=n_outputs, **attrs)
+
+    def constant(self, array: Any, dtype: str | None = None) -> BuildValue:
+        """A constant that an argument makes."""
+        from blocklayout.dtypes import to_numpy
+
+        known = np.asarray(array, None if dtype is None else to_numpy(dtype))
+        return self.builder.constant(known, name=self._fresh(f"{self.path}.constant".lstrip(".")))
+
+    def cast(self, value: Any, dtype: str) -> BuildValue:
+        """A value, or a number, in a data type."""
+        if not isinstance(value, BuildValue):
+            return self.constant(value, dtype)
+        cast: BuildValue = value if value.dtype == dtype else self.op("Cast", value, to=to_elem_type(dtype))
+        return cast
+
+    def reshape(self, value: BuildValue, shape: Sequence[int]) -> BuildValue:
+        """Other extents."""
+        if value.shape == tuple(shape):
+            return value
+        reshaped: BuildValue = self.op("Reshape", value, integers(shape), allowzero=1 if 0 in shape else None)
+        return reshaped
+
+    def transpose(self, value: BuildValue, perm: Sequence[int]) -> BuildValue:
+        """Dimensions in another order; of a constant a view."""
+        if list(perm) == list(range(len(perm))):
+            return value
+        if value.value.data is not None:
+            transposed = self.constant(value.value.data.transpose(perm))
+        else:
+            transposed = self.op("Transpose", value, perm=perm)
+        if len(perm) == 2:
+            self.transposed[transposed.name] = value
+        return transposed
+
+    def refuse(self, why: str) -> UnsupportedError:
+        """The error of arguments for which ONNX has no words."""
+        return UnsupportedError(why)
+
+    def _fresh(self, name: str) -> str:
+        return fresh_name(name, self.builder._values)  # noqa: SLF001 - the builder's own rule of names
+
+
+def integers(values: Any) -> np.ndarray:
+    """Integers as ONNX takes them for an input: in a row, 64 bits each."""
+    return np.atleast_1d(np.asarray(values, np.int64))
+
+
+def extents(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """One number for each of ``rank`` dimensions, of a list with one for all or one for each."""
+    listed = [value] * rank if isinstance(value, int) else [*value]
+    return tuple(listed * rank if len(listed) == 1 else listed)

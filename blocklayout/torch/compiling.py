@@ -1,0 +1,400 @@
+"""PyTorch's modules, compiled: the backend of ``torch.compile``, and modules exported whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from importlib.util import find_spec
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from blocklayout import dnnl
+from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_mean
+from blocklayout.forking import Lock
+from blocklayout.loading.options import Options
+from blocklayout.runtime import MAX_PLANS
+from blocklayout.torch.graph import decompositions, lowered_overloads
+from blocklayout.torch.parts import Compiled
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+    from blocklayout.plan import Plan
+    from blocklayout.session import Session
+    from blocklayout.torch.parts import Fallback
+
+_OURS = ("io_layout", "shapes", "plan")
+"""Options of a load that follow from the program."""
+
+
+def backend(
+    graph_module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's: ``torch.compile(model, backend="blocklayout")``.
+
+    Args:
+        graph_module: As Dynamo hands it over.
+        example_inputs: Its inputs, module's parameters and buffers among them.
+        options: Those of :func:`blocklayout.load`, such as ``{"threads": 1}``.
+        mode: Only PyTorch's default one.
+
+    Returns:
+        A function of the inputs.
+
+    Raises:
+        UnsupportedError: Gradients are recorded.
+        InputError: A mode, or an option that there is not.
+        PlanError: An option that no plan can have.
+    """
+    if mode not in (None, "default"):
+        raise InputError(f"mode={mode!r}: torch.compile(..., backend='blocklayout') has options={{...}} instead")
+    return _dynamo_compiled(graph_module, example_inputs, _checked(options or {}), [])
+
+
+def compile(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any],
+    *,
+    dtype: str | None = None,
+    threads: int | None = None,
+    **load_options: Any,
+) -> CompiledModule:
+    """Compile a PyTorch module for inputs like these, now and whole, through ``torch.export``.
+
+    Args:
+        module: In inference mode (``module.eval()``). Its parameters are packed now: later changes are not seen.
+        example_inputs: A tuple of tensors, whose extents, types and memory formats are those of all calls to come.
+        dtype: Data type of the activations inside; inputs and outputs keep theirs. By default ``bf16`` or ``f16`` where
+            that is the type of all parameters and the CPU computes in it, or ``bf16`` inside of such an autocast, else
+            ``f32``.
+        threads: As for :func:`blocklayout.load`, as are all other keywords.
+        load_options: Any but ``io_layout``, ``shapes`` and ``plan``, which follow from the module.
+
+    Returns:
+        The compiled module, which is called as the module is.
+
+    Raises:
+        UnsupportedError: PyTorch is not installed, or the module writes to its buffers.
+        InputError: ``example_inputs`` is no tuple, or an option that there is not.
+        PlanError: An option that no plan can have.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> module = torch.nn.Conv2d(3, 16, 3).eval()  # doctest: +SKIP
+        >>> compiled = bl.compile(module, (torch.rand(1, 3, 32, 32),))  # doctest: +SKIP
+        >>> compiled(torch.rand(1, 3, 32, 32)).shape  # doctest: +SKIP
+        torch.Size([1, 16, 30, 30])
+    """
+    _require_torch("bl.compile")
+    import torch
+
+    if not isinstance(example_inputs, tuple | list):
+        raise InputError(f"example_inputs is a {type(example_inputs).__name__}; give a tuple of tensors: (x,)")
+    dtype = dtype or _computed_in([*module.parameters()])
+    options = _checked({"dtype": dtype, "threads": threads, **load_options})
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(example_inputs)).run_decompositions(decompositions())
+    return CompiledModule(program, options)
+
+
+class CompiledModule:
+    """A PyTorch module that was compiled for certain inputs; called as the module is, and answers as it does."""
+
+    def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
+        from torch.utils import _pytree as pytree
+
+        specs = program.graph_signature.input_specs
+        if written := [
+            spec.target for spec in program.graph_signature.output_specs if spec.kind.name.endswith("MUTATION")
+        ]:
+            raise UnsupportedError(
+                f"the module writes to {', '.join(map(str, written))} when it is called; call module.eval() before"
+            )
+        tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
+        args: list[Any] = [tensors.get(spec.target) for spec in specs]
+        names = {place: str(spec.target) for place, spec in enumerate(specs) if spec.target in tensors}
+        self._compiled = Compiled(program.graph_module, names, args, options)
+        running = self._compiled.latest
+        self._run = running.call
+        self._args = args if running.fallbacks else [None] * len(args)  # what PyTorch runs may read parameters
+        self._places = [place for place in range(len(args)) if place not in names]
+        self._pytree = pytree
+        self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        self._takes_tensors = self._in_spec == pytree.tree_structure((tuple(self._places), {}))
+        self._returns_tensor = self._out_spec == pytree.tree_structure(0)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module returns.
+
+        Raises:
+            InputError: Other inputs than it was compiled for.
+        """
+        flat: Sequence[Any] = args
+        if kwargs or not self._takes_tensors or len(args) != len(self._places):
+            flat, spec = self._pytree.tree_flatten((args, kwargs))
+            if spec != self._in_spec:
+                raise InputError(f"compiled for inputs such as {self._in_spec}, called with {spec}")
+        given = self._args.copy()
+        for place, each in zip(self._places, flat, strict=True):
+            given[place] = each
+        outputs = self._run(given)
+        return outputs[0] if self._returns_tensor else self._pytree.tree_unflatten(outputs, self._out_spec)
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions that run it; more than one where PyTorch runs nodes between them."""
+        return self._compiled.latest.sessions
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """The nodes that PyTorch runs, and why."""
+        return self._compiled.latest.fallbacks
+
+    @property
+    def plan(self) -> Plan:
+        """Its only plan.
+
+        Raises:
+            PlanError: PyTorch runs nodes, and there is a plan for each part, or for none.
+        """
+        if len(self.sessions) != 1:
+            raise PlanError(f"there are {len(self.sessions)} sessions, as explain() tells: each has its plan")
+        return self.sessions[0].plan
+
+    def explain(self) -> str:
+        """Its parts and reorders, and which nodes PyTorch runs, and why."""
+        return str(self._compiled)
+
+
+class Explanation(Struct, frozen=True):
+    """What becomes of a module under ``torch.compile``; print it.
+
+    Attributes:
+        graphs: The graphs that Dynamo makes of it, compiled.
+    """
+
+    graphs: tuple[Compiled, ...]
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """Those of all parts."""
+        return tuple(session for graph in self.graphs for session in graph.latest.sessions)
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """The nodes that PyTorch runs, and why."""
+        return tuple(each for graph in self.graphs for each in graph.latest.fallbacks)
+
+    @property
+    def breaks(self) -> tuple[str, ...]:
+        """Why Dynamo breaks the module into graphs."""
+        return tuple(graph.break_reason for graph in self.graphs if graph.break_reason)
+
+    def __str__(self) -> str:
+        return "\n".join(f"graph {number}\n{graph}" for number, graph in enumerate(self.graphs))
+
+
+def explain_compile(module: torch.nn.Module, *example_inputs: Any) -> Explanation:
+    """Compile a module as ``torch.compile(module, backend="blocklayout")`` does, run it once, and tell of it.
+
+    Args:
+        module: In inference mode.
+        example_inputs: Its inputs.
+
+    Returns:
+        The graphs, with their parts and reorders; the nodes that PyTorch runs, and why; and why the module is cut.
+
+    Raises:
+        UnsupportedError: PyTorch is not installed.
+    """
+    _require_torch("bl.explain_compile")
+    import torch
+
+    graphs: list[Compiled] = []
+
+    def collect(graph_module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return _dynamo_compiled(graph_module, inputs, {}, graphs)
+
+    with torch.no_grad():
+        torch.compile(module, backend=collect, dynamic=False)(*example_inputs)
+    return Explanation(tuple(graphs))
+
+
+def _require_torch(name: str) -> None:
+    if find_spec("torch") is None:
+        raise UnsupportedError(f"{name} takes PyTorch, which is not installed: pip install 'blocklayout[torch]'")
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a load."""
+    known = [*signature(Options.of).parameters]
+    for name in options:
+        if name in _OURS:
+            raise InputError(f"{name} follows from the PyTorch program: leave it out")
+        if name not in known:
+            raise InputError(f"blocklayout.load has no option {name!r}{did_you_mean(name, known)}")
+    Options.of(**options)
+    return dict(options)
+
+
+def _computed_in(tensors: Sequence[Any]) -> str:
+    """The data type of activations where nobody asked for one."""
+    import torch
+
+    found = {each.dtype for each in tensors if isinstance(each, torch.nn.Parameter) and each.is_floating_point()}
+    if torch.is_autocast_enabled("cpu"):
+        found = {torch.get_autocast_dtype("cpu")}
+    dtype = {torch.bfloat16: "bf16", torch.float16: "f16"}.get(found.pop(), "f32") if len(found) == 1 else "f32"
+    return "f32" if dtype != "f32" and dnnl.missing_isa(dtype) else dtype
+
+
+# Dynamo's graphs
+
+
+def _dynamo_compiled(
+    graph_module: GraphModule, example_inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+) -> Callable[..., Any]:
+    """The function of a graph's inputs; ``graphs`` gets what is compiled."""
+    import torch
+
+    if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in example_inputs):
+        raise UnsupportedError(
+            "blocklayout compiles inference: call the model inside torch.inference_mode() or torch.no_grad(). Training "
+            "takes the functions on Tensors and their gradients (docs/training.md)"
+        )
+    options = {"dtype": _computed_in(example_inputs), **options}
+    if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):
+        return ByNumbers(graph_module, example_inputs, options, graphs)
+    return _aot_compiled(graph_module, example_inputs, options, graphs)
+
+
+def _aot_compiled(
+    graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+) -> Callable[..., Any]:
+    """The same of fixed extents."""
+    from torch._decomp import core_aten_decompositions
+    from torch._functorch.aot_autograd import OutputType, aot_module_simplified
+    from torch._guards import TracingContext
+
+    own = {**dict(graph_module.named_parameters()), **dict(graph_module.named_buffers())}
+    names = dict(enumerate(own))
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    for place, node in enumerate(placeholders, len(own)):
+        if "_dynamo_static_input_type" in node.meta.get("tensor_dict", {}):
+            names[place] = _path(node)
+    tensors = [*own.values(), *inputs]
+    broken = _break_reason(graph_module)
+
+    whole: list[Compiled] = []
+
+    def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+        context = TracingContext.try_get()
+        metadata: Any = context.fw_metadata if context is not None else None
+        is_alike = metadata is not None and len(fakes) == len(tensors)
+        written = {*names}
+        if is_alike:
+            written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data}
+            for outer, inner in zip(placeholders, aten.graph.find_nodes(op="placeholder")[len(own) :], strict=True):
+                inner._rename(_path(outer))  # noqa: SLF001 - FX has no other way
+        constant = {place: name for place, name in names.items() if place not in written}
+        compiled = Compiled(aten, constant, tensors, options, broken)
+        graphs.append(compiled)
+        fresh = (OutputType.non_alias, OutputType.unsafe_view_alias)
+        is_all = is_alike and not written and not compiled.latest.fallbacks
+        if is_all and all(info.output_type in fresh for info in metadata.output_info):
+            whole.append(compiled)
+
+        def run(args: list[Any]) -> Sequence[Any]:
+            return compiled(args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - so AOTAutograd asks
+        return run
+
+    lowered = frozenset(lowered_overloads())
+    made: Callable[..., Any] = aot_module_simplified(
+        graph_module,
+        inputs,
+        compile_inference,
+        inference_compiler=compile_inference,
+        decompositions={op: each for op, each in core_aten_decompositions().items() if str(op) not in lowered},
+    )
+    if not whole:
+        return made
+    [compiled] = whole  # nothing is left to do around it
+    held = tuple(own.values())
+    return (lambda *args: compiled(held + args)) if held else (lambda *args: compiled(args))
+
+
+class ByNumbers:
+    """A graph of Dynamo's with extents that are symbols: compiled for each set of numbers that they are.
+
+    The newest are kept.
+    """
+
+    def __init__(
+        self, graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+    ) -> None:
+        import torch
+
+        self._graph_module, self._options, self._graphs = graph_module, options, graphs
+        self._places = [i for i, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
+        self._tensor_places = [i for i in range(len(inputs)) if i not in self._places]
+        self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._lock = Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        """What the graph returns."""
+        numbers = tuple(args[place] for place in self._places)
+        given = [args[place] for place in self._tensor_places]
+        run = self._made.get(numbers)
+        if run is None:
+            run = self._make(numbers, given)
+        return run(*given)
+
+    def _make(self, numbers: tuple[Any, ...], inputs: Sequence[Any]) -> Callable[..., Any]:
+        from torch._guards import TracingContext, tracing
+        from torch._subclasses import FakeTensorMode
+        from torch.fx import GraphModule
+
+        with self._lock:
+            copy = GraphModule(self._graph_module, deepcopy(self._graph_module.graph))
+            placeholders = copy.graph.find_nodes(op="placeholder")
+            for place, number in zip(self._places, numbers, strict=True):
+                placeholders[place].replace_all_uses_with(number)
+                copy.graph.erase_node(placeholders[place])
+            copy.recompile()
+            with tracing(TracingContext(FakeTensorMode())):
+                run = _aot_compiled(copy, inputs, self._options, self._graphs)
+            while len(self._made) >= MAX_PLANS:
+                del self._made[next(iter(self._made))]
+            self._made[numbers] = run
+            return run
+
+
+def _break_reason(graph_module: GraphModule) -> str:
+    """Why Dynamo ended a graph where it did, and where; empty where that is the end of the function."""
+    found: Any = getattr(graph_module, "compile_subgraph_reason", None)
+    if found is None or not found.graph_break:
+        return ""
+    words = [line.strip() for line in str(found.reason).splitlines() if line.strip()]
+    where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found.user_stack[-1:])
+    return " ".join(words[:2]) + where  # what follows are hints
+
+
+def _path(node: Node) -> str:
+    """The path of a parameter or buffer in its module, or the name of another input."""
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return str(node.name)
+    words = re.findall(r"\w+", source.name)[1:]  # behind L, for locals, or G
+    inner = [word for word in words if word not in ("_modules", "_parameters", "_buffers")]
+    return ".".join(inner[1:] if inner != words else inner)  # without the variable that the module is in

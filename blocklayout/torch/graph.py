@@ -1,0 +1,339 @@
+"""FX graphs of ATen's core operators as networks of a Builder."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.dtypes import to_numpy
+from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
+from blocklayout.model import Builder, BuildValue
+from blocklayout.model.graph import fresh_name
+from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+OPSET = 22
+"""The first in which convolutions and pooling take bf16."""
+
+_TABLES = ("layers", "attention", "recurrent", "sampling", "elementwise", "reductions", "shapes")
+_SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
+"""Arguments that say where and how bytes lie, which is for plans to choose."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A PyTorch program as a network.
+
+    Attributes:
+        builder: The network; ``bl.load`` takes it.
+        inputs: Names of its inputs, in the order of the program's.
+        outputs: For each output of the program the name of the network's, or the number or ``None`` that it is.
+    """
+
+    builder: Builder
+    inputs: tuple[str, ...]
+    outputs: tuple[Any, ...]
+
+
+def read_exported(program: ExportedProgram) -> Read:
+    """The network of a ``torch.export`` program, decomposed to core ATen where it is not yet.
+
+    Parameters and buffers become constants that share the module's memory.
+
+    Args:
+        program: Of fixed extents; it changes no buffer and no input.
+
+    Raises:
+        UnsupportedError: An ATen overload that is not in the table, or in a use for which ONNX has no words; an extent
+            that is a symbol; a program that writes to its buffers or inputs. The message names overload and module.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # doctest: +SKIP
+        >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
+    """
+    if not _is_known(program.graph_module):
+        program = program.run_decompositions(decompositions())
+    signature = program.graph_signature
+    for kind in ("buffers_to_mutate", "user_inputs_to_mutate", "parameters_to_mutate"):
+        if written := getattr(signature, kind, None):
+            raise UnsupportedError(
+                f"the program writes to {', '.join(map(str, written.values()))}; inference mode only"
+            )
+    named = signature.inputs_to_parameters | signature.inputs_to_buffers | signature.inputs_to_lifted_tensor_constants
+    tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
+    constants = {placeholder: (name, tensors[name]) for placeholder, name in named.items()}
+    return _Walk(program.graph_module).read(constants)
+
+
+def read_fx(
+    graph_module: GraphModule, constants: Mapping[str, torch.Tensor] | Mapping[str, tuple[str, torch.Tensor]] = {}
+) -> Read:
+    """The network of an FX graph of core ATen operators, as AOTAutograd hands it to an inference compiler.
+
+    Args:
+        graph_module: Each node has its tensors' extents and types in ``meta["val"]``, as tracing leaves them.
+        constants: The tensors that some placeholders stand for, by the placeholders' names; or pairs of the name that a
+            constant is to have in plans, ``layer1.0.conv2.weight``, and the tensor. All other placeholders are inputs.
+
+    Raises:
+        UnsupportedError: As :func:`read_exported`.
+    """
+    pairs = {key: each if isinstance(each, tuple) else (key, each) for key, each in constants.items()}
+    return _Walk(graph_module).read(pairs)
+
+
+class _Walk:
+    """One walk over a graph's nodes, in order."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        self.graph_module = graph_module
+        self.builder = Builder(opset=OPSET)
+        self.values: dict[Node, Any] = {}
+        self.transposed: dict[str, BuildValue] = {}
+
+    def read(self, constants: Mapping[str, tuple[str, torch.Tensor]]) -> Read:
+        inputs: list[str] = []
+        outputs: tuple[Any, ...] = ()
+        for node in self.graph_module.graph.nodes:
+            if node.op == "placeholder":
+                if node.name in constants or node.target in constants:
+                    name, tensor = constants.get(node.name) or constants[node.target]
+                    self.values[node] = self._constant(name, tensor) if node.users else None
+                else:
+                    self.values[node] = self._input(node)
+                    inputs.append(self.values[node].name)
+            elif node.op == "get_attr":
+                self.values[node] = self._constant(node.target, operator.attrgetter(node.target)(self.graph_module))
+            elif node.op == "output":
+                outputs = self._outputs(node)
+            else:
+                self.values[node] = self._call(node)
+        return Read(self.builder, tuple(inputs), outputs)
+
+    def _fresh(self, name: str) -> str:
+        return fresh_name(name, self.builder._values)  # noqa: SLF001 - the builder's own rule of names
+
+    def _input(self, node: Node) -> BuildValue:
+        results = _results(node, f"input {node.name!r}")
+        if len(results) != 1:
+            raise UnsupportedError(f"input {node.name!r} is no tensor; give numbers as constants of the module")
+        return self.builder.input(self._fresh(node.name), results[0].shape, results[0].dtype)
+
+    def _constant(self, name: str, tensor: Any) -> BuildValue:
+        return self.builder.constant(as_array(tensor, f"constant {name!r}"), name=self._fresh(name))
+
+    def _outputs(self, node: Node) -> tuple[Any, ...]:
+        returned = node.args[0]
+        names: list[Any] = []
+        for each in returned if isinstance(returned, tuple | list) else (returned,):
+            value = self._of(each)
+            if isinstance(value, BuildValue):
+                name = self._fresh(f"output_{len(names)}")
+                self.builder.output(name, value)
+                names.append(name)
+            else:
+                names.append(value)
+        return tuple(names)
+
+    def _of(self, arg: Any) -> Any:
+        """An argument with values in the places of nodes."""
+        from torch.fx import Node
+
+        if isinstance(arg, Node):
+            return self.values[arg]
+        if isinstance(arg, tuple | list):
+            return [self._of(each) for each in arg]
+        return arg
+
+    def _call(self, node: Node) -> Any:
+        if node.target is operator.getitem:
+            values, index = map(self._of, node.args)
+            if values[index] is None and node.users:
+                raise UnsupportedError(f"result {index} of {_where(node.args[0])} has no words in ONNX")
+            return values[index]
+        lowering = _table().get(str(node.target))
+        if lowering is None:
+            raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
+        writer = self._writer(node)
+        kwargs = {key: self._of(each) for key, each in node.kwargs.items() if key not in _SAYING_NO_VALUE}
+        try:
+            lowered = lowering(writer, *map(self._of, node.args), **kwargs)
+        except LimitError:
+            raise
+        except (BlockLayoutError, OverflowError) as error:
+            raise UnsupportedError(f"{_where(node)}: {error}") from error
+        self._check(node, writer.results, lowered)
+        return lowered
+
+    def _writer(self, node: Node) -> NodeWriter:
+        path, in_layer = _module_of(node)
+        picked = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
+        results = _results(node, _where(node))
+        read = picked if len(results) > 1 else [0]
+        operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in node.args)
+        return NodeWriter(
+            self.builder, str(node.target), path, in_layer, results, frozenset(read), operands, self.transposed
+        )
+
+    def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
+        """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
+        values = [lowered] if isinstance(lowered, BuildValue) else lowered
+        if len(values) != len(results):
+            raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
+        for value, result in zip(values, results, strict=True):
+            if value is not None and (value.shape, value.dtype) != (result.shape, result.dtype):
+                found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
+                raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
+
+
+def as_array(tensor: Any, what: str) -> np.ndarray:
+    """A tensor as a numpy array over the same bytes.
+
+    Raises:
+        UnsupportedError: It is sparse, quantised or on another device, or numpy has no such type.
+    """
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        raise UnsupportedError(f"{what} is a {type(tensor).__name__}, no tensor")
+    dtype = dtype_name(tensor.dtype)
+    plain = tensor.detach()
+    try:
+        array: np.ndarray = plain.view(torch.int16).numpy() if dtype == "bf16" else plain.numpy()
+    except (RuntimeError, TypeError) as error:
+        raise UnsupportedError(f"{what}: {error}") from error
+    return array.view(to_numpy(dtype)) if dtype == "bf16" else array
+
+
+def _is_known(graph_module: GraphModule) -> bool:
+    """Whether every operator is in the table, so that nothing need be decomposed."""
+    targets = [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
+    return all(each is operator.getitem or str(each) in _table() for each in targets)
+
+
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are."""
+    from torch.export import default_decompositions
+
+    table: dict[Any, Any] = default_decompositions()
+    for overload in [each for each in table if str(each) in _table()]:
+        table.pop(overload)
+    return table
+
+
+def lowered_overloads() -> tuple[str, ...]:
+    """Names of the overloads in the table, ``aten.relu.default``."""
+    return tuple(_table())
+
+
+@cache
+def _table() -> dict[str, Lowering]:
+    for name in _TABLES:
+        import_module(f"blocklayout.torch.aten_{name}")
+    return TABLE
+
+
+def _results(node: Node, what: str) -> tuple[Result, ...]:
+    """What PyTorch says of a node's results."""
+    import torch
+
+    vals = node.meta.get("val")
+    results = []
+    for val in vals if isinstance(vals, tuple | list) else (vals,):
+        if not isinstance(val, torch.Tensor):
+            if val is None:
+                results.append(Result((), ""))
+                continue
+            raise UnsupportedError(f"{what} is {type(val).__name__}, no tensor")
+        if not all(isinstance(extent, int) for extent in val.shape):
+            raise UnsupportedError(
+                f"{what} has the extents {tuple(val.shape)}; give fixed ones, without dynamic shapes"
+            )
+        results.append(Result(tuple(val.shape), dtype_name(val.dtype)))
+    return tuple(results)
+
+
+def _module_of(node: Node) -> tuple[str, bool]:
+    """The path of the module that a node is of, and whether its class is one of ``torch.nn``."""
+    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
+    path, of_class = list(stack.values())[-1]
+    path = re.sub(r"^L\['\w+'\]\.?", "", path)  # as torch.compile has it
+    path = re.sub(r"(?:\._modules)?\['?(\w+)'?\]", r".\1", path).lstrip(".")
+    name = of_class if isinstance(of_class, str) else f"{of_class.__module__}.{of_class.__qualname__}"
+    return path, bool(path) and name.startswith("torch.nn.modules.")
+
+
+def _where(node: Node) -> str:
+    path, _ = _module_of(node)
+    return f"{node.target} in {path or 'the module itself'} (node {node.name!r})"
+
+
+def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
+    """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
+    survey = _Survey(graph_module)
+    survey.read(dict(constants))
+    return survey.reasons
+
+
+class _Unknown:
+    """A value that no network can hold."""
+
+    name = ""
+
+
+class _Survey(_Walk):
+    """A walk that goes on behind nodes that cannot be read, with inputs in the place of their results."""
+
+    def __init__(self, graph_module: GraphModule) -> None:
+        super().__init__(graph_module)
+        self.reasons: dict[str, str] = {}
+
+    def _input(self, node: Node) -> Any:
+        try:
+            return super()._input(node)
+        except BlockLayoutError:
+            return _Unknown
+
+    def _constant(self, name: str, tensor: Any) -> Any:
+        try:
+            return super()._constant(name, tensor)
+        except BlockLayoutError:
+            return _Unknown
+
+    def _call(self, node: Node) -> Any:
+        sources = node.all_input_nodes
+        if node.target is operator.getitem and sources[0].name in self.reasons:
+            self.reasons[node.name] = ""  # told of its source
+            found = self.values[sources[0]]
+            return found[node.args[1]] if isinstance(found, list) else _Unknown
+        try:
+            for source in sources:
+                if self.values[source] is _Unknown:
+                    raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")
+            return super()._call(node)
+        except BlockLayoutError as error:
+            self.reasons[node.name] = str(error)
+        return self._standing_in(node)
+
+    def _standing_in(self, node: Node) -> Any:
+        try:
+            made = [self.builder.input(self._fresh(node.name), each.shape, each.dtype) for each in _results(node, "")]
+        except BlockLayoutError:
+            return _Unknown
+        return made if isinstance(node.meta["val"], tuple | list) else made[0]
+
+    def _outputs(self, node: Node) -> tuple[Any, ...]:
+        del node
+        return ()

@@ -1,0 +1,361 @@
+"""Graphs of ATen operators, compiled: parts that sessions run, and nodes between them that PyTorch runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from operator import itemgetter, methodcaller
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
+from blocklayout.errors import LimitError, ModelError, UnsupportedError
+from blocklayout.forking import Lock
+from blocklayout.garbage import nothing_collected
+from blocklayout.layout.ordering import named_format
+from blocklayout.layout.tag import LETTERS
+from blocklayout.loading.options import Options
+from blocklayout.torch.aten_writer import dtype_name
+from blocklayout.torch.graph import read_exported, read_fx, unreadable
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+    from blocklayout.model import Builder
+    from blocklayout.session import Session
+
+    Named = Mapping[str, tuple[str, torch.Tensor]]
+
+MIN_NODES = 6
+"""Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time."""
+
+_HEAVY = (
+    *("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product"),
+    *("lstm", "gru", "rnn"),
+)
+
+
+class Fallback(NamedTuple):
+    """A node that PyTorch runs, and why."""
+
+    node: str
+    reason: str
+
+
+class Running(Struct, frozen=True):
+    """A compiled graph with its constants.
+
+    Attributes:
+        call: Takes a list of tensors, a place for each placeholder, and returns the outputs.
+        sessions: Those of its parts, in order.
+        fallbacks: The nodes that PyTorch runs.
+        versions: Those of its constants when they were packed.
+    """
+
+    call: Callable[[Sequence[Any]], Sequence[Any]]
+    sessions: tuple[Session, ...]
+    fallbacks: tuple[Fallback, ...]
+    versions: Sequence[int] = ()
+
+
+class Compiled:
+    """A graph of ATen operators; parameters are packed once, and again where they have changed since.
+
+    Attributes:
+        graph_module: The graph. ``meta["val"]`` of each node has its tensors' extents, types and strides.
+        break_reason: Why the program is cut behind this graph; empty where it is not.
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        names: Mapping[int, str],
+        tensors: Sequence[Any],
+        options: Mapping[str, Any],
+        break_reason: str = "",
+    ) -> None:
+        """Compile it.
+
+        Args:
+            graph_module: The graph.
+            names: The name of each parameter and buffer, by the place of its placeholder.
+            tensors: What placeholders stand for; only those of parameters and buffers are looked at.
+            options: As for :func:`blocklayout.load`.
+            break_reason: See the class.
+        """
+        self.graph_module = graph_module
+        self.break_reason = break_reason
+        self._names = names
+        self._options = options
+        self._held: Callable[[Sequence[Any]], tuple[Any, ...]] = (
+            itemgetter(*names) if len(names) > 1 else lambda args: tuple(args[place] for place in names)
+        )
+        self._running: dict[tuple[int, ...], Running] = {}
+        self._lock = Lock()
+        self.latest = self._made(tensors)
+
+    def __call__(self, args: Sequence[Any]) -> Sequence[Any]:
+        """The outputs; ``args`` has a tensor for each placeholder."""
+        held = self._held(args)
+        running = self._running.get(tuple(map(id, held)))
+        if running is None or running.versions != _versions(held):
+            running = self._made(args)
+        return running.call(args)
+
+    def _made(self, args: Sequence[Any]) -> Running:
+        with self._lock:
+            held = self._held(args)
+            key, versions = tuple(map(id, held)), _versions(held)
+            found = self._running.get(key)
+            if found is not None and found.versions == versions:
+                return found
+            placeholders = [node.name for node in self.graph_module.graph.nodes if node.op == "placeholder"]
+            constants = {placeholders[place]: (name, args[place]) for place, name in self._names.items()}
+            self._running.pop(key, None)  # its packed weights make room
+            made = run_by_parts(self.graph_module, constants, self._options)
+            if found is None:
+                for tensor in held:
+                    weakref.finalize(tensor, _forget, weakref.ref(self), key).atexit = False
+            self._running[key] = self.latest = replace(made, versions=versions)
+            return self.latest
+
+    def __str__(self) -> str:
+        return "\n".join(_told(self.latest, self.break_reason))
+
+
+def _forget(compiled: weakref.ref[Compiled], key: tuple[int, ...]) -> None:
+    """Let go of what was packed of a tensor that is no more; another may have its identity."""
+    if (alive := compiled()) is not None:
+        alive._running.pop(key, None)  # noqa: SLF001 - a part of it
+
+
+def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[str, Any]) -> Running:
+    """Sessions for a graph: one for the whole of it, where all of it can be read, else one for each part.
+
+    Args:
+        graph_module: As :class:`Compiled` takes it. It is not changed.
+        constants: By placeholders' names, the name of each constant and its tensor.
+        options: As for :func:`blocklayout.load`.
+
+    Raises:
+        LimitError: It would take more than is allowed.
+        PlanError: An option that no plan can have.
+    """
+    from torch.fx import GraphModule
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with nothing_collected(), _disable_current_modes():  # constants are no fake tensors
+        try:
+            run, session = _loaded(graph_module, constants, options)
+            return Running(run, (session,), ())
+        except LimitError:
+            raise
+        except (UnsupportedError, ModelError) as error:
+            why = str(error)
+        copy = GraphModule(graph_module, deepcopy(graph_module.graph))
+        reasons = unreadable(copy, constants)
+        if not reasons:  # all can be read, and not be planned
+            reasons = {node.name: why for node in _computing(copy)}
+        sessions = _replace_parts(copy, constants, options, reasons)
+    fallbacks = [Fallback(name, reason) for name, reason in reasons.items() if reason]
+    return Running(lambda args: copy.forward(*args), sessions, tuple(fallbacks))
+
+
+def _replace_parts(
+    graph_module: GraphModule, constants: Named, options: Mapping[str, Any], reasons: dict[str, str]
+) -> tuple[Session, ...]:
+    """Put functions that run sessions in the places of parts; ``reasons`` gets the nodes that stay."""
+    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+    from torch.fx.passes.operator_support import create_op_support
+
+    support = create_op_support(lambda _, node: node.op == "call_function" and node.name not in reasons)
+    partitioner = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
+    worth = []
+    for partition in partitioner.propose_partitions():
+        nodes = [*partition.nodes]
+        if len(nodes) >= MIN_NODES or any(_is_heavy(node) for node in nodes):
+            worth.append(partition)
+        else:
+            why = f"only {len(nodes)} cheap nodes between others that PyTorch runs"
+            reasons |= {node.name: f"{node.target} (node {node.name!r}): {why}" for node in nodes}
+    partitioner.fuse_partitions(worth)
+    sessions = []
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        part = getattr(graph_module, node.target)
+        names = [each.target for each in part.graph.find_nodes(op="placeholder")]
+        own = {name: constants[name] for name in names if name in constants}
+        try:
+            run, session = _loaded(part, own, options)
+        except LimitError:
+            raise
+        except (UnsupportedError, ModelError) as error:
+            reasons |= {each.name: f"{each.target} (node {each.name!r}): {error}" for each in _computing(part)}
+            continue
+        sessions.append(session)
+        graph_module.delete_submodule(node.target)
+        setattr(graph_module, node.target, _as_function(run, is_single=not isinstance(_returned(part), tuple | list)))
+    graph_module.recompile()
+    return tuple(sessions)
+
+
+def _as_function(run: Callable[[Sequence[Any]], list[Any]], *, is_single: bool) -> Callable[..., Any]:
+    return (lambda *args: run(args)[0]) if is_single else (lambda *args: run(args))
+
+
+def _is_heavy(node: Node) -> bool:
+    name = str(node.target).removeprefix("aten.")
+    return name.startswith(_HEAVY)
+
+
+def _computing(graph_module: GraphModule) -> list[Node]:
+    return [node for node in graph_module.graph.nodes if node.op == "call_function"]
+
+
+def _returned(graph_module: GraphModule) -> Any:
+    return graph_module.graph.output_node().args[0]
+
+
+def _loaded(
+    graph_module: GraphModule, constants: Named, options: Mapping[str, Any]
+) -> tuple[Callable[[Sequence[Any]], list[Any]], Session]:
+    """The function that runs a graph that can be read whole, and its session."""
+    from blocklayout.loading.from_model import load_model
+
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    known = {node.target: constants.get(node.name) or constants.get(node.target) for node in placeholders}
+    known |= {node.target: (node.name, None) for node in placeholders if not node.users}
+    read = read_fx(graph_module, {name: each for name, each in known.items() if each is not None})
+    fed = [(place, node) for place, node in enumerate(placeholders) if known[node.target] is None]
+    returned = _returned(graph_module)
+    nodes = returned if isinstance(returned, tuple | list) else (returned,)
+    entries = {name: Border.of(node.meta["val"]) for name, (_, node) in zip(read.inputs, fed, strict=True)}
+    told = zip(read.outputs, nodes, strict=True)
+    exits = {name: Border.of(node.meta["val"]) for name, node in told if _is_name(name)}
+    orders = {name: border.tag for name, border in (*entries.items(), *exits.items()) if border.tag}
+    session = load_model(read.builder, Options.of(**options, io_layout=orders))
+    run = session.run
+    inward = [(place, name, entries[name].to_array()) for (place, _), name in zip(fed, read.inputs, strict=True)]
+    outward = [border.to_tensor() for border in exits.values()]
+    fixed = [(place, each) for place, each in enumerate(read.outputs) if not _is_name(each)]
+
+    def call(args: Sequence[Any]) -> list[Any]:
+        arrays = run(None, {name: to_array(args[place]) for place, name, to_array in inward})
+        outputs = [to_tensor(array) for to_tensor, array in zip(outward, arrays, strict=True)]
+        for place, each in fixed:
+            outputs.insert(place, each)
+        return outputs
+
+    return call, session
+
+
+def exported_source(program: ExportedProgram) -> tuple[Builder, dict[str, str]]:
+    """The network of a ``torch.export`` program, and the formats of its inputs and outputs that are not row-major."""
+    read = read_exported(program)
+    nodes = {node.name: node for node in program.graph.nodes}
+    inputs = [nodes[name] for name in program.graph_signature.user_inputs]
+    outputs = program.graph.output_node().args[0]
+    told = zip((*read.inputs, *read.outputs), (*inputs, *outputs), strict=True)
+    tags = {name: Border.of(node.meta["val"]).tag for name, node in told if _is_name(name)}
+    return read.builder, {name: tag for name, tag in tags.items() if tag is not None}
+
+
+def _is_name(output: Any) -> bool:
+    return isinstance(output, str)
+
+
+class Border(Struct, frozen=True):
+    """A tensor as it enters or leaves a network.
+
+    Attributes:
+        dtype: oneDNN's name of its type.
+        order: The order of its dimensions in memory, without holes; ``None`` if that is row-major, or there are holes.
+    """
+
+    dtype: str
+    order: tuple[int, ...] | None
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Border:
+        """As its strides have it, also those of extents of 1.
+
+        Raises:
+            UnsupportedError: A tensor of another device, or of a type that is not ours.
+        """
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(f"a tensor on {tensor.device}: blocklayout computes on the CPU")
+        order = tuple(tensor.dim_order())
+        is_other = order != tuple(range(tensor.dim())) and tensor.permute(order).is_contiguous()
+        return cls(dtype_name(tensor.dtype), order if is_other else None)
+
+    @property
+    def tag(self) -> str | None:
+        """The format of a network's input or output in this order; ``None`` where row-major is all there is."""
+        if self.order is None or self.dtype not in PRIMITIVE_FLOATS:
+            return None
+        is_named = 3 <= len(self.order) <= 5
+        last = named_format("channels_last", len(self.order)) if is_named else None
+        return last.text if last and last.order == self.order else "".join(LETTERS[axis] for axis in self.order)
+
+    def to_array(self) -> Callable[[torch.Tensor], np.ndarray]:
+        """Makes the array of a tensor, over its own bytes, in the order of the format."""
+        import torch
+
+        order = self.order if self.tag else None
+        if self.dtype == "bf16":
+            bf16 = to_numpy("bf16")
+            narrow = order or tuple(range(12))  # as many as an array has
+
+            def bits(tensor: torch.Tensor) -> np.ndarray:
+                array: np.ndarray = tensor.detach().view(torch.int16).numpy().view(bf16)
+                return array.transpose(narrow[: array.ndim])
+
+            return bits
+        if order is None:
+            return methodcaller("numpy", force=True)  # also of one that requires gradients
+        return lambda tensor: tensor.numpy(force=True).transpose(order)
+
+    def to_tensor(self) -> Callable[[np.ndarray], torch.Tensor]:
+        """Makes the tensor of an array in the order of the format, over its bytes."""
+        import torch
+
+        from_numpy: Callable[[np.ndarray], torch.Tensor] = torch.from_numpy
+        order = self.order
+        if order is None and self.dtype != "bf16":
+            return from_numpy
+        inverse = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
+        is_told, is_bf16 = self.tag is not None, self.dtype == "bf16"
+
+        def wrapped(array: np.ndarray) -> torch.Tensor:
+            if inverse is not None:
+                inner = array if is_told else np.ascontiguousarray(array.transpose(order))
+                array = inner.transpose(inverse)
+            return from_numpy(array.view(np.int16)).view(torch.bfloat16) if is_bf16 else from_numpy(array)
+
+        return wrapped
+
+
+def _versions(tensors: Sequence[Any]) -> list[int]:
+    """How often tensors were written to; -1 for those that PyTorch does not count for."""
+    try:
+        return [tensor._version for tensor in tensors]  # noqa: SLF001 - PyTorch's own
+    except RuntimeError:  # some were made in inference mode
+        return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
+
+
+def _told(running: Running, break_reason: str) -> Iterator[str]:
+    """Lines about a compiled graph."""
+    for number, session in enumerate(running.sessions):
+        for plan in session.plans:
+            reorders = plan.reorders
+            moved = f"{len(reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
+            yield f"part {number}: {len(plan.steps)} steps, {moved}"
+            yield from (f"  reorder: {each.reason}" for each in reorders)
+    yield from (f"PyTorch: {each.reason}" for each in running.fallbacks)
+    if break_reason:
+        yield f"graph break: {break_reason}"
