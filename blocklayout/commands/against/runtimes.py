@@ -18,6 +18,9 @@ OURS = "blocklayout"
 SAVED = "blocklayout (saved)"
 """Ours again, loading a file that ``session.save`` wrote beforehand."""
 
+TORCH_DOOR = "torch-blocklayout"
+"""Ours as the backend of ``torch.compile``, on the module that PyTorch's other contenders run."""
+
 OUR_NAMES = (OURS, SAVED)
 
 N_RUNS = 32
@@ -132,8 +135,12 @@ RUNTIMES = {
         Runtime("onnxruntime", "onnxruntime", "onnxruntime", _open_onnxruntime, ("f32",)),
         Runtime("openvino", "openvino", "openvino", _open_openvino),
         *(
-            Runtime(name, "torch", "torch", opened, needs=pytorch.NEEDS, ready=pytorch.import_converter)
-            for name, opened in (("torch", pytorch.open_eager), ("torch-inductor", pytorch.open_compiled))
+            Runtime(name, "torch", "torch", opened, dtypes, needs=pytorch.NEEDS, ready=pytorch.import_converter)
+            for name, opened, dtypes in (
+                ("torch", pytorch.open_eager, ("f32", "bf16")),
+                ("torch-inductor", pytorch.open_compiled, ("f32", "bf16")),
+                (TORCH_DOOR, pytorch.open_ours, ("f32",)),
+            )
         ),
     )
 }
@@ -160,13 +167,14 @@ def runtime_named(name: str) -> Runtime:
 def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:
     """Ours, from the model and from a saved session, and those that are asked for.
 
-    ``all`` are the installed ones that compute in this data type of activations. An InputError where there is none of a
-    name, it is not installed, or cannot be asked for the data type.
+    ``all`` are the installed ones of others that compute in this data type of activations. An InputError where there is
+    none of a name, it is not installed, or cannot be asked for the data type.
     """
     ours = [RUNTIMES[name] for name in OUR_NAMES]
     peers = [runtime for runtime in RUNTIMES.values() if runtime.name not in OUR_NAMES]
     if "all" in names:
-        return [*ours, *(peer for peer in peers if peer.is_installed and dtype in peer.dtypes)]
+        others = [peer for peer in peers if peer.name != TORCH_DOOR]
+        return [*ours, *(peer for peer in others if peer.is_installed and dtype in peer.dtypes)]
     chosen = []
     for name in dict.fromkeys(names):
         peer = next((peer for peer in peers if peer.name == name), None)
