@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,17 +14,13 @@ from blocklayout.errors import InputError
 from blocklayout.plan.precision import PrecisionReport
 from blocklayout.quantizing.budget import Search, disagreement, rms
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 SHAPE = (1, 3, 24, 24)
 
 
 @pytest.fixture(autouse=True)
-def untimed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks as small as these may be no faster in bytes, and the times of short runs differ from run to run."""
     monkeypatch.setattr(Search, "_times_ms", lambda *_: {})
-    return None
 
 
 def weights(*shape: int, seed: int = 0) -> np.ndarray:

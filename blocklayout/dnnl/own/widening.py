@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blocklayout.dnnl import arguments
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.library import has_isa
 from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
 from blocklayout.dnnl.primitive_desc import Resolved
@@ -19,7 +20,7 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     is_whole = src.is_dense and not src.n_padding and src.n_elements and src.with_dtype(dst.dtype) == dst
     if not is_wide or not is_whole or attr.scales != (("src", 0),) or attr.zero_points not in ((), (("src", 0),)):
         return None
-    descs = {"src": src, "dst": dst}
+    descs: dict[str, Desc] = {"src": src, "dst": dst}
     numbers = dict(arguments.of_attributes(spec, descs))
     return Resolved(spec.settled(descs=(*descs.items(), *numbers.items()), impl=impl), 0)
 
