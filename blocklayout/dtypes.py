@@ -18,6 +18,9 @@ ITEMSIZES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "s32": 4, "s8": 1, "u8": 1
 PRIMITIVE_FLOATS = ("f32", "bf16", "f16")
 """Floating-point types whose numbers primitives compute with."""
 
+BYTE_DTYPES = ("u8", "s8")
+"""Integers of 8 bits: in quantised models they stand for numbers, and primitives multiply them."""
+
 FLOATS = ("f32", "f64", "f16", "bf16")
 """Floating-point types that a model may hold."""
 

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
         recipe = recipe.model_copy(update=found)
     _write(beside, f"{recipe.model_dump_json(indent=2)}\n".encode())
     if args.picture is not None and report is not None:
-        _write(Path(args.picture), report.to_svg().encode())
+        report.save(args.picture)
     n_pairs = Counter(node.op_type for node in quantized.graph.node)["QuantizeLinear"]
     if args.json:
         say_json({"file": str(target), "recipe": str(beside), "nbytes": len(contents), "n_quantized": n_pairs})

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
-from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS
+from blocklayout.dtypes import BYTE_DTYPES, FLOATS, PRIMITIVE_FLOATS
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
@@ -243,7 +243,7 @@ class Binary(ir.BaseOperator, frozen=True):
             first = "src_1" if is_turned else "src_0"
         second = _OTHER[first]
         views = broadcast_views(dst, infos[second].dims, _PATTERNS)
-        if views is None or infos[first].dims != dst.dims or dst.n_padding or dst.dtype not in ("u8", "s8"):
+        if views is None or infos[first].dims != dst.dims or dst.n_padding or dst.dtype not in BYTE_DTYPES:
             return None
         dims, other = views[0], MemoryDesc(views[1], infos[second].dtype)
         read, before, n_threads = second, [], problem.n_threads

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
-from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
 from blocklayout.ops._layouts import (
@@ -134,7 +134,7 @@ class Eltwise(Follower, frozen=True):
 
 def _of_bytes(src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
     """Post-ops alone, behind the larger one of each element and itself: the primitive of functions takes no bytes."""
-    if dst.dtype not in ("u8", "s8") or dst.n_padding or digits(dst) is None:
+    if dst.dtype not in BYTE_DTYPES or dst.n_padding or digits(dst) is None:
         return None
     row, result = (MemoryDesc((1, desc.n_elements), desc.dtype) for desc in (src, dst))
     function = dnnl.Attr(attr.post_ops)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from numpy.lib.stride_tricks import sliding_window_view
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, beside_axis
@@ -246,7 +247,7 @@ class Quantized(ir.BaseOperator, frozen=True):
     def bound(cls, node: ir.NodeInfo, integers: ir.Value) -> ir.Lowered | ir.Refusal:
         """The operator with its scale and zero point, where these are known, of bytes, and fit a reorder."""
         scale, zero = node.required(1, "scale"), node.input(2)
-        if integers.dtype not in ("u8", "s8"):
+        if integers.dtype not in BYTE_DTYPES:
             return node.refused(f"{integers.name} is {integers.dtype}", "primitives convert u8 and s8")
         for value in filter(None, (scale, zero)):
             if value.data is None:
@@ -284,7 +285,7 @@ class Dequantize(Quantized, frozen=True):
     @classmethod
     def quantization(cls, node: ir.NodeInfo) -> ir.Quantization | None:
         src, scale, zero = node.input(0), node.input(1), node.input(2)
-        if src is None or src.dtype not in ("u8", "s8") or node.attrs.get("block_size", 0) or scale is None:
+        if src is None or src.dtype not in BYTE_DTYPES or node.attrs.get("block_size", 0) or scale is None:
             return None
         if any(value is not None and value.data is None for value in (scale, zero)) or scale.dtype != "f32":
             return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.ir import Fused
 from blocklayout.layout import MemoryDesc
@@ -260,7 +261,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
 def reads_bytes(candidate: Candidate) -> bool:
     """Whether some source of a candidate lies as bytes."""
-    return any(isinstance(desc, MemoryDesc) and desc.dtype in ("u8", "s8") for _, desc in candidate.sources)
+    return any(isinstance(desc, MemoryDesc) and desc.dtype in BYTE_DTYPES for _, desc in candidate.sources)
 
 
 def produced_desc(tile: Tile, candidate: Candidate, value: str) -> ValueLayout:

@@ -15,9 +15,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from blocklayout.atomic_write import replacing
 from blocklayout.dtypes import FLOATS
 from blocklayout.encoding import MisfitError, from_json
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import InputError, ModelError, UnsupportedError
 from blocklayout.ir import Candidate, Program
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import OnnxModel, open_model
@@ -111,14 +112,22 @@ class PrecisionReport(Struct, frozen=True):
         return precision_text(self)
 
     def to_svg(self) -> str:
-        """A picture of the front: time against error, with the choice and the budget."""
+        """A picture of the front, time against error, with the choice."""
         from blocklayout.show.precision import front_svg
 
         return front_svg(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture."""
-        Path(path).write_text(self.to_svg(), encoding="utf-8")
+        """Write the picture; a reader never sees half of it.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        try:
+            with replacing(Path(path)) as beside:
+                beside.write_text(self.to_svg(), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"the picture cannot be written to {path}: {error.strerror or error}") from error
 
 
 class Precisions(Struct, frozen=True):

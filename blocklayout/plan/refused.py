@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.errors import UnsupportedError
 from blocklayout.ir import BYTES
 from blocklayout.plan.candidates.tiles import kernel_problem
+from blocklayout.plan.network import reads_bytes
 
 if TYPE_CHECKING:
     from blocklayout.plan.candidates.tiles import Tile
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
 
 _DESCS = ("src", "src_0", "weights", "dst")
-_BYTES = ("u8", "s8")
 
 
 def is_refused(plan: Plan) -> bool:
@@ -42,8 +43,7 @@ def in_floats(network: Network) -> tuple[tuple[str, str], ...]:
     return tuple(
         (tile.name, _why_in_floats(tile))
         for tile, offered in zip(network.tiles, network.candidates, strict=True)
-        if (tile.main.in_floats or tile.main.in_bytes or tile.byte_writer)
-        and not any(getattr(desc, "dtype", "") in _BYTES for each in offered for _, desc in each.sources)
+        if (tile.main.in_floats or tile.main.in_bytes or tile.byte_writer) and not any(map(reads_bytes, offered))
     )
 
 
@@ -59,7 +59,7 @@ def _why_in_floats(tile: Tile) -> str:
     except UnsupportedError as error:
         return str(error)
     operands = kernel_problem(tile.main, BYTES, 1).arguments
-    read = " and ".join(f"{arg} in {info.dtype}" for arg, info in operands if info.dtype in _BYTES)
+    read = " and ".join(f"{arg} in {info.dtype}" for arg, info in operands if info.dtype in BYTE_DTYPES)
     return f"the library has nothing optimised that reads {read} and writes {tile.dst.dtype}"
 
 

@@ -21,7 +21,14 @@ from msgspec import Struct, field
 
 from blocklayout.model import Graph, Node, legalize, lower, simplify
 from blocklayout.plan import Pricing
-from blocklayout.plan.precision import FrontPoint, LayerPrecision, PrecisionReport, cheapest_precisions, free_network
+from blocklayout.plan.precision import (
+    FrontPoint,
+    LayerPrecision,
+    PrecisionReport,
+    Precisions,
+    cheapest_precisions,
+    free_network,
+)
 from blocklayout.quantizing.layers import Chosen
 from blocklayout.timing import time_in_turn
 
@@ -97,10 +104,10 @@ class Search(Struct, frozen=True, eq=False, dict=True):
 
         Errors of single layers are measured where the fastest choice of all does not fit, or ``measures_all``.
         """
-        in_bytes = cheapest_precisions(self._network, {}, 0.0).in_bytes & {*self._units}
+        in_bytes = self._fastest.in_bytes & {*self._units}
         variances: dict[str, float] = {}
         front: list[tuple[frozenset[str], float]] = []
-        if measures_all or (in_bytes and self._error(in_bytes) > max_error):
+        if (measures_all and self._units) or (in_bytes and self._error(in_bytes) > max_error):
             variances = {name: self._variance(number, name) for number, name in enumerate(self._units, start=1)}
             front = self._front(variances)
             in_bytes = self._fitting([names for names, _ in front], variances, max_error)
@@ -146,7 +153,7 @@ class Search(Struct, frozen=True, eq=False, dict=True):
         return node.facts.selects(self.graph.info(node)) is not None
 
     def _left(self, in_bytes: Collection[str]) -> frozenset[str]:
-        """What is left as it is where these units are in bytes: others, and what moves elements for none of them."""
+        """Nodes that read numbers where these units are in bytes: other units, and moves for none of these."""
         staying, readers = {*in_bytes}, self.graph.readers()
         for node in reversed(self.graph.nodes):
             if self._only_moves(node) and any(each.name in staying for out in node.outputs for each in readers[out]):
@@ -158,6 +165,10 @@ class Search(Struct, frozen=True, eq=False, dict=True):
         pricing = Pricing(self.n_threads, "cached", 0.0, self.tell)
         program = lower(legalize(simplify(self.written(()))))
         return pricing.priced(free_network(program, pricing.modelled(), self.dtype))
+
+    @cached_property
+    def _fastest(self) -> Precisions:
+        return cheapest_precisions(self._network, {}, 0.0)
 
     @cached_property
     def _expected(self) -> Outputs:
@@ -206,8 +217,8 @@ class Search(Struct, frozen=True, eq=False, dict=True):
         """Choices at rising prices of error, with their estimated times, the most exact first."""
         self.tell("solving for layouts and precisions")
         network, total = self._network, sum(variances.values())
-        all_ns = cheapest_precisions(network, {}, 0.0).ns
-        least, most = all_ns / max(total, _TINY) / 100, all_ns / max(min(variances.values()), _TINY)
+        most = self._fastest.ns / max(min(variances.values()), _TINY)
+        least = self._fastest.ns / max(total, _TINY) / 100
         found: dict[frozenset[str], float] = {}
         for price in (*np.geomspace(max(most, 2 * least), least, _N_PRICES), 0.0):
             cheapest = cheapest_precisions(network, variances, float(price))

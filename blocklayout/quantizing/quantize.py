@@ -57,7 +57,8 @@ def quantize(
     Args:
         model: As for :func:`load`; in f32. Of an operator set before 13 it is converted first.
         calibration_data: Feeds like those of use, some hundred: dicts of arrays by input name, or arrays where there is
-            one input. They are gone through twice where biases are corrected; those of an iterator are kept meanwhile.
+            one input. They are gone through twice where biases are corrected; those of an iterator are kept meanwhile,
+            and all under a ``max_error``.
         recipe: Which operators are quantised, and how: a :class:`QuantizationRecipe`, its fields, JSON, or a ``.json``
             or ``.toml`` file.
         metric: Measures errors in place of the recipe's metric where that has a ``max_error``: a function of two lists

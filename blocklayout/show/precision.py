@@ -23,12 +23,12 @@ _STYLE = (
 
 
 def precision_text(report: PrecisionReport) -> str:
-    """The layers as a table, below what the choice gives."""
+    """The layers as a table, below the verdict."""
     return "\n".join([verdict(report), "", *table(_HEADER, [*map(_row, report.layers)], numbers=(3, 4, 5))])
 
 
 def verdict(report: PrecisionReport) -> str:
-    """What the choice gives."""
+    """How many layers are in bytes, their error, and times of runs."""
     return "\n".join(_verdict(report))
 
 

@@ -61,7 +61,7 @@ def dtype_name(dtype: Any) -> str:
 
 @dataclass(frozen=True)
 class Result:
-    """What PyTorch says of a result: extents, and data type by our name."""
+    """A result's extents and data type, by our name, as PyTorch traced it."""
 
     shape: tuple[int, ...]
     dtype: str

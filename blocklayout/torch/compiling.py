@@ -133,7 +133,7 @@ class CompiledModule:
         self._returns_tensor = self._out_spec == pytree.tree_structure(0)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module returns.
+        """The module's results.
 
         Raises:
             InputError: Other inputs than it was compiled for.
@@ -176,7 +176,7 @@ class CompiledModule:
 
 
 class Explanation(Struct, frozen=True):
-    """What becomes of a module under ``torch.compile``; print it.
+    """The parts of a module under ``torch.compile``, and the nodes that stay with PyTorch; print it.
 
     Attributes:
         graphs: The graphs that Dynamo makes of it, compiled.
@@ -352,7 +352,7 @@ class ByNumbers:
         self._lock = Lock()
 
     def __call__(self, *args: Any) -> Any:
-        """What the graph returns."""
+        """The graph's results."""
         numbers = tuple(args[place] for place in self._places)
         given = [args[place] for place in self._tensor_places]
         run = self._made.get(numbers)

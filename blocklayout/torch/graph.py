@@ -246,7 +246,7 @@ def _table() -> dict[str, Lowering]:
 
 
 def _results(node: Node, what: str) -> tuple[Result, ...]:
-    """What PyTorch says of a node's results."""
+    """The extents and data types of a node's results, as PyTorch traced them."""
     import torch
 
     vals = node.meta.get("val")
@@ -315,7 +315,7 @@ class _Survey(_Walk):
     def _call(self, node: Node) -> Any:
         sources = node.all_input_nodes
         if node.target is operator.getitem and sources[0].name in self.reasons:
-            self.reasons[node.name] = ""  # told of its source
+            self.reasons[node.name] = ""  # its source has the reason
             found = self.values[sources[0]]
             return found[node.args[1]] if isinstance(found, list) else _Unknown
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.loading.options import Options
 from tests import nets
 
 MODELS: dict[str, Callable[[], Any]] = {"fixed extents": nets.chain, "free extents": nets.free_model}
@@ -83,3 +85,12 @@ def test_bf16_is_refused_by_load_where_the_cpu_has_none(dtype: Any) -> None:
         return
     with pytest.raises(bl.UnsupportedError, match="needs a CPU with AVX-512"):
         bl.load(nets.free_model(), dtype=dtype)
+
+
+def test_options_have_the_keywords_of_load_and_their_defaults() -> None:
+    of_load, of_options = (
+        {name: each.default for name, each in signature(function).parameters.items()}
+        for function in (bl.load, Options.of)
+    )
+    del of_load["source"], of_load["original"]  # files: no options
+    assert of_options == of_load

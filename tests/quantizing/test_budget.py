@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -13,6 +13,9 @@ from blocklayout import dnnl
 from blocklayout.errors import InputError
 from blocklayout.plan.precision import PrecisionReport
 from blocklayout.quantizing.budget import Search, disagreement, rms
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SHAPE = (1, 3, 24, 24)
 
@@ -133,3 +136,18 @@ def test_measures_of_error() -> None:
 def test_a_budget_is_a_positive_number_or_any(max_error: Any) -> None:
     with pytest.raises(InputError, match="recipe: max_error"):
         made(max_error)
+
+
+def test_a_model_that_only_moves_elements_has_no_layer_to_measure() -> None:
+    b = bl.Builder()
+    b.output("y", b.input("x", SHAPE).max_pool(2, strides=2))
+    _, report = made(0.1, builder=b, measures_all=True)
+    assert (report.layers, report.front, report.chosen.n_in_bytes) == ((), (), 0)
+
+
+def test_a_picture_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    report = made(10.0)[1]
+    report.save(tmp_path / "front.svg")
+    assert (tmp_path / "front.svg").read_text() == report.to_svg()
+    with pytest.raises(InputError, match=r"the picture cannot be written to .*nowhere.*: No such file"):
+        report.save(tmp_path / "nowhere" / "front.svg")

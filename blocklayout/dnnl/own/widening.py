@@ -8,6 +8,7 @@ from blocklayout.dnnl.library import has_isa
 from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
 
 
@@ -16,7 +17,7 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     src, dst, attr = spec.desc("src"), spec.desc("dst"), spec.attr
     if not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc) or attr.post_ops:
         return None
-    is_wide = src.dtype in ("u8", "s8") and dst.dtype in ("f32", "bf16")
+    is_wide = src.dtype in BYTE_DTYPES and dst.dtype in ("f32", "bf16")
     is_whole = src.is_dense and not src.n_padding and src.n_elements and src.with_dtype(dst.dtype) == dst
     if not is_wide or not is_whole or attr.scales != (("src", 0),) or attr.zero_points not in ((), (("src", 0),)):
         return None

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import BYTE_DTYPES, to_numpy
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, live_nodes, resolve
 from blocklayout.model.lowering import is_native
@@ -44,7 +44,7 @@ class Scheme(Struct, frozen=True):
         dtype, scale = graph.values[quantized].dtype, graph.constant(node.inputs[1])
         zero = graph.constant(node.inputs[2]) if any(node.inputs[2:]) else np.zeros(1)
         is_plain = not any(node.attr(name, 0) for name in ("block_size", "precision"))
-        if not is_plain or dtype not in ("u8", "s8") or graph.values[real].dtype != "f32":
+        if not is_plain or dtype not in BYTE_DTYPES or graph.values[real].dtype != "f32":
             return None
         if scale is None or zero is None or scale.size != 1 or zero.size != 1:
             return None

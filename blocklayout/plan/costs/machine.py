@@ -7,6 +7,7 @@ from functools import cache
 from msgspec import Struct
 
 from blocklayout import dnnl
+from blocklayout.dtypes import BYTE_DTYPES
 
 _PEAK_FLOPS = {
     "avx512_core_amx": (160.0, 300.0),
@@ -75,7 +76,7 @@ class Machine(Struct, frozen=True):
 
         ``jit:avx2`` is bound by AVX2 even where the machine has more.
         """
-        if dtype in ("u8", "s8"):
+        if dtype in BYTE_DTYPES:
             wider = self.peak_flops(impl, "f32") * _BYTES_OVER_F32
             return max(wider, self.peak_flops(impl, "bf16") * _BYTES_OVER_BF16) if "amx" in self.isa else wider
         reached = dict(self.measured_flops).get(dtype)

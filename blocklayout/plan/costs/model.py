@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec, multiply_adds, own
 from blocklayout.dnnl.primitives import kind_of
-from blocklayout.dtypes import has_reorder
+from blocklayout.dtypes import BYTE_DTYPES, has_reorder
 from blocklayout.ir import HostSpec, RecipeStep
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
@@ -27,8 +27,6 @@ _HOST_COSTS = {
     "zero_padding": (5_000.0, 2.0),
 }
 """Nanoseconds to begin, and bytes per nanosecond after that, of steps that no primitive computes."""
-
-_BYTES = ("u8", "s8")
 
 _CONVERTED_PER_NS = 4.4
 """Bytes that a reorder makes numbers of in a nanosecond and thread, or the other way round, with a scale.
@@ -147,8 +145,9 @@ class CostModel(Struct, frozen=True, dict=True):
 
     def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         moving_ns = (src.nbytes + dst.nbytes) / self.machine.reorder_bandwidth
-        is_converted = (src.dtype in _BYTES) != (dst.dtype in _BYTES)
-        if is_converted and not (src.dtype in _BYTES and src.with_dtype(dst.dtype) == dst):  # else by code of our own
+        is_converted = (src.dtype in BYTE_DTYPES) != (dst.dtype in BYTE_DTYPES)
+        is_ours = src.dtype in BYTE_DTYPES and src.with_dtype(dst.dtype) == dst  # own/widening.py
+        if is_converted and not is_ours:
             moving_ns = max(moving_ns, src.n_elements / (_CONVERTED_PER_NS * self.machine.n_threads))
         return self.machine.step_ns + moving_ns
 
