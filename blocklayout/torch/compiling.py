@@ -16,7 +16,7 @@ from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_
 from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
-from blocklayout.torch.graph import decompositions, lowered_overloads
+from blocklayout.torch.graph import decompositions
 from blocklayout.torch.parts import Compiled
 
 if TYPE_CHECKING:
@@ -281,7 +281,6 @@ def _aot_compiled(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
     """The same of fixed extents."""
-    from torch._decomp import core_aten_decompositions
     from torch._functorch.aot_autograd import OutputType, aot_module_simplified
     from torch._guards import TracingContext
 
@@ -319,13 +318,12 @@ def _aot_compiled(
         run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - so AOTAutograd asks
         return run
 
-    lowered = frozenset(lowered_overloads())
     made: Callable[..., Any] = aot_module_simplified(
         graph_module,
         inputs,
         compile_inference,
         inference_compiler=compile_inference,
-        decompositions={op: each for op, each in core_aten_decompositions().items() if str(op) not in lowered},
+        decompositions=decompositions(),
     )
     if not whole:
         return made
