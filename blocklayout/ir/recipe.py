@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout.dnnl import Spec, is_reference
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.encoding import Either
 from blocklayout.ir.made_weights import MadeWeights
 from blocklayout.layout import MemoryDesc
@@ -132,6 +133,11 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
         return any(step.is_reference for step in self.steps)
+
+    @cached_property
+    def reads_bytes(self) -> bool:
+        """Whether some source lies as bytes."""
+        return any(isinstance(layout, MemoryDesc) and layout.dtype in BYTE_DTYPES for _, layout in self.sources)
 
     @cached_property
     def is_fused(self) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.ir import Fused
 from blocklayout.layout import MemoryDesc
@@ -179,7 +178,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     def _with_charge(self, index: int, prices: Sequence[float]) -> Iterator[float]:
         charge = sum(self.charges.get(name, 0.0) for name in self.tiles[index].nodes)
         for ns, candidate in zip(prices, self.candidates[index], strict=True):
-            yield ns + charge if reads_bytes(candidate) else ns
+            yield ns + charge if candidate.reads_bytes else ns
 
     def _charged(self, index: int, prices: Sequence[float], departed: Departed) -> list[float]:
         usual, offered = departed.usual[index], self.candidates[index]
@@ -257,11 +256,6 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """Cost of a run under a choice: every tile and every reorder."""
         work = sum(self.work_ns[index][taken] for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
-
-
-def reads_bytes(candidate: Candidate) -> bool:
-    """Whether some source of a candidate lies as bytes."""
-    return any(isinstance(desc, MemoryDesc) and desc.dtype in BYTE_DTYPES for _, desc in candidate.sources)
 
 
 def produced_desc(tile: Tile, candidate: Candidate, value: str) -> ValueLayout:

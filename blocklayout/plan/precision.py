@@ -25,7 +25,7 @@ from blocklayout.model import OnnxModel, open_model
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.candidates.tiles import Tile, fuse, kernel_problem
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.network import Network, propose_all, reads_bytes
+from blocklayout.plan.network import Network, propose_all
 from blocklayout.plan.solving.solve import solve_layouts
 
 REPORT_KEY = "blocklayout.precision"
@@ -187,9 +187,9 @@ def cheapest_precisions(network: Network, errors: Mapping[str, float], ns_per_er
     for tile, offered, costs, taken in zip(
         network.tiles, network.candidates, solution.costs_of_candidates, solution.choice, strict=True
     ):
-        is_in_bytes = reads_bytes(offered[taken])
+        is_in_bytes = offered[taken].reads_bytes
         in_bytes |= {*tile.nodes} if is_in_bytes else set()
-        others = [cost for cost, each in zip(costs, offered, strict=True) if reads_bytes(each) != is_in_bytes]
+        others = [cost for cost, each in zip(costs, offered, strict=True) if each.reads_bytes != is_in_bytes]
         if others:
             charge = sum(charges.get(name, 0.0) for name in tile.nodes)
             extra_ns = min(others) - solution.cost_ns + (charge if is_in_bytes else -charge)

@@ -9,7 +9,6 @@ from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.errors import UnsupportedError
 from blocklayout.ir import BYTES
 from blocklayout.plan.candidates.tiles import kernel_problem
-from blocklayout.plan.network import reads_bytes
 
 if TYPE_CHECKING:
     from blocklayout.plan.candidates.tiles import Tile
@@ -43,7 +42,8 @@ def in_floats(network: Network) -> tuple[tuple[str, str], ...]:
     return tuple(
         (tile.name, _why_in_floats(tile))
         for tile, offered in zip(network.tiles, network.candidates, strict=True)
-        if (tile.main.in_floats or tile.main.in_bytes or tile.byte_writer) and not any(map(reads_bytes, offered))
+        if (tile.main.in_floats or tile.main.in_bytes or tile.byte_writer)
+        and not any(each.reads_bytes for each in offered)
     )
 
 

@@ -18,7 +18,7 @@ from blocklayout.errors import ModelError
 from blocklayout.model import legalize, lower, read, simplify
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.network import Network, reads_bytes
+from blocklayout.plan.network import Network
 from blocklayout.plan.precision import (
     REPORT_KEY,
     FrontPoint,
@@ -57,7 +57,7 @@ def test_numbers_are_on_offer_wherever_there_are_bytes(dtype: str) -> None:
     assert not floats.in_bytes & {*NODES}
     for tile, offered in zip(network.tiles, network.candidates, strict=True):
         if tile.name in NODES:
-            assert {reads_bytes(each) for each in offered} == {False, dnnl.sums_bytes_exactly()}
+            assert {each.reads_bytes for each in offered} == {False, dnnl.sums_bytes_exactly()}
 
 
 @needs_exact_sums
