@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
         "In FOLDER, each .npy file is a feed of a model with one input, each .npz file has arrays by input name, and "
-        "pictures are fed as run --image does. What recipes say: docs/quantising.md."
+        "pictures are fed as run --image does. What recipes say: docs/how-to/quantise.md."
     )
     parser.add_argument("model", metavar="MODEL", help="an ONNX file in f32, or zoo:resnet50 and its like")
     parser.add_argument("--data", required=True, metavar="FOLDER", help="calibration data, some hundred files")

@@ -1,6 +1,6 @@
 """A model over a Ray Dataset: on each node one saved session, and as many actors that map it as its CPUs allow.
 
-Takes the extra ``ray``. See docs/many-machines.md.
+Takes the extra ``ray``. See docs/how-to/many-machines.md.
 """
 
 from __future__ import annotations

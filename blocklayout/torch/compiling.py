@@ -269,7 +269,7 @@ def _dynamo_compiled(
     if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in example_inputs):
         raise UnsupportedError(
             "blocklayout compiles inference: call the model inside torch.inference_mode() or torch.no_grad(). Training "
-            "takes the functions on Tensors and their gradients (docs/training.md)"
+            "takes the functions on Tensors and their gradients (docs/how-to/train.md)"
         )
     options = {"dtype": _computed_in(example_inputs), **options}
     if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAGES = [ROOT / "README.md", *files(ROOT / "docs", "*.md")]
 OPTIONAL = ("torch", "openvino", "ray", "sklearn", "matplotlib")
-NEED_AVX2 = ("docs/training.md",)
+NEED_AVX2 = ("docs/how-to/train.md",)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)(?P<target>[^)#\s]+)")
 
 
