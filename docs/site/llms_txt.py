@@ -18,19 +18,20 @@ PARTS = {"tutorials": "Tutorials", "how-to": "How-to", "reference": "Reference",
 
 def first_sentence(doctree: nodes.document) -> str:
     """Of a page's first paragraph."""
-    text = next((each.astext() for each in doctree.findall(nodes.paragraph) if each.astext()), "")
-    return re.split(r"(?<=[.?!:])\s", " ".join(text.split()), maxsplit=1)[0].rstrip(":")
+    paragraphs = (each for each in doctree.findall(nodes.paragraph) if isinstance(each.parent, nodes.section))
+    text = " ".join(next((each.astext() for each in paragraphs), "").split())
+    return re.split(r"(?<=[.?!])\s", text, maxsplit=1)[0].rstrip(":")
 
 
 def lines(app: Sphinx) -> Iterator[str]:
-    """The text, line by line; pages in alphabetical order, and their sources in Markdown or reStructuredText."""
+    """The text, line by line; pages in alphabetical order, by their Markdown where they have one."""
     env = app.env
     yield from [f"# {app.config.project}", "", f"> {first_sentence(env.get_doctree('index'))}", ""]
     for part, title in PARTS.items():
         yield from [f"## {title}", ""]
         for name in sorted(env.found_docs):
             if name.startswith(f"{part}/") and not name.endswith("/index"):
-                source = f"_sources/{name}{Path(env.doc2path(name)).suffix}.txt"
+                source = f"{name}.html" if "/generated/" in name else f"_sources/{name}.md.txt"
                 yield f"- [{env.titles[name].astext()}]({source}): {first_sentence(env.get_doctree(name))}"
         yield ""
 
