@@ -305,6 +305,18 @@ class Plan(Struct, frozen=True, dict=True):
         inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
         values: The layout of every value by the model's names, in the order they are computed; see ``formats``.
         parts: In how many equal parts of the rows it runs, each as the rest of the plan has it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> b = bl.Builder()
+        >>> x = b.input("x", (1, 16, 8, 8))
+        >>> b.output("y", x.conv(np.ones((16, 16, 3, 3), np.float32), pads=1, name="conv").relu())
+        >>> plan = bl.load(b, layout="nhwc").plan
+        >>> plan.format_of("conv").named("src"), plan.policy, plan.dtype
+        ('nhwc', 'nhwc', 'f32')
+        >>> bl.Plan.from_json(plan.to_json()) == plan
+        True
     """
 
     model: str

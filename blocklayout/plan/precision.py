@@ -77,6 +77,12 @@ class PrecisionReport(Struct, frozen=True):
         front: From the most exact to the fastest; empty where errors of nodes were not measured.
         chosen: The model as it is, as a point like those.
         times_ms: Milliseconds of a run by data type, ``int8`` being the model, in turn.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> from blocklayout.zoo import digits
+        >>> bl.PrecisionReport.of(digits.model_bytes()) is None  # nothing is quantised
+        True
     """
 
     metric: str

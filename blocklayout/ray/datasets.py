@@ -123,6 +123,12 @@ def connected(address: str) -> Iterator[None]:
     Raises:
         InputError: There is no cluster.
         BlockLayoutError: That of an actor, made anew of Ray's text.
+
+    Example:
+        >>> import ray.data  # doctest: +SKIP
+        >>> with connected("local"):  # doctest: +SKIP
+        ...     ray.data.range(3).count()
+        3
     """
     import ray
 

@@ -34,7 +34,10 @@ QUESTIONS = [
     ),
     Question("Support BFloat16 ?", f"{ORT}/13001", "bfloat16", "bf16"),
     Question(
-        "memory keep increasing with dynamic input shape of network", f"{ORT}/5796", "dynamic shape memory", "free-shapes"
+        "memory keep increasing with dynamic input shape of network",
+        f"{ORT}/5796",
+        "dynamic shape memory",
+        "free-shapes",
     ),
     Question(
         "[Performance] Inference session creation takes too long", f"{ORT}/19022", "session creation", "save-and-load"
@@ -78,5 +81,7 @@ QUESTIONS = [
         "compare-runtimes",
     ),
     Question("Visualizing the net", f"{ONEDNN}/1077", "visualize network", "look-at-a-network"),
-    Question("Fuzzed model takes down the runtime with a SIGSEGV", f"{ORT}/4585", "untrusted model", "untrusted-models"),
+    Question(
+        "Fuzzed model takes down the runtime with a SIGSEGV", f"{ORT}/4585", "untrusted model", "untrusted-models"
+    ),
 ]
