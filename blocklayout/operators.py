@@ -614,9 +614,8 @@ class Operators:
         Example:
             >>> import numpy as np
             >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> bl.conv_transpose(x, np.ones((16, 32, 2, 2), np.float32), strides=2)
-            Tensor(f32 1x32x16x16 nChw8c)
+            >>> bl.conv_transpose(bl.ones((1, 16, 8, 8)), np.ones((16, 32, 2, 2), np.float32), strides=2)
+            Tensor(f32 1x32x16x16 nchw)
         """
         window = self._window(strides=strides, pads=pads, dilations=dilations, output_padding=output_padding)
         return self._op("ConvTranspose", self, weights, bias, name=name, group=None if group == 1 else group, **window)

@@ -111,9 +111,9 @@ def conv_backward_data(
 
     Example:
         >>> import blocklayout as bl
-        >>> x, w = bl.ones((1, 16, 4, 4), memory_format="nChw8c"), bl.ones((8, 16, 3, 3))
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
         >>> bl.conv_backward_data(bl.ones((1, 8, 4, 4)), x, w, pads=1)
-        Tensor(f32 1x16x4x4 nChw8c)
+        Tensor(f32 1x16x4x4 nchw)
     """
     operands = grad, x, weights
     return _Convolution("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()

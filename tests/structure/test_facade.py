@@ -82,7 +82,7 @@ def test_every_public_thing_is_documented(name: str) -> None:
 
 
 def names_with_docstrings() -> list[str]:
-    """Dotted public names of functions and classes; modules, texts and aliases of types have no docstring of their own."""
+    """Dotted public names of functions and classes; modules, texts and aliases of types have no docstring."""
     parts = ("", ".dnnl", ".layout", ".zoo", ".torch", ".ray")
     modules = [importlib.import_module(f"blocklayout{part}") for part in parts]
     return [
