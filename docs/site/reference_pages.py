@@ -34,10 +34,6 @@ KINDS = {
 MODULES = ("dnnl", "layout", "zoo", "torch", "ray")
 """Other public modules."""
 
-LISTED = ("dnnl", "ray", "torch", "__version__")
-"""Names of ``blocklayout`` that are no functions or classes: its modules, which have pages of their own, and a text."""
-
-
 FORMATS = ("channels_first", "channels_last", "contiguous_format", "preserve_format")
 """Names that are values and stand with Tensors."""
 
@@ -60,8 +56,8 @@ def kind_of(name: str) -> str:
 def public_names() -> dict[str, list[str]]:
     """Every public name, by page: dotted, as a user writes it after ``import blocklayout``."""
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for name in bl.__all__:
-        if name not in LISTED:
+    for name in bl._public_names():  # noqa: SLF001 - with an __all__, help(bl) would print every class in full
+        if name != "__version__" and not inspect.ismodule(getattr(bl, name)):
             found[kind_of(name)].append(f"blocklayout.{name}")
     for module in MODULES:
         names = importlib.import_module(f"blocklayout.{module}").__all__
@@ -83,9 +79,9 @@ def directive(dotted: str, seen: set[int]) -> Iterator[str]:
     if id(thing) in seen:
         yield "   :no-index:"
     if inspect.isclass(thing) and issubclass(thing, BaseException):
-        yield "   :no-members:"
+        yield from ("   :no-members:", "   :show-inheritance:")
     if thing is bl.Tensor:
-        operators = [name for name in vars(bl.Tensor) if name in bl.__all__]
+        operators = [name for name in vars(bl.Tensor) if hasattr(bl, name)]
         yield f"   :exclude-members: {', '.join(operators)}"
     yield ""
     seen.add(id(thing))
