@@ -71,20 +71,21 @@ def resolved(dotted: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def directive(dotted: str, seen: set[int]) -> Iterator[str]:
-    """The lines that document a name; where another name of the same object is documented already, a link to it."""
+def directive(dotted: str, seen: dict[int, str]) -> Iterator[str]:
+    """The lines that document a name; where the object has another one that is documented already, a link to that."""
     thing = resolved(dotted)
+    first = seen.setdefault(id(thing), dotted)
+    if first != dotted:
+        yield from (f"``{dotted}`` is :py:obj:`{first}`.", "")
+        return
     kind = "autoclass" if inspect.isclass(thing) else "autofunction" if callable(thing) else "autodata"
     yield f".. {kind}:: {dotted}"
-    if id(thing) in seen:
-        yield "   :no-index:"
     if inspect.isclass(thing) and issubclass(thing, BaseException):
         yield from ("   :no-members:", "   :show-inheritance:")
     if thing is bl.Tensor:
         operators = [name for name in vars(bl.Tensor) if hasattr(bl, name)]
         yield f"   :exclude-members: {', '.join(operators)}"
     yield ""
-    seen.add(id(thing))
 
 
 def page(title: str, paragraph: str, lines: Iterable[str]) -> str:
@@ -106,7 +107,7 @@ def command_lines() -> Iterator[str]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Names and texts of all pages."""
-    seen: set[int] = set()
+    seen: dict[int, str] = {}
     for name, dotted in public_names().items():
         if name in KINDS:
             title, paragraph = KINDS[name]

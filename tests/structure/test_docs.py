@@ -14,7 +14,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import dnnl, zoo
 from tests.structure.fences import KINDS, absent_packages, blocks, commands, run, run_alone, run_pycon, run_python
-from tests.structure.tree import ROOT, files, relative
+from tests.structure.tree import ROOT, files, modules, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +81,15 @@ def test_block_with_optional_packages_runs(block: Block, tree_environ: dict[str,
 def test_links_within_the_tree_lead_somewhere(path: Path) -> None:
     targets = LINK.findall(path.read_text(encoding="utf-8"))
     assert not [target for target in targets if not (path.parent / target).exists()]
+
+
+def test_every_variable_of_the_environment_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
+    names = {
+        name for path in modules() for name in re.findall(r"\bBLOCKLAYOUT_[A-Z_]+", path.read_text(encoding="utf-8"))
+    }
+    assert names
+    assert not [name for name in names if f"`{name}`" not in page]
 
 
 def words_of(path: Path) -> int:
