@@ -137,17 +137,18 @@ class CostModel(Struct, frozen=True, dict=True):
     def _modelled_ns(self, spec: Spec) -> float:
         """Nanoseconds by the model: the slower of its arithmetic and its memory traffic."""
         if spec.kind == "reorder":
-            return self._moving_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
+            is_scaled = bool(spec.attr.scales) and not own.implementation(spec.impl)
+            return self._moving_ns(spec.memory_desc("src"), spec.memory_desc("dst"), is_scaled=is_scaled)
         if ours := own.implementation(spec.impl):
             compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
             return self.machine.step_ns + compute_ns + self._traffic_ns(spec)
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
-    def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+    def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc, *, is_scaled: bool = False) -> float:
         moving_ns = (src.nbytes + dst.nbytes) / self.machine.reorder_bandwidth
         is_converted = (src.dtype in BYTE_DTYPES) != (dst.dtype in BYTE_DTYPES)
         is_ours = src.dtype in BYTE_DTYPES and src.with_dtype(dst.dtype) == dst  # own/widening.py
-        if is_converted and not is_ours:
+        if is_scaled or (is_converted and not is_ours):
             moving_ns = max(moving_ns, src.n_elements / (_CONVERTED_PER_NS * self.machine.n_threads))
         return self.machine.step_ns + moving_ns
 
