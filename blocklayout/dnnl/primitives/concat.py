@@ -8,15 +8,7 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dims, check_integer, normal_axis, source_names
-from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
-from blocklayout.dtypes import BYTE_DTYPES
-
-_BYTES_SHARE = 0.65
-"""Of the bandwidth that the library reaches with bytes: it copies row by row, and rows are short in channels last.
-
-Median over the concatenations of SqueezeNet and GoogLeNet with 2 threads, on AVX-512.
-"""
 
 
 def concat(
@@ -61,13 +53,6 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def _bandwidth_share(spec: Spec) -> float:
-    return bandwidth_share_by_name(spec, {"simple": _BYTES_SHARE} if spec.desc("dst").dtype in BYTE_DTYPES else None)
-
-
 KIND = Kind(
-    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",))},
-    validate=_validate,
-    has_many_sources=True,
-    bandwidth_share=_bandwidth_share,
+    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",))}, validate=_validate, has_many_sources=True
 )
