@@ -161,6 +161,12 @@ static int read(bl_get_data_t get_data, const bl_arg_t *args, int is_signed, bl_
     return 0;
 }
 
+static int run_all(bl_requantized_t *r) {
+    const bl_requantizing_t *p = r->problem;
+    bl_parallel(p->n_rows * r->row_nbytes >= BL_WORTH_SHARING ? p->n_threads : 1, requantize, r);
+    return 0;
+}
+
 int bl_requantizing(const void *problem, void *stream, int n_args, const void *args) {
     (void)stream, (void)n_args;
     const bl_requantizing_t *p = problem;
@@ -174,8 +180,21 @@ int bl_requantizing(const void *problem, void *stream, int n_args, const void *a
         requantized.is_kept[i] = !status && tabulate(part, &requantized.dst, requantized.tables[i]);
         requantized.row_nbytes += p->nbytes[i];
     }
-    if (status) return status;
-    int is_shared = p->n_rows * requantized.row_nbytes >= BL_WORTH_SHARING;
-    bl_parallel(is_shared ? p->n_threads : 1, requantize, &requantized);
-    return 0;
+    return status ? status : run_all(&requantized);
+}
+
+int bl_lookup(const void *problem, void *stream, int n_args, const void *args) {
+    (void)stream, (void)n_args;
+    const bl_requantizing_t *p = problem;
+    const bl_arg_t *given = args;
+    void *data[BL_LOOKUP_ARGS];
+    for (int i = 0; i < BL_LOOKUP_ARGS; i++) {
+        int status = p->get_data(given[i].memory, &data[i]);
+        if (status) return status;
+    }
+    bl_requantized_t found;
+    found.problem = p, found.row_nbytes = p->nbytes[0], found.is_kept[0] = 0;
+    found.parts[0].data = data[BL_LOOKUP_SRC], found.dst.data = data[BL_LOOKUP_DST];
+    memcpy(found.tables[0], data[BL_LOOKUP_TABLE], BL_N_BYTES);
+    return run_all(&found);
 }

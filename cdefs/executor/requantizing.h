@@ -1,5 +1,6 @@
 /* Bytes of other scales side by side: each part's bytes become those of the result's scale and zero point, as
-   DequantizeLinear and QuantizeLinear make them, but by a table of the 256 that there are. One part alone, too. */
+   DequantizeLinear and QuantizeLinear make them, but by a table of the 256 that there are. Or one part by a table that
+   is given. */
 
 enum { BL_MAX_PARTS = 64 };
 
@@ -19,3 +20,8 @@ enum { BL_REQUANTIZE_SRC, BL_REQUANTIZE_SCALE, BL_REQUANTIZE_ZERO_POINT, BL_REQU
 /* Of the type bl_execute_t; three arguments for each part, then three for the result. A scale or a zero point may be
    absent. */
 int bl_requantizing(const void *problem, void *stream, int n_args, const void *args);
+
+enum { BL_LOOKUP_SRC, BL_LOOKUP_TABLE, BL_LOOKUP_DST, BL_LOOKUP_ARGS };
+
+/* Of the type bl_execute_t. */
+int bl_lookup(const void *problem, void *stream, int n_args, const void *args);

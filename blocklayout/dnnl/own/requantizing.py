@@ -1,10 +1,11 @@
-"""Bytes brought to another scale, one tensor or several side by side, by tables in C of our own beside the executor."""
+"""Bytes by tables in C of our own beside the executor: by one that is given, or of several scales side by side."""
 
 from __future__ import annotations
 
 from math import prod
 
 from blocklayout.dnnl import arguments
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
@@ -15,23 +16,26 @@ _MAX_PARTS = 64
 
 
 def offer(spec: Spec, impl: str) -> Resolved | None:
-    """Takes bytes in any dense order without blocks, which the result has as well; scales and zero points are numbers.
+    """Takes bytes in any dense order without padding, which the result has as well, and one scale for each tensor.
 
-    A reorder without scales copies, which the library does as fast.
+    Blocks do where the bytes are one tensor's.
     """
-    attr, descs = spec.attr, {name: spec.desc(name) for name in (*_sources(spec), "dst")}
-    if attr.post_ops or len(descs) > _MAX_PARTS + 1 or not (attr.scales or spec.kind == "concat"):
-        return None
+    descs: dict[str, Desc] = {name: spec.desc(name) for name in (*_sources(spec), "dst")}
     found = [desc for desc in descs.values() if isinstance(desc, MemoryDesc) and _is_whole(desc)]
-    are_alike = len(found) == len(descs) and len({desc.dim_order for desc in found}) == 1
-    if not are_alike or any(mask for _, mask in (*attr.scales, *attr.zero_points)):
+    if len(found) < len(descs) or len(found) > _MAX_PARTS + 1:
+        return None
+    if spec.kind == "lookup":
+        src, dst = found
+        return Resolved(spec.settled(impl=impl), 0) if src.with_dtype(dst.dtype) == dst else None
+    is_mixed = any(desc.inner_blks for desc in found) or len({desc.dim_order for desc in found}) > 1
+    if is_mixed or spec.attr.post_ops or any(mask for _, mask in (*spec.attr.scales, *spec.attr.zero_points)):
         return None
     numbers = dict(arguments.of_attributes(spec, descs))
     return Resolved(spec.settled(descs=(*descs.items(), *numbers.items()), impl=impl), 0)
 
 
 def _is_whole(desc: MemoryDesc) -> bool:
-    is_dense = desc.is_dense and not desc.inner_blks and not desc.offset0
+    is_dense = desc.is_dense and not desc.n_padding and not desc.offset0
     return is_dense and desc.dtype in BYTE_DTYPES and desc.n_elements > 0
 
 
@@ -52,10 +56,13 @@ def _create(spec: Spec) -> OwnPrimitive:
         "n_rows": n_rows,
         "nbytes": [src.n_elements // n_rows for src in srcs],
     }
+    made = problem("bl_requantizing_t", fields)
+    if spec.kind == "lookup":
+        return OwnPrimitive("bl_lookup", made, ("src", "table", "dst"))
     names = [f"{kind}{name}" for name in (*_sources(spec), "dst") for kind in ("", "scale_", "zero_point_")]
-    return OwnPrimitive("bl_requantizing", problem("bl_requantizing_t", fields), names)
+    return OwnPrimitive("bl_requantizing", made, names)
 
 
 OURS = Implementation(
-    kinds=("concat", "reorder"), offer=offer, create=_create, compute_ns=lambda *_: 0.0, is_favourite=True
+    kinds=("concat", "lookup"), offer=offer, create=_create, compute_ns=lambda *_: 0.0, is_favourite=True
 )

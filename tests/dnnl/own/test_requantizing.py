@@ -1,4 +1,4 @@
-"""Bytes brought to another scale, alone or side by side, in C of our own: numpy's, to the last bit."""
+"""Bytes by a table, or brought to another scale side by side, in C of our own: numpy's, to the last bit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from blocklayout import dnnl
 from blocklayout.dnnl import Attr, own
 from blocklayout.dtypes import to_numpy
+from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import Array, execute
 
@@ -20,12 +21,11 @@ pytestmark = pytest.mark.skipif(not dnnl.has_native_executor(), reason="takes a 
 Number = tuple[float, int]
 """A scale and a zero point."""
 
-SCALED = Attr(scales=(("src", 0), ("dst", 0)))
 SHAPE = (2, 17, 5, 3)
 
 
 def ours(spec: dnnl.Spec) -> list[dnnl.Spec]:
-    return [each.spec for each in dnnl.optimised(spec) if own.implementation(each.spec.impl)]
+    return [each.spec for each in own.offers(spec)]
 
 
 def any_bytes(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
@@ -50,15 +50,40 @@ def requantized(x: Array, before: Number, after: Number, dtype: str) -> Array:
     return found.astype(limits.dtype)
 
 
-@pytest.mark.parametrize("shape", [(1,), (3, 5), SHAPE, (1, 3, 195, 97)])  # the last enough for several threads
+LAYOUTS = [((1,), "a"), (SHAPE, "nchw"), (SHAPE, "nhwc"), ((2, 32, 5, 3), "nChw16c"), ((1, 3, 195, 97), "nhwc")]
+"""The last has enough for several threads."""
+
+
+@pytest.mark.parametrize(("shape", "tag"), LAYOUTS, ids=str)
 @pytest.mark.parametrize("dst", ["u8", "s8"])
 @pytest.mark.parametrize("src", ["u8", "s8"])
-def test_each_byte_of_one_tensor(src: str, dst: str, shape: tuple[int, ...]) -> None:
-    before, after = (0.0371, 11), (0.0213, -3 if dst == "s8" else 7)
-    attr, fed = numbers(src=before, dst=after)
-    [spec] = ours(dnnl.reorder(MemoryDesc(shape, src), MemoryDesc(shape, dst), attr=attr, n_threads=2))
-    x = any_bytes(shape, src)
-    np.testing.assert_array_equal(execute(spec, fed | {"src": x})["dst"], requantized(x, before, after, dst))
+def test_each_byte_by_a_table(src: str, dst: str, shape: tuple[int, ...], tag: str) -> None:
+    x, table = any_bytes(shape, src), any_bytes((256,), dst, 1)
+    desc = MemoryDesc(shape, src, tag)
+    [spec] = ours(dnnl.lookup(desc, MemoryDesc((256,), dst), desc.with_dtype(dst), n_threads=2))
+    np.testing.assert_array_equal(execute(spec, {"src": x, "table": table})["dst"], table[x.view(np.uint8)])
+
+
+@pytest.mark.parametrize(("src", "dst"), [("nhwc", "nchw"), ("nChw16c", "nChw16c")])
+def test_bytes_that_change_places_and_padding_take_no_table(src: str, dst: str) -> None:
+    descs = (MemoryDesc(SHAPE, "u8", tag) for tag in (src, dst))
+    spec = dnnl.lookup(next(descs), MemoryDesc((256,), "u8"), next(descs), n_threads=2)
+    with pytest.raises(UnimplementedError):
+        dnnl.resolve(spec)
+
+
+@pytest.mark.parametrize(
+    ("table", "dst", "message"),
+    [
+        (MemoryDesc((255,), "u8"), "u8", "table"),
+        (MemoryDesc((256,), "f32"), "f32", "table is f32"),
+        (MemoryDesc((256,), "u8"), "s8", "dst is s8"),
+    ],
+)
+def test_a_wrong_table_is_named(table: MemoryDesc, dst: str, message: str) -> None:
+    src = MemoryDesc(SHAPE, "u8")
+    with pytest.raises(InvalidArgumentsError, match=message):
+        dnnl.lookup(src, table, src.with_dtype(dst), n_threads=1)
 
 
 SCALES = st.floats(2**-20, 1024, width=32)
@@ -111,15 +136,14 @@ def test_bytes_of_one_scale_are_copied(n_channels: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("src", "dst", "attr"),
     [
-        ("nhwc", "nchw", SCALED),  # in another order
-        ("nChw16c", "nChw16c", SCALED),  # padding, which stays 0
-        ("nhwc", "nhwc", Attr(scales=(("src", 2), ("dst", 2)))),  # by channel
-        ("nhwc", "nhwc", Attr()),
+        ("nhwc", "nchw", Attr()),  # in another order
+        ("nChw16c", "nChw16c", Attr()),  # in blocks
+        ("nhwc", "nhwc", Attr(scales=(("src_0", 2),))),  # by channel
     ],
 )
 def test_the_library_has_all_else(src: str, dst: str, attr: Attr) -> None:
-    descs = (MemoryDesc(SHAPE, "u8", tag) for tag in (src, dst))
-    assert not ours(dnnl.reorder(*descs, attr=attr, n_threads=2))
+    parts = [MemoryDesc((2, 16, 5, 3), "u8", src)] * 2
+    assert not ours(dnnl.concat(parts, MemoryDesc((2, 32, 5, 3), "u8", dst), attr=attr, n_threads=2))
 
 
 @pytest.mark.parametrize("n_parts", [64, 65])
