@@ -8,7 +8,6 @@ from blocklayout.commands.comparing import race_of
 from blocklayout.commands.options import add_model_options, add_named, add_pins, add_plan_options, named_layout, words
 from blocklayout.errors import InputError, PlanError
 from blocklayout.loading.exporting import export
-from blocklayout.plan.precision import PrecisionReport
 from blocklayout.show.output import json_text, say, shown_progress
 
 if TYPE_CHECKING:
@@ -79,10 +78,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         say(plan.to_json())
     else:
-        report = PrecisionReport.of(race.opened) if args.why else None
         say(plan.explain() if args.why else str(plan))
-        if report is not None:
-            say(f"\nwhich layers were quantised, when the file was made:\n{report}")
 
 
 def _say_pieces(args: argparse.Namespace, pieces: Pieces) -> None:

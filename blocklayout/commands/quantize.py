@@ -18,7 +18,7 @@ from blocklayout.errors import InputError
 from blocklayout.model import signature
 from blocklayout.plan.precision import PrecisionReport
 from blocklayout.quantizing.budget import METRICS
-from blocklayout.quantizing.quantize import quantize
+from blocklayout.quantizing.quantize import OLDEST_OPSET, quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe
 from blocklayout.show.output import file_name, say, say_json, shown_progress
 from blocklayout.show.precision import verdict
@@ -82,10 +82,11 @@ def run(args: argparse.Namespace) -> None:
     if args.picture is not None and recipe.max_error == "any":
         raise InputError("--picture: --max-error any has no choice to draw")
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        source: Any = open_model(args) if args.model.startswith(ZOO) else args.model
         opened = open_model(args)
+        is_old = opened.opset < OLDEST_OPSET and not args.model.startswith(ZOO)
+        source = args.model if is_old else opened  # the file is what can be converted
         feeds = Folder(args, opened)
-        how = {"dtype": args.dtype, "threads": args.threads, "measures_all": args.picture is not None}
+        how: Any = {"dtype": args.dtype, "threads": args.threads, "measures_all": args.picture is not None}
         quantized = quantize(source, feeds, recipe, **how, progress=tell)
     target = Path(args.output or file_name(f"{Path(args.model.removeprefix(ZOO)).stem}-int8", ".onnx"))
     beside = target.with_name(f"{target.name}.recipe.json")
