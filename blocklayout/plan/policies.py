@@ -16,7 +16,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.tag import LETTERS
 from blocklayout.plan.candidates.tiles import value_info
 from blocklayout.plan.costs.machine import Machine
-from blocklayout.plan.reasons import FOLLOWS, asked_for, no_kernel
+from blocklayout.plan.reasons import FOLLOWS, computed_in, no_kernel
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, ValueLayout
@@ -180,7 +180,7 @@ def with_reasons(steps: Sequence[Step], policy: Policy, network: Network, choice
         if policy.layout != "any" and not policy.prefers(candidate.dst):
             is_chooser = tile.main.operator.role is Role.CHOOSER
             why = no_kernel(policy.layout) if is_chooser else FOLLOWS
-            reasons[tile.name, asked_for(candidate)] = asked_for(candidate, why)
+            reasons[tile.name, computed_in(candidate)] = computed_in(candidate, why)
     for step in steps:
         reason = reasons.get((step.kernel, step.reason))
         yield replace(step, reason=reason) if reason else step
