@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from blocklayout.ir import Asked
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
+    from blocklayout.plan.policies import PolicyName
+    from blocklayout.plan.request import ComputedDtype
     from blocklayout.value_checks import CheckMode
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel | ExportedProgram"
@@ -40,8 +42,8 @@ Progress = Callable[[str], None]
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
     source: Source,
     *,
-    dtype: DTypeLike | None = None,
-    layout: str | None = None,
+    dtype: ComputedDtype | DTypeLike | None = None,
+    layout: PolicyName | str | None = None,
     threads: int | None = None,
     streams: int = 1,
     max_waiting: int | None = None,

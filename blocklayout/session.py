@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Write = Callable[[Path, PlanBook, Sequence[str] | None, Sequence[Mapping[str, Any]]], None]
     Given = Mapping[str, np.ndarray]
 
+_NO_FEED: Mapping[str, Any] = {}
+"""Stands for a feed that was left out: an array alone is given as the first argument then."""
+
 
 class Session:
     """A model ready to run; safe to share among threads.
@@ -65,7 +68,7 @@ class Session:
         return list(self._book.signature.defaults)
 
     def run(
-        self, output_names: Sequence[str] | None, feed: Mapping[str, Any], *, out: Given | None = None
+        self, output_names: Sequence[str] | None, feed: Mapping[str, Any] = _NO_FEED, *, out: Given | None = None
     ) -> list[Any]:
         """Run the model once: on the calling thread where there is one stream, else on the next that is free.
 
@@ -86,6 +89,10 @@ class Session:
             CheckError: Dirty padding, or a value that is not finite, where the session or a block around it checks.
         """
         book = self._book
+        if feed is _NO_FEED:
+            first = book.signature.inputs[0].name if book.signature.inputs else "x"
+            right = f"run(None, {{{first!r}: x}}), where None stands for all outputs"
+            raise InputError(f"run takes names of outputs and a feed by name: {right}; session(x) takes arrays alone")
         streams = book.streams
         is_watched = watches_around()
         if streams.n == 1 and not (is_watched or streams.is_closed):

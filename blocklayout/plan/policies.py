@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan, Step
 
-SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
-POLICIES = ("auto", *SIMPLE_POLICIES)
+PolicyName: TypeAlias = Literal["auto", "any", "blocked", "nhwc", "plain", "per-op"]
+POLICIES: tuple[str, ...] = get_args(PolicyName)
+SIMPLE_POLICIES = POLICIES[1:]
 SOLVES = SOLVE, BOLD_SOLVE = "solve", "bold solve"
 """Names of plans that no policy chose, but a solve: one that departs from a policy for clear gains, and for any."""
 
