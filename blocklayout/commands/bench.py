@@ -16,7 +16,7 @@ from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
-from blocklayout.commands.options import add_details, add_model_options, load_options, positive, words
+from blocklayout.commands.options import add_details, add_model_options, load_options, policies, positive, words
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Times are medians over the rounds; ratios are those of times taken in the same round."
     add_model_options(parser)
     parser.add_argument(
-        "--policies", "--layout", type=words, metavar="NAME,NAME", help="by default all; or oneDNN tags"
+        "--policies", "--layout", type=policies, metavar="NAME,NAME", help="by default all; or oneDNN tags"
     )
     parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, default="f32", help="data type of the activations inside")
     parser.add_argument(

@@ -243,6 +243,13 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
+def policies(text: str) -> tuple[str, ...]:
+    """Layout policies such as ``auto,nhwc``, each once; ``channels_last`` and its like are policies, too."""
+    from blocklayout.plan.policies import ALIASES
+
+    return tuple(dict.fromkeys(ALIASES.get(word, word) for word in words(text)))
+
+
 def named_extents(text: str) -> tuple[str, tuple[int | tuple[int, int], ...]]:
     """An input and its extents, such as ``x=1x3x224x224``; some may be ranges, none are those of a scalar.
 

@@ -12,7 +12,7 @@ from blocklayout.commands import pictures
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
-from blocklayout.commands.options import add_details, add_model_options, add_plan_file, load_options, positive, words
+from blocklayout.commands.options import add_details, add_model_options, add_plan_file, load_options, policies, positive
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
@@ -37,7 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "Without MODEL, the embedded digit classifier is run on its held-out images in every layout policy."
     add_model_options(parser)
-    parser.add_argument("--layout", type=words, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with")
+    parser.add_argument(
+        "--layout", type=policies, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with"
+    )
     parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, help="data type of the activations inside")
     add_plan_file(parser)
     parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="measurements of each (default: 5)")
@@ -85,7 +87,8 @@ def run_model(args: argparse.Namespace) -> None:
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST) if picture else ("", [])
     if args.json:
-        classified = {"picture": picture, "answer": {"rule": rule, "classes": best}} if picture else {}
+        weights = {"weights": "random"} if pictures.has_random_weights(args) else {}
+        classified = {"picture": picture, "answer": {"rule": rule, "classes": best} | weights} if picture else {}
         environment = describe_environment(measurements[0].plan.n_threads)
         runs = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, **classified, "outputs": outputs, "runs": runs})
@@ -95,11 +98,13 @@ def run_model(args: argparse.Namespace) -> None:
     if picture:
         say(f"{pictures.feed_text(picture)}\n")
         print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
-        say(f"score: {rule}\n")
+        say(f"score: {rule}")
+        say(f"{args.model} has {pictures.RANDOM}\n" if pictures.has_random_weights(args) else "")
     else:
         print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
         say("")
     say_comparison(measurements)
+    args.top = None if picture else args.top
     say_details(args, measurements[0].plans)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.commands.comparing import Contender, race_of
 from blocklayout.commands.feeds import asked_shapes
-from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, words
+from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, policies
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
 from blocklayout.show.output import file_name, say, say_json, say_page, shown_progress
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policies",
-        type=words,
+        type=policies,
         default=(),
         metavar="all|NAME,NAME",
         help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side",

@@ -84,15 +84,20 @@ def _is_in(desc: MemoryDesc, layout: str) -> bool:
     return isinstance(wished, MemoryDesc) and desc.physically_equal(wished)
 
 
+ALIASES = {"channels_last": "nhwc", "channels_first": "plain", "contiguous_format": "plain"}
+"""Policies by the names of their formats."""
+
+
 def checked_policy(name: str) -> str:
-    """The name of a policy, or a tag, if it is one.
+    """The policy of this name or of the format of this name, or a tag, if it is one.
 
     Raises:
         PlanError: It is neither.
     """
     if not isinstance(name, str):
         raise PlanError(f"layout={name!r}: give the name of a policy, one of {', '.join(POLICIES)}, or a oneDNN tag")
-    if name in POLICIES:
+    name = ALIASES.get(name, name)
+    if name in POLICIES or name in LAYOUT_NAMES:
         return name
     try:
         FormatTag.parse(name)

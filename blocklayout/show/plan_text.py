@@ -98,9 +98,11 @@ def session_text(
     inputs: Sequence[str], outputs: Sequence[str], plans: Sequence[Plan], asked: Request | None, facts: Sequence[str]
 ) -> str:
     """A session in a line: inputs and outputs in words, its plans, how further ones are asked for, and more facts."""
-    name = f" of {plans[0].model}" if plans else ""
+    first = next(iter(inputs), "x").split()[0]
+    unplanned = f" without a plan yet: run it, or load it with shapes={{{first!r}: (...)}};" if asked else ":"
+    head = f" of {plans[0].model}:" if plans else unplanned
     borders = f"{', '.join(inputs)} -> {', '.join(outputs)}"
-    return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
+    return f"<Session{head} {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
 
 
 def session_html(text: str, plans: Sequence[Plan]) -> str:
@@ -111,7 +113,7 @@ def session_html(text: str, plans: Sequence[Plan]) -> str:
 
 def _choice(plans: Sequence[Plan], asked: Request | None) -> str:
     if not plans:
-        return f"layout {asked.policy}, {asked.dtype}, no plan yet" if asked else "no plan"
+        return f"layout {asked.policy}, {asked.dtype}" if asked else "no plan"
     last = plans[-1]
     prices = "a run-off of whole plans" if last.raced else last.priced_by
     chosen = f" ({policy_name(last.chosen)}, by {prices})" if last.policy == "auto" else ""

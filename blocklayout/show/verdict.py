@@ -236,8 +236,9 @@ class Verdict(Struct, frozen=True):
     def _others(self) -> str:
         """With ``~`` before estimates where others are measured."""
         kinds = {rival.is_measured for rival in self.rivals}
-        note = {2: " (~ estimated)", 0: ""}.get(len(kinds), " measured" if True in kinds else " estimated")
-        marks = ["~" if len(kinds) == 2 and not rival.is_measured else "" for rival in self.rivals]
+        is_mixed = len(kinds) > 1
+        note = " (~ estimated)" if is_mixed else "" if self.is_measured in kinds else " estimated"
+        marks = ["~" if is_mixed and not rival.is_measured else "" for rival in self.rivals]
         return _joined([_rival_text(rival, mark) for rival, mark in zip(self.rivals, marks, strict=True)], note)
 
     def _share(self, ns: float) -> str:
@@ -376,14 +377,14 @@ def _rival_text(rival: Rival, mark: str) -> str:
 
 
 def _joined(said: Sequence[str], note: str) -> str:
-    """As many as fit the screen behind a label, and how many more there are."""
-    room = screen_width() - _LABEL_WIDTH
-    for n in range(len(said), 0, -1):
-        rest = f" and {len(said) - n} more" if n < len(said) else ""
-        text = f"{', '.join(said[:n])}{rest}{note}"
-        if width_of(text) <= room:
-            return text
-    return text if said else "none"
+    """As many as fit the screen behind a label; others are counted, but for the last."""
+    shown = [*said]
+    for n_left_out in range(len(said)):
+        if n_left_out:
+            shown = [*said[: -1 - n_left_out], f"{n_left_out} more", *said[-1:]]
+        if width_of(", ".join(shown) + note) <= screen_width() - _LABEL_WIDTH:
+            break
+    return f"{', '.join(shown)}{note}" if said else "none"
 
 
 def _cut(line: str, width: int) -> str:
