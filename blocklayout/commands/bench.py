@@ -74,6 +74,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if (args.streams or args.against) and (args.steps or args.top or args.why):
+        raise InputError("--steps, --top and --why are about layout policies: leave out --streams and --against")
     measure = _run_streams if args.streams else _run_against if args.against else _run_policies
     title, environment, charts, tables, notes = measure(args)
     if args.html:

@@ -43,7 +43,7 @@ def entered(reader: str, desc: MemoryDesc, given: MemoryDesc) -> str:
 
 def reordered(writer: str, source: MemoryDesc, reader: str, desc: MemoryDesc) -> str:
     """Of a reorder: its two sides; a writer that is its own reader has no other yet."""
-    wanted = f"{reader} reads {_name(desc)}"
+    wanted = f"{reader} {'wants' if reader == CALLER else 'reads'} {_name(desc)}"
     if writer == reader:
         wanted = f"the policy brings every result back to {_name(desc)}"
     return f"{writer} wrote {_name(source)}, {wanted}"

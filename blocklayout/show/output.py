@@ -62,7 +62,7 @@ def file_name(model: str, suffix: str) -> str:
 
 def say_page(path: Path) -> None:
     """Print that a page was written."""
-    say(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser")
+    put(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser\n")
 
 
 def json_text(value: Any) -> str:

@@ -248,7 +248,7 @@ class Verdict(Struct, frozen=True):
         if not self.n_reorders:
             return "none"
         cost = f"{scaled_time(self.reorder_ns)}, {self._share(self.reorder_ns)}"
-        return f"{self.n_reorders} of {kib(self.reorder_nbytes)} KiB: {cost}"
+        return f"{self.n_reorders} ({kib(self.reorder_nbytes)} KiB): {cost}"
 
     def _slow(self) -> str:
         if not self.slow:
@@ -331,10 +331,9 @@ def _faster_products(plans: Sequence[Plan], ns: float, dtype: str, option: str) 
         for step in plan.steps:
             if flops := 2 * step.multiply_adds():
                 given = step.spec.memory_desc("src").dtype
-                faster = machine.peak_flops(step.spec.impl, dtype) / machine.peak_flops(step.spec.impl, given)
-                computing_ns = (
-                    flops / machine.peak_flops("", dtype) if "winograd" in step.spec.impl else step.cost_ns / faster
-                )
+                peak = machine.peak_flops("", dtype)
+                # Winograd's method, which does fewer products than flops has, exists in f32 alone.
+                computing_ns = max(step.cost_ns * machine.peak_flops("", given) / peak, flops / peak)
                 moving_ns = step.nbytes_moved * itemsize(dtype) / itemsize(given) / machine.bandwidth
                 products_ns += step.cost_ns
                 saved_ns += max(0.0, step.cost_ns - max(computing_ns, moving_ns))

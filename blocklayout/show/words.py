@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -92,17 +91,19 @@ def counted(n: int, one: str, many: str = "") -> str:
 WIDTH = 80
 """Columns of a pipe."""
 
+LEAST_WIDTH = 40
+"""However narrow the screen is."""
+
 _GAP = "  "
 _LEAST_TEXT = 4
-_PARTS = re.compile(r"\s+|[^\s/.:,]+[/.:,]*|[/.:,]+")
-"""A long cell is broken behind these."""
+_WORDS, _PARTS = re.compile(r"\s+|\S+"), re.compile(r"[^/.:,]+[/.:,]*|[/.:,]+")
 
 
 def screen_width() -> int:
     """Columns of the terminal that is written to, or as ``COLUMNS`` has it; 80 where there is neither."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given):
-        return int(given)
+        return max(LEAST_WIDTH, int(given))
     return os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH if is_terminal() else WIDTH
 
 
@@ -112,7 +113,7 @@ def is_terminal() -> bool:
 
 
 def wrapped(text: str) -> str:
-    r"""Lines that fit the screen: longer ones go on below, further in; no word is cut.
+    r"""Lines that fit the screen: longer ones go on below, further in.
 
     Example:
         >>> wrapped("  " + "word " * 20).count("\n")
@@ -123,8 +124,9 @@ def wrapped(text: str) -> str:
 
 
 def _wrapped(line: str, width: int) -> str:
-    further = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.fill(line, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+    text = line.lstrip()
+    margin = " " * (len(line) - len(text))
+    return margin + f"\n{margin}{_GAP}".join(_broken([text], max(LEAST_WIDTH // 2, width - len(margin + _GAP))))
 
 
 def table(
@@ -185,18 +187,25 @@ def _broken(lines: Sequence[str], width: int) -> list[str]:
     found = []
     for whole in lines:
         line = ""
-        for part in _PARTS.findall(whole) if width_of(whole) > width else [whole]:
+        for part in _parts(whole, width):
             if width_of(line + part.rstrip()) > width:
                 found.append(line.rstrip())
-                line = part.lstrip()
-                while width_of(line) > width:
-                    n_fitting = next(n for n in range(width, 0, -1) if width_of(line[:n]) <= width)
-                    found.append(line[:n_fitting])
-                    line = line[n_fitting:]
-            else:
-                line += part
+                line = ""
+            line += part if line else part.lstrip()
         found.append(line.rstrip())
     return [line for line in found if line] or [""]
+
+
+def _parts(text: str, width: int) -> Iterator[str]:
+    """Words and the blanks between them; longer ones in parts that end in a separator, or in as much as fits."""
+    for word in _WORDS.findall(text):
+        for part in [word] if width_of(word) <= width else _PARTS.findall(word):
+            rest = part
+            while width_of(rest) > width:
+                n_fitting = next(n for n in range(width, 0, -1) if width_of(rest[:n]) <= width)
+                yield rest[:n_fitting]
+                rest = rest[n_fitting:]
+            yield rest
 
 
 def width_of(text: str) -> int:
