@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.ir import Fused, HostSpec, layout_name
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
-from blocklayout.plan.reasons import layout_words
+from blocklayout.plan.reasons import CALLER, layout_words
 from blocklayout.show.words import scaled_time
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def reorder_reason(plan: Plan, reorder: Entry | Step) -> str:
     readers, without_ns = reorder.readers, reorder.without_ns
     if plan.policy == "per-op" or not readers:
         return reorder.reason
-    said = [f"{readers[0]} reads {layout_words(moved(plan, reorder)[2])}"]
+    verb = "wants" if readers[0] == CALLER else "reads"
+    said = [f"{readers[0]} {verb} {layout_words(moved(plan, reorder)[2])}"]
     said += [f"{len(readers)} readers"] * (len(readers) > 1)
     if without_ns is None:
         said += ["nothing on offer does without"] * plan.is_exact

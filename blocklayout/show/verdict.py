@@ -20,7 +20,7 @@ from blocklayout.show.names import moved, policy_name
 from blocklayout.show.output import painted, put, say
 from blocklayout.show.plan_text import plan_text
 from blocklayout.show.profile import predicted_profile
-from blocklayout.show.words import counted, kib, percent, scaled_time, screen_width, width_of
+from blocklayout.show.words import counted, cut, kib, percent, scaled_time, screen_width, width_of
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
@@ -148,10 +148,8 @@ class Verdict(Struct, frozen=True):
         costs = _policy_costs(plans)
         best = "auto" if first.policy != "auto" and costs.get("auto", own_ns) < own_ns else first.policy
         best_ns = own_ns if best == first.policy else costs[best]
-        slow = [
-            *_slow_code(steps),
-            *(SlowCode(name, _HOW[by], 0.0) for name, by in (calls or {}).items() if not profile),
-        ]
+        unplanned = {} if profile or calls is None else calls
+        slow = [*_slow_code(steps), *(SlowCode(name, _HOW[by], 0.0) for name, by in unplanned.items())]
         chosen = {plan.chosen for plan in plans}
         advice = [each for plan in plans for each in _advice(plan, own_ns or 1.0)]
         advice += _precision_advice(plans, own_ns or 1.0)
@@ -206,20 +204,16 @@ class Verdict(Struct, frozen=True):
                 return Advice(f"--dtype {other.plan.dtype}", why, share) if share >= LEAST_GAIN else None
         return self.advice
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Five labels, and a line for each that fits the screen."""
-        return [
-            ("best", self._best()),
-            ("others", self._others()),
-            ("reorders", self._reorders()),
-            ("slow", self._slow()),
-            (
-                "try",
-                f"{self.advice.option}: {self.advice.why}"
-                if self.advice
-                else "nothing: no change follows from these numbers",
-            ),
-        ]
+    def __str__(self) -> str:
+        advice = self.advice
+        lines = {
+            "best": self._best(),
+            "others": self._others(),
+            "reorders": self._reorders(),
+            "slow": self._slow(),
+            "try": f"{advice.option}: {advice.why}" if advice else "nothing: no change follows from these numbers",
+        }
+        return "\n".join(cut(f"{label:<{_LABEL_WIDTH}}{text}", screen_width()) for label, text in lines.items())
 
     def _best(self) -> str:
         name = policy_name(self.best)
@@ -256,10 +250,6 @@ class Verdict(Struct, frozen=True):
         shares = [f" {percent(each.ns / self.ns)}" if each.ns and self.ns else "" for each in self.slow]
         said = [f"{each.kernel} {each.how}{share}" for each, share in zip(self.slow, shares, strict=True)]
         return f"{self._share(sum(each.ns for each in self.slow))}: {_joined(said, '')}"
-
-    def __str__(self) -> str:
-        width = screen_width()
-        return "\n".join(_cut(f"{label:<{_LABEL_WIDTH}}{text}", width) for label, text in self.lines())
 
 
 def _policy_costs(plans: Sequence[Plan]) -> dict[str, float]:
@@ -317,8 +307,12 @@ def _advice(plan: Plan, ns: float) -> Iterator[Advice]:
 def _precision_advice(plans: Sequence[Plan], ns: float) -> Iterator[Advice]:
     """A narrower data type, where this CPU multiplies it faster, by how much of the time is products."""
     is_in_bytes = any(desc.dtype in BYTE_DTYPES for plan in plans for desc in plan.formats.values())
-    dtypes = {plan.dtype for plan in plans}
-    if dtypes == {"f32"} and not is_in_bytes and has_bf16() and not any(plan.precision for plan in plans):
+    if (
+        {plan.dtype for plan in plans} == {"f32"}
+        and not is_in_bytes
+        and has_bf16()
+        and not any(plan.precision for plan in plans)
+    ):
         yield from _faster_products(plans, ns, "bf16", "--dtype bf16")
     elif not is_in_bytes and sums_bytes_exactly():
         yield from _faster_products(plans, ns, "s8", "blocklayout quantize")
@@ -345,16 +339,16 @@ def _faster_products(plans: Sequence[Plan], ns: float, dtype: str, option: str) 
 def _batch_advice(plan: Plan, inputs: Sequence[InputInfo], ns: float) -> Iterator[Advice]:
     """Several images at a time, where the model takes them and one alone waits for weights to be read."""
     dims = {name: desc.dims for name, desc in plan.fed}
-    free = [info for info in inputs if info.shape and not isinstance(info.shape[0], int) and not info.ranges]
-    if len(free) != len(inputs) or not free or any(dims.get(info.name, (0,))[0] != 1 for info in free):
+    free = [info for info in inputs if info.shape and not isinstance(info.shape[0], int)]
+    is_alone = all(dims.get(info.name, (0,))[:1] == (1,) and not (info.ranges or info.layout) for info in free)
+    if len(free) != len(inputs) or not free or not is_alone:
         return
     machine, waiting_ns = plan.machine(), 0.0
     for step in plan.steps:
         if isinstance(step.spec, Spec) and step.multiply_adds() and step.spec.has("weights"):
             reading_ns = step.spec.memory_desc("weights").nbytes / machine.bandwidth
-            computing_ns = (
-                2 * step.multiply_adds() / machine.peak_flops(step.spec.impl, step.spec.memory_desc("src").dtype)
-            )
+            peak = machine.peak_flops(step.spec.impl, step.spec.memory_desc("src").dtype)
+            computing_ns = 2 * step.multiply_adds() / peak
             waiting_ns += max(0.0, min(reading_ns, step.cost_ns) - computing_ns)
     batch = " ".join(f"--shape {info.name}={'x'.join(map(str, (BATCH, *dims[info.name][1:])))}" for info in free)
     share = waiting_ns * (1 - 1 / BATCH) / ns
@@ -384,10 +378,6 @@ def _joined(said: Sequence[str], note: str) -> str:
         if width_of(", ".join(shown) + note) <= screen_width() - _LABEL_WIDTH:
             break
     return f"{', '.join(shown)}{note}" if said else "none"
-
-
-def _cut(line: str, width: int) -> str:
-    return line if width_of(line) <= width else f"{line[: width - 3]}..."
 
 
 def say_details(args: Namespace, plans: Sequence[Plan]) -> None:

@@ -129,6 +129,16 @@ def _wrapped(line: str, width: int) -> str:
     return margin + f"\n{margin}{_GAP}".join(_broken([text], max(LEAST_WIDTH // 2, width - len(margin + _GAP))))
 
 
+def cut(text: str, width: int) -> str:
+    """A line that is no wider, with dots in place of what is left out.
+
+    Example:
+        >>> cut("conv1, conv2 and conv3", 12)
+        'conv1, ...'
+    """
+    return text if width_of(text) <= width else f"{_broken([text], width - 4)[0]} ..."
+
+
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
