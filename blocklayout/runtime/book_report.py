@@ -64,9 +64,11 @@ def verdict(book: PlanBook, seen: Profile | None) -> Verdict:
     plans = book.plans
     if not plans:
         raise PlanError("no plan yet: give shapes= when loading, or run once")
-    if book.pieces is None:
-        return Verdict.of(plans[-1:], book.signature.inputs, {}, seen)
-    return Verdict.of(plans, book.signature.inputs, {each.name: each.by for each in book.pieces if each.by}, seen)
+    calls = {each.name: each.by for each in book.pieces or () if each.by}
+    inputs = book.signature.inputs
+    is_free = all(each.shape and not (isinstance(each.shape[0], int) or each.layout or each.ranges) for each in inputs)
+    batched = [each.name for each in inputs] if is_free else []
+    return Verdict.of(plans[-1:] if book.pieces is None else plans, batched, calls, seen)
 
 
 def _machine(plan: Plan) -> Machine:

@@ -13,10 +13,9 @@ from blocklayout.dnnl import Spec, has_bf16
 from blocklayout.dnnl.library import sums_bytes_exactly
 from blocklayout.dtypes import BYTE_DTYPES, itemsize
 from blocklayout.plan.make import CLEARLY
-from blocklayout.plan.plan import Entry, Step
 from blocklayout.plan.policies import SOLVE
 from blocklayout.plan.reasons import CALLER
-from blocklayout.show.names import moved, policy_name
+from blocklayout.show.names import policy_name
 from blocklayout.show.output import painted, put, say
 from blocklayout.show.plan_text import plan_text
 from blocklayout.show.profile import predicted_profile
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from blocklayout.plan import Plan
-    from blocklayout.runtime import InputInfo
     from blocklayout.show.comparison import Measurement
     from blocklayout.show.profile import Profile, StepProfile
 
@@ -129,7 +127,7 @@ class Verdict(Struct, frozen=True):
     def of(
         cls,
         plans: Sequence[Plan],
-        inputs: Sequence[InputInfo] = (),
+        batched: Sequence[str] = (),
         calls: Mapping[str, str] | None = None,
         profile: Profile | None = None,
     ) -> Verdict:
@@ -137,7 +135,7 @@ class Verdict(Struct, frozen=True):
 
         Args:
             plans: At least one.
-            inputs: The model's.
+            batched: The model's inputs, if it leaves the first extent of all of them free.
             calls: How nodes between plans are computed, by name: ``numpy`` or ``onnx.reference``.
             profile: A typical run, if there was one.
         """
@@ -153,7 +151,7 @@ class Verdict(Struct, frozen=True):
         chosen = {plan.chosen for plan in plans}
         advice = [each for plan in plans for each in _advice(plan, own_ns or 1.0)]
         advice += _precision_advice(plans, own_ns or 1.0)
-        advice += _batch_advice(first, inputs, own_ns or 1.0)
+        advice += _batch_advice(first, batched, own_ns or 1.0)
         return cls(
             model=first.model,
             policy=first.policy,
@@ -294,14 +292,16 @@ def _advice(plan: Plan, ns: float) -> Iterator[Advice]:
                 if wanted is not None:
                     yield Advice(f"--pin {choice.kernel}={wanted}", f"{percent(share)} less time, estimated", share)
     results = {result.buffer: result.name for result in plan.results}
-    for reorder in plan.reorders:
-        value, src, dst = moved(plan, reorder)
-        is_result = isinstance(reorder, Step) and reorder.readers == (CALLER,)
-        name = results.get(reorder.dst.buffer) if is_result else value if isinstance(reorder, Entry) else None
-        wanted = src if is_result else dst
-        if name is not None and not reorder.is_conversion and wanted.canonical_tag is not None:
-            why = f"{scaled_time(reorder.cost_ns)} less, estimated: nothing is reordered at that border"
-            yield Advice(f"--io-layout {name}={wanted.named('src')}", why, reorder.cost_ns / ns)
+    borders = [(each.input, each.desc, each.cost_ns) for each in plan.entries if not each.is_conversion]
+    borders += [
+        (results[step.dst.buffer], dict(step.operands)["src"].desc, step.cost_ns)
+        for step in plan.steps
+        if step.readers == (CALLER,) and not step.is_conversion and step.dst.buffer in results
+    ]
+    for name, desc, cost_ns in borders:
+        if desc.canonical_tag is not None:
+            why = f"{scaled_time(cost_ns)} less, estimated: nothing is reordered at that border"
+            yield Advice(f"--io-layout {name}={desc.named('src')}", why, cost_ns / ns)
 
 
 def _precision_advice(plans: Sequence[Plan], ns: float) -> Iterator[Advice]:
@@ -336,12 +336,10 @@ def _faster_products(plans: Sequence[Plan], ns: float, dtype: str, option: str) 
     yield Advice(option, why, share)
 
 
-def _batch_advice(plan: Plan, inputs: Sequence[InputInfo], ns: float) -> Iterator[Advice]:
-    """Several images at a time, where the model takes them and one alone waits for weights to be read."""
-    dims = {name: desc.dims for name, desc in plan.fed}
-    free = [info for info in inputs if info.shape and not isinstance(info.shape[0], int)]
-    is_alone = all(dims.get(info.name, (0,))[:1] == (1,) and not (info.ranges or info.layout) for info in free)
-    if len(free) != len(inputs) or not free or not is_alone:
+def _batch_advice(plan: Plan, batched: Sequence[str], ns: float) -> Iterator[Advice]:
+    """Several samples at a time, where the model takes them and one alone waits for weights to be read."""
+    dims = {name: desc.dims for name, desc in plan.fed if name in batched}
+    if not dims or any(extents[:1] != (1,) for extents in dims.values()):
         return
     machine, waiting_ns = plan.machine(), 0.0
     for step in plan.steps:
@@ -350,7 +348,7 @@ def _batch_advice(plan: Plan, inputs: Sequence[InputInfo], ns: float) -> Iterato
             peak = machine.peak_flops(step.spec.impl, step.spec.memory_desc("src").dtype)
             computing_ns = 2 * step.multiply_adds() / peak
             waiting_ns += max(0.0, min(reading_ns, step.cost_ns) - computing_ns)
-    batch = " ".join(f"--shape {info.name}={'x'.join(map(str, (BATCH, *dims[info.name][1:])))}" for info in free)
+    batch = " ".join(f"--shape {name}={'x'.join(map(str, (BATCH, *rest)))}" for name, (_, *rest) in dims.items())
     share = waiting_ns * (1 - 1 / BATCH) / ns
     why = f"{percent(waiting_ns / ns)} of the time waits for weights, estimated"
     yield Advice(batch, why, share)

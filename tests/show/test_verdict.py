@@ -109,7 +109,8 @@ def test_another_data_type_that_was_measured_is_advised_only_if_it_is_faster() -
     own = measured(plan, [1.0], 2.0)
     faster = own.verdict.timed([own, measured(narrow, [1.0], 1.0)]).advice
     assert faster is not None
-    assert (faster.option, faster.share) == ("--dtype bf16", pytest.approx(0.5))
+    assert faster.option == "--dtype bf16"
+    assert faster.share == pytest.approx(0.5)
     assert "2x as fast, measured" in faster.why
     assert own.verdict.timed([own, measured(narrow, [1.0], 2.5)]).advice is None
 
