@@ -88,13 +88,15 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _say(args: argparse.Namespace, session: Session, report: PrecisionReport | None) -> None:
-    say_verdict(session.verdict())
-    if session.pieces is None:
-        say_details(args, session.plans[-1:])
-    elif args.steps or args.why:
-        say("\n\n".join(["", str(session.pieces), *(plan.explain() for plan in session.plans if args.why)]))
-    if not (args.steps or args.top or args.why):
-        n_steps = sum(len(plan.steps) for plan in session.plans)
+    plans = session.plans[-1:] if session.pieces is None else session.plans
+    if plans:
+        say_verdict(session.verdict())
+    if session.pieces is None or args.top:
+        say_details(args, plans)
+    elif args.steps or args.why or not plans:
+        say("\n\n".join([*[""] * bool(plans), str(session.pieces), *(plan.explain() for plan in plans if args.why)]))
+    if plans and not (args.steps or args.top or args.why):
+        n_steps = sum(len(plan.steps) for plan in plans)
         say(f"\n--steps shows its {counted(n_steps, 'step')}, --top 10 the longest, --why the reasons")
     if report is not None:
         say(f"\nwhich layers were quantised, when the file was made:\n{report}")

@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         say_json(profile.to_dict())
         return
-    say_verdict(session.verdict(profile))
+    if session.plans:
+        say_verdict(session.verdict(profile))
     say(f"\n{profile.text(None if args.steps else args.top or N_SHOWN)}")
     for plan in session.plans if args.why else ():
         say(f"\n{plan.explain()}")

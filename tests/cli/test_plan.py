@@ -11,7 +11,7 @@ import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.show.words import wrapped
 from tests import nets, quantised
-from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
+from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, S64, model_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,8 @@ def test_the_steps_that_take_longest_are_shown_first(cli: Command, tmp_path: Pat
     bl.save(nets.chain(), tmp_path / "chain.onnx")
     plan = bl.load(tmp_path / "chain.onnx", layout="per-op", threads=1).plan
     out = cli.ok("plan", tmp_path / "chain.onnx", "--layout", "per-op", "--threads", 1, "--top", 2)
-    costs = sorted((each.cost_ns for each in (*plan.steps, *plan.entries)), reverse=True)
+    costs = [*(step.cost_ns for step in plan.steps), *(entry.cost_ns for entry in plan.entries)]
+    costs.sort(reverse=True)
     rows = [line for line in out.splitlines() if line.split() and line.split()[0].isdecimal() and "->" in line]
     assert [row.split()[-1] for row in rows] == [f"{cost / 1000:,.1f}" for cost in costs[:2]]
 
@@ -192,6 +193,19 @@ def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path)
     assert "nz" in cli.ok("profile", path, *shape, "--runs", 1)
     assert "plain" in cli.ok("run", path, *shape, "--rounds", 1)
     assert "there is no plan of the whole" in cli("plan", path, *shape, "--save", tmp_path / "p.json").refusal
+
+
+def test_of_a_model_that_numpy_computes_its_pieces_are_shown(cli: Command, tmp_path: Path) -> None:
+    onnx.save(model_of([NODE("NonZero", ["x"], ["y"], name="nz")], {"x": IMAGE}, {"y": S64}), tmp_path / "places.onnx")
+    shown = cli.ok("plan", tmp_path / "places.onnx", "--shape", "x=1x3x8x8")
+    assert shown.startswith("nz by numpy -> y"), shown
+    assert "nz" in cli.ok("profile", tmp_path / "places.onnx", "--shape", "x=1x3x8x8", "--runs", 1)
+
+
+def test_of_pieces_the_steps_that_take_longest_are_shown(cli: Command, tmp_path: Path) -> None:
+    onnx.save(model_of([*PLACES, NODE("Cast", ["p"], ["y"], to=F32)], {"x": IMAGE}), tmp_path / "cut.onnx")
+    shown = cli.ok("plan", tmp_path / "cut.onnx", "--shape", "x=1x3x8x8", "--top", 1)
+    assert shown.count("computed by") >= 1
 
 
 def test_bytes_are_told_of(cli: Command, tmp_path: Path) -> None:
