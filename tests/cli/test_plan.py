@@ -198,7 +198,7 @@ def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path)
 def test_of_a_model_that_numpy_computes_its_pieces_are_shown(cli: Command, tmp_path: Path) -> None:
     onnx.save(model_of([NODE("NonZero", ["x"], ["y"], name="nz")], {"x": IMAGE}, {"y": S64}), tmp_path / "places.onnx")
     shown = cli.ok("plan", tmp_path / "places.onnx", "--shape", "x=1x3x8x8")
-    assert shown.startswith("nz by numpy -> y"), shown
+    assert "nz by numpy -> y" in shown
     assert "nz" in cli.ok("profile", tmp_path / "places.onnx", "--shape", "x=1x3x8x8", "--runs", 1)
 
 
