@@ -20,7 +20,7 @@ from blocklayout.plan.precision import PrecisionReport
 from blocklayout.quantizing.budget import METRICS
 from blocklayout.quantizing.quantize import OLDEST_OPSET, quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe
-from blocklayout.show.output import file_name, say, say_json, shown_progress
+from blocklayout.show.output import file_name, put, say, say_json, shown_progress
 from blocklayout.show.precision import verdict
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         say_json({"file": str(target), "recipe": str(beside), "nbytes": len(contents), "n_quantized": n_pairs})
         return
-    say(f"{target}, {len(contents) / 1e6:.3g} MB: {n_pairs} values are quantised, ranges seen on {len(feeds)} files")
-    say(f"{beside}: the recipe, which --recipe takes")
+    put(f"{target}, {len(contents) / 1e6:.3g} MB: {n_pairs} values are quantised, ranges seen on {len(feeds)} files\n")
+    put(f"{beside}: the recipe, which --recipe takes\n")
     if report is not None:
         say(str(report) if args.picture else verdict(report))
 

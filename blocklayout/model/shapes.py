@@ -151,6 +151,10 @@ def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
     return node
 
 
+_SIDE, _LENGTH = 224, 128
+"""Of images, and of sequences and volumes, in examples."""
+
+
 def concrete_extents(inputs: Sequence[DeclaredValue], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The extents of every input, given by the caller or declared by the model."""
     _check_known(shapes, [info.name for info in inputs])
@@ -213,13 +217,27 @@ def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tup
     for declared in info.extents:
         known = by_symbol[declared][0] if isinstance(declared, str) and declared in by_symbol else declared
         if not isinstance(known, int):
-            example = tuple(extent if isinstance(extent, int) else 1 for extent in info.extents)
+            example = _example(info.extents)
             raise InputError(
                 f"input {info.name!r} has free extents, {_show(info.extents)}; set them with "
                 f"shapes={{{info.name!r}: {example}}} or --shape {info.name}={'x'.join(map(str, example))}"
             )
         extents.append(known)
     return tuple(extents)
+
+
+def _example(extents: Sequence[int | str | None]) -> tuple[int, ...]:
+    """Extents that an input may well have: a single sample, an image of 224 pixels a side, 128 steps or words.
+
+    Example:
+        >>> _example(("n", 3, "h", "w")), _example((None, "h", "w", 3)), _example(("n", "words"))
+        ((1, 3, 224, 224), (1, 224, 224, 3), (1, 128))
+    """
+    is_image = len(extents) == len("nchw")
+    usual = [1, *(_SIDE if is_image else _LENGTH for _ in extents[1:])]
+    if is_image and extents[-1] not in (1, 3):
+        usual[1] = 3
+    return tuple(known if isinstance(known, int) else each for known, each in zip(extents, usual, strict=False))
 
 
 def _show(extents: Sequence[int | str | None]) -> str:
