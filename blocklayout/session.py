@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from blocklayout.serve.submissions import Submission, Submissions
     from blocklayout.show.profile import Profile
     from blocklayout.show.report import Report
+    from blocklayout.show.verdict import Verdict
 
     Write = Callable[[Path, PlanBook, Sequence[str] | None, Sequence[Mapping[str, Any]]], None]
     Given = Mapping[str, np.ndarray]
@@ -358,6 +359,31 @@ class Session:
         from blocklayout.runtime.book_report import profile
 
         return profile(self._book, feed, n_runs)
+
+    def verdict(self, profile: Profile | None = None) -> Verdict:
+        """Which layout is best and by how much, what reorders and slow code cost, and what would help most.
+
+        The command line prints it first. Times are prices, and where the load ran whole plans, those of the runs.
+
+        Args:
+            profile: That of a typical run, whose times are taken then.
+
+        Returns:
+            A record: print it for five lines.
+
+        Raises:
+            PlanError: There is no plan yet.
+
+        Example:
+            >>> from blocklayout import Builder, load
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
+            >>> load(b).verdict().n_reorders
+            0
+        """
+        from blocklayout.runtime.book_report import verdict
+
+        return verdict(self._book, profile)
 
     def report(self, feed: Mapping[str, Any] | None = None, *, n_runs: int = 5) -> Report:
         """A page about the plan: layouts, reasons, memory, and times where there is something to run on.

@@ -279,6 +279,7 @@ class Rationale(Struct, frozen=True, omit_defaults=True):
         arena_lower_bound: Largest number of bytes alive at once.
         in_floats: Kernels that nothing on offer computes with bytes, although bytes stand for what they read, with the
             reason.
+        precision_report: Of a model that was quantised under a budget of error: a ``PrecisionReport`` as JSON.
     """
 
     choices: tuple[KernelChoice, ...]
@@ -293,6 +294,7 @@ class Rationale(Struct, frozen=True, omit_defaults=True):
     exceptions: tuple[tuple[str, str], ...]
     arena_lower_bound: int
     in_floats: tuple[tuple[str, str], ...] = ()
+    precision_report: str = ""
 
 
 class Plan(Struct, frozen=True, dict=True):
@@ -459,7 +461,11 @@ class Plan(Struct, frozen=True, dict=True):
         return Machine(self.config.isa, self.config.n_threads)
 
     def explain(self) -> str:
-        """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
+        """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end.
+
+        Of a model that was quantised under a budget of error, also each layer's precision, its own error, and what the
+        other precision would do to time and error.
+        """
         from blocklayout.show.explain import explanation
 
         return explanation(self)
