@@ -4,7 +4,7 @@
 
     session = bl.load("model.onnx")        # or a Builder, an exported program
     outputs = session.run(None, {"x": x})  # session(x) takes arrays by position
-    print(session.plan().explain())        # each layout and reorder, and why
+    print(session.plan.explain())          # each layout and reorder, and why
 
 Networks:
     load, save, Session       a model becomes a session, its layouts chosen

@@ -39,6 +39,17 @@ class Session:
 
     Made by :func:`blocklayout.load`. The threads of its streams end when it is closed, by :meth:`close` or as a context
     manager, and when nobody refers to it any more.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> b = bl.Builder()
+        >>> x = b.input("x", (1, 16, 8, 8))
+        >>> b.output("y", x.conv(np.ones((16, 16, 3, 3), np.float32), pads=1, name="conv").relu())
+        >>> session = bl.load(b)
+        >>> [y] = session.run(None, {"x": np.ones((1, 16, 8, 8), np.float32)})
+        >>> y.shape, float(y[0, 0, 4, 4])
+        ((1, 16, 8, 8), 144.0)
     """
 
     def __init__(self, book: PlanBook, write: Write, queue: Queue | None = None) -> None:

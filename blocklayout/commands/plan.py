@@ -16,7 +16,6 @@ from blocklayout.commands.options import (
 )
 from blocklayout.errors import InputError, PlanError
 from blocklayout.loading.exporting import export
-from blocklayout.plan.precision import PrecisionReport
 from blocklayout.show.output import json_text, put, say, shown_progress
 from blocklayout.show.verdict import say_details, say_verdict
 from blocklayout.show.words import counted
@@ -84,10 +83,10 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         put(f"{_json(session)}\n")
     else:
-        _say(args, session, PrecisionReport.of(race.opened) if args.why else None)
+        _say(args, session)
 
 
-def _say(args: argparse.Namespace, session: Session, report: PrecisionReport | None) -> None:
+def _say(args: argparse.Namespace, session: Session) -> None:
     plans = session.plans[-1:] if session.pieces is None else session.plans
     if plans:
         say_verdict(session.verdict())
@@ -98,8 +97,6 @@ def _say(args: argparse.Namespace, session: Session, report: PrecisionReport | N
     if plans and not (args.steps or args.top or args.why):
         n_steps = sum(len(plan.steps) for plan in plans)
         say(f"\n--steps shows its {counted(n_steps, 'step')}, --top 10 the longest, --why the reasons")
-    if report is not None:
-        say(f"\nwhich layers were quantised, when the file was made:\n{report}")
 
 
 def _json(session: Session) -> str:

@@ -13,6 +13,7 @@ from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Branch, DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
+from blocklayout.model.onnx_read import REPORT_KEY
 from blocklayout.model.scales import check_scales
 from blocklayout.model.types import from_numpy
 from blocklayout.resource_limits import check_affordable
@@ -61,7 +62,8 @@ def set_shapes(
             raise ModelError(f"the output {info.name!r} is declared {info.dtype}, but its node computes {computed}")
     inputs = tuple(info.name for info in signature.inputs if info.name not in known)
     graph = Graph(model.name, model.opset, nodes, values, inputs, outputs, demands=model.demands)
-    return graph.replace().opened()
+    graph = graph.replace(precision_report=model.metadata.get(REPORT_KEY, ""))
+    return graph.opened()
 
 
 def _contents(info: DeclaredValue, array: np.ndarray | None) -> np.ndarray | None:

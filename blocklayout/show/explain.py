@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from blocklayout.plan.precision import PrecisionReport
 from blocklayout.plan.runs import find_runs
 from blocklayout.show.names import layout, moved, policy_name
 from blocklayout.show.words import counted, kib, percent, scaled_time, table, us
@@ -37,6 +38,9 @@ def explanation(plan: Plan) -> str:
         span = run.kernels[0] if len(run.kernels) == 1 else f"{run.kernels[0]} ... {run.kernels[-1]}"
         lines.append(f"  {run.family}, {counted(len(run.kernels), 'kernel')}, {span}, until")
         lines += (f"    {_end_text(end)}" for end in run.ends)
+    if plan.rationale.precision_report:
+        report = PrecisionReport.parsed(plan.rationale.precision_report, plan.model)
+        lines += ["", "which layers were quantised, when the file was made:", str(report)]
     return "\n".join(lines)
 
 

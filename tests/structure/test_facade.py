@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import inspect
 import pydoc
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import blocklayout
+from blocklayout.eager import backward
 from tests.structure.stubs import PACKAGES, all_of, path_of, stub_of
 from tests.structure.tree import PACKAGE, files, parsed, relative
 
@@ -80,6 +82,33 @@ def test_every_public_thing_is_documented(name: str) -> None:
         return
     members = [member for member in vars(thing) if not member.startswith("_") and callable(getattr(thing, member))]
     assert not [member for member in members if not inspect.getdoc(getattr(thing, member))]
+
+
+def names_with_docstrings() -> list[str]:
+    """Dotted public names of functions and classes; modules, texts and aliases of types have no docstring."""
+    parts = ("", ".dnnl", ".layout", ".zoo", ".torch", ".ray")
+    modules = [importlib.import_module(f"blocklayout{part}") for part in parts]
+    return [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name in sorted(all_of(module.__name__))
+        if not inspect.ismodule(getattr(module, name)) and getattr(getattr(module, name), "__name__", "") == name
+    ]
+
+
+@pytest.mark.parametrize("dotted", names_with_docstrings())
+def test_every_public_thing_has_an_example(dotted: str) -> None:
+    module, _, name = dotted.rpartition(".")
+    assert ">>> " in str(inspect.getdoc(getattr(importlib.import_module(module), name)))
+
+
+@pytest.mark.parametrize("name", [each for each in backward.__all__ if hasattr(getattr(backward, each), "__wrapped__")])
+def test_examples_of_functions_that_are_made_run(name: str) -> None:
+    """No file has them, so pytest does not find them."""
+    text = str(inspect.getdoc(getattr(backward, name)))
+    example = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    assert example.examples
+    assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
 
 
 def test_public_names_show_in_dir_before_they_are_fetched() -> None:
