@@ -1,0 +1,190 @@
+"""The way of a request: its bytes, its arrays, the run, its answer. The event loop waits for none of these."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from blocklayout.dnnl import aligned_empty
+from blocklayout.errors import (
+    BlockLayoutError,
+    ClosedError,
+    DeadlineExceededError,
+    OutOfMemoryError,
+    QueueFullError,
+    StoppedError,
+)
+from blocklayout.http.messages import InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.tensors import read_feed, write_outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from starlette.requests import Request
+
+    from blocklayout.http.repository import Model
+    from blocklayout.http.settings import Settings
+    from blocklayout.runtime import InputInfo
+
+HEADER_LENGTH = "inference-header-content-length"
+"""Of messages with binary tensors: bytes of the JSON that precedes these."""
+
+_LARGE_JSON = 1 << 16
+"""Bytes of JSON from which on another thread reads it."""
+
+_WINDOW_BITS = {"gzip": 31, "deflate": 15}
+"""Of zlib, by content encoding."""
+
+_CLIENT_GONE = 499
+
+_Message = TypeVar("_Message", bound=Message)
+
+
+async def infer(request: Request, model: Model, settings: Settings) -> Response:
+    """The answer to a request to run a model.
+
+    Raises:
+        RefusalError: It is not served, for whatever reason.
+    """
+    body, n_json = await read_body(request, settings)
+    is_long = min(n_json, len(body)) > _LARGE_JSON
+    asked, feed = await _apart(is_long, _read, body, n_json, model)
+    arrays = await _run(request, model, asked, feed, settings.timeout)
+    if arrays is None:
+        return Response(status_code=_CLIENT_GONE)
+    is_long = sum(array.size for array in arrays) > _LARGE_JSON and not asked.parameters.binary_data_output
+    return await _apart(is_long, _answer, asked, model, arrays)
+
+
+async def _apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001
+    """Call it here, or where it takes long, on another thread."""
+    return await asyncio.to_thread(call, *args) if is_long else call(*args)
+
+
+async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, int]:
+    """The request's bytes, and how many of them are JSON; behind it they are aligned, so that tensors stay in place.
+
+    Raises:
+        RefusalError: It is too large, comes too slowly, or is coded otherwise than its headers say.
+    """
+    limit, headers = int(settings.max_body), request.headers
+    given = headers.get(HEADER_LENGTH)
+    if given is not None and not (given.isascii() and given.isdecimal()):
+        raise RefusalError(400, f"Inference-Header-Content-Length: give a number of bytes, not {given!r:.40}")
+    _check_size(int(headers.get("content-length", 0)), limit)
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity" and encoding not in _WINDOW_BITS:
+        raise RefusalError(415, f"Content-Encoding: {encoding!r:.40} is none of identity, {', '.join(_WINDOW_BITS)}")
+    parts: list[bytes] = []
+    try:
+        async with asyncio.timeout(settings.read_timeout):
+            n_bytes, is_more = 0, True
+            while is_more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise RefusalError(_CLIENT_GONE, "the client went away")
+                parts.append(message["body"])
+                n_bytes += len(message["body"])
+                _check_size(n_bytes, limit)
+                is_more = message["more_body"]
+    except TimeoutError:
+        text = f"the request did not come within {settings.read_timeout:g} seconds (read_timeout)"
+        raise RefusalError(408, text) from None
+    if encoding in _WINDOW_BITS:
+        parts = [await asyncio.to_thread(_inflated, b"".join(parts), encoding, limit)]
+        n_bytes = len(parts[0])
+    n_json = n_bytes if given is None else int(given[:20])
+    if n_json > n_bytes:
+        raise RefusalError(400, f"Inference-Header-Content-Length: {n_json} bytes of {n_bytes} cannot be JSON")
+    return _joined(parts, n_bytes, n_json), n_json
+
+
+def _check_size(n_bytes: int, limit: int) -> None:
+    if n_bytes > limit:
+        raise RefusalError(413, f"the request has more than {limit} bytes (max_body)")
+
+
+def _inflated(body: bytes, encoding: str, limit: int) -> bytes:
+    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        text = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RefusalError(400, f"Content-Encoding: {encoding}: {error}") from None
+    _check_size(len(text), limit)
+    if not inflater.eof or inflater.unused_data:
+        raise RefusalError(400, f"Content-Encoding: {encoding}: the body is cut off, or something follows")
+    return text
+
+
+def _joined(parts: list[bytes], n_bytes: int, n_json: int) -> np.ndarray:
+    skipped = -n_json % 64
+    body = aligned_empty(skipped + n_bytes)[skipped:]
+    view, start = memoryview(body), 0
+    for part in parts:
+        view[start : start + len(part)] = part
+        start += len(part)
+    body.flags.writeable = False
+    return body
+
+
+def parsed(kind: type[_Message], text: bytes) -> _Message:
+    """A message of this kind; a RefusalError that names its fields where it is none."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise RefusalError(400, faults(error)) from None
+
+
+def _read(body: np.ndarray, n_json: int, model: Model) -> tuple[InferRequest, dict[str, np.ndarray]]:
+    asked = parsed(InferRequest, body[:n_json].tobytes())
+    return asked, read_feed(asked, model.fed, body[n_json:])
+
+
+async def _run(
+    request: Request, model: Model, asked: InferRequest, feed: dict[str, np.ndarray], timeout: float | None
+) -> list[np.ndarray] | None:
+    """The arrays of all outputs that are asked for; ``None`` where the client went away, whose run is stopped."""
+    deadline = min((each for each in (asked.parameters.timeout / 1e6, timeout) if each), default=None)
+    names = [output.name for output in asked.outputs] or None
+    try:
+        submission = model.serving().submit(feed, names, deadline=deadline)
+        gone = asyncio.ensure_future(request.receive())  # the request is read: what comes next is its end
+        gone.add_done_callback(lambda _: submission.stop())
+        try:
+            return await asyncio.wrap_future(submission)
+        except (asyncio.CancelledError, StoppedError):
+            submission.stop()
+            if gone.done():
+                return None
+            raise
+        finally:
+            gone.cancel()
+    except BlockLayoutError as error:
+        raise refusal_of(error) from None
+    except MemoryError:
+        raise RefusalError(503, "not enough memory for this request now", retry=True) from None
+
+
+def refusal_of(error: BlockLayoutError) -> RefusalError:
+    """The answer to a request that ended with an error."""
+    if isinstance(error, QueueFullError | OutOfMemoryError | ClosedError | StoppedError):
+        return RefusalError(503, str(error), retry=True)
+    return RefusalError(504 if isinstance(error, DeadlineExceededError) else 400, str(error))
+
+
+def _answer(asked: InferRequest, model: Model, arrays: list[np.ndarray]) -> Response:
+    infos: list[InputInfo] = [model.returned[output.name] for output in asked.outputs] or [*model.returned.values()]
+    by_default = asked.parameters.binary_data_output
+    wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
+    are_binary = [by_default if each is None else each for each in wanted]
+    tensors, payload = write_outputs(infos, arrays, are_binary)
+    answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
+    text = answer.model_dump_json(exclude_none=True).encode()
+    if not payload:
+        return Response(text, media_type="application/json")
+    headers = {HEADER_LENGTH: str(len(text))}
+    return Response(b"".join([text, *map(memoryview, payload)]), headers=headers, media_type="application/octet-stream")
