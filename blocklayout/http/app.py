@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
@@ -14,13 +15,14 @@ from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Metric, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from starlette.types import Message as Event
 
 import blocklayout
 from blocklayout.errors import BlockLayoutError
 from blocklayout.http.infer import infer, parsed, read_body, refusal_of
 from blocklayout.http.messages import (
+    VERSION,
     ErrorAnswer,
     IndexEntry,
     IndexRequest,
@@ -42,35 +44,72 @@ _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind", bound=Message)
 
 
-class _AsItCame(APIRoute):
-    """A route whose endpoint reads the request itself: further parameters are there for the API's page alone."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
+_INFER = re.compile(r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
 
 
-def create_app(repository: Repository, settings: Settings) -> FastAPI:
-    """The application that serves a repository's models; who calls this loads and unloads them."""
-    app = FastAPI(
-        title="blocklayout",
-        version=blocklayout.__version__,
-        description="Models behind the Open Inference Protocol.",
-        redoc_url=None,
-        responses={"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}},
-        exception_handlers={RefusalError: _refused, BlockLayoutError: _failed, HTTPException: _not_found, 500: _broken},
-    )
-    room = asyncio.Semaphore(settings.max_requests)
-    for version, find in (("", _by_name(repository)), ("/versions/{version}", _by_version(repository))):
-        _add_model(app, f"/v2/models/{{name}}{version}", find, room, settings)
-    _add_server(app, repository)
-    _add_repository(app, repository, settings)
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    registry.register(_Collector(repository))  # type: ignore[arg-type] # it has what a collector needs
-    app.add_middleware(_Counted, Counter("blocklayout_http_requests", "HTTP requests.", ["status"], registry=registry))
-    _add_pages(app, repository, registry)
-    return app
+class App(FastAPI):
+    """The application that serves a repository's models; who makes it loads and unloads them."""
+
+    def __init__(self, repository: Repository, settings: Settings) -> None:
+        """Have all endpoints."""
+        super().__init__(
+            title="blocklayout",
+            version=blocklayout.__version__,
+            description="Models behind the Open Inference Protocol.",
+            redoc_url=None,
+            responses={"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}},
+            exception_handlers={RefusalError: _refused, BlockLayoutError: _failed, HTTPException: _not_found},
+        )
+        self._repository = repository
+        self._settings = settings
+        self._room = asyncio.Semaphore(settings.max_requests)
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        registry.register(_Collector(repository))  # type: ignore[arg-type] # it has what a collector needs
+        self._counter = Counter("blocklayout_http_requests", "HTTP requests.", ["status"], registry=registry)
+        _add_model(self, "/v2/models/{name}", _by_name(repository))
+        _add_model(self, "/v2/models/{name}/versions/{version}", _by_version(repository))
+        _add_server(self, repository)
+        _add_repository(self, repository, settings)
+        _add_pages(self, repository, registry)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and count it. Runs of models go past FastAPI's layers, which take as long as the rest."""
+        start = time.monotonic()
+
+        async def counted(event: Event) -> None:
+            if event["type"] == "http.response.start":
+                self._count(scope, event["status"], 1e3 * (time.monotonic() - start))
+            await send(event)
+
+        found = _INFER.fullmatch(scope["path"]) if scope.get("method") == "POST" else None
+        if found is None:
+            await super().__call__(scope, receive, counted)
+            return
+        try:
+            response = await self.infer(Request(scope, receive), found["name"], found["version"] or VERSION)
+        except RefusalError as refusal:
+            response = _refused(None, refusal)
+        except Exception:
+            _log.exception("a request failed")
+            response = _error(500, "the server failed; its log says why")
+        await response(scope, receive, counted)
+
+    async def infer(self, request: Request, name: str, version: str = VERSION) -> Response:
+        """Run a model once, if there is room."""
+        model = self._repository.find(name, version)
+        if self._room.locked():
+            n = self._settings.max_requests
+            raise RefusalError(503, f"{n} requests are served now (max_requests)", retry=True)
+        async with self._room:
+            return await infer(request, model, self._settings)
+
+    def _count(self, scope: Scope, status: int, ms: float) -> None:
+        self._counter.labels(status).inc()
+        level = logging.WARNING if status >= 500 else logging.DEBUG
+        if _log.isEnabledFor(level):
+            fields = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(ms, 3)}
+            _log.log(level, "request", extra={"fields": fields})
 
 
 def _by_name(repository: Repository) -> Callable[..., Model]:
@@ -87,18 +126,12 @@ def _by_version(repository: Repository) -> Callable[..., Model]:
     return find
 
 
-def _add_model(
-    app: FastAPI, path: str, find: Callable[..., Model], room: asyncio.Semaphore, settings: Settings
-) -> None:
+def _add_model(app: App, path: str, find: Callable[..., Model]) -> None:
     """The endpoints of a model, or of one version of it."""
 
     async def run(request: Request, model: Model = Depends(find), body: InferRequest = Body()) -> Response:  # noqa: ARG001
         """Run the model once."""
-        model = find(**request.path_params)
-        if room.locked():
-            raise RefusalError(503, f"{settings.max_requests} requests are served now (max_requests)", retry=True)
-        async with room:
-            return await infer(request, model, settings)
+        return await app.infer(request, **request.path_params)
 
     _add_as_it_came(app, f"{path}/infer", run, InferAnswer)
 
@@ -189,6 +222,14 @@ def _add_pages(app: FastAPI, repository: Repository, registry: CollectorRegistry
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
+class _AsItCame(APIRoute):
+    """A route whose endpoint reads the request itself: further parameters are there for the API's page alone."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
+        return handler
+
+
 def _add_as_it_came(app: FastAPI, path: str, endpoint: Callable[..., Any], answer: Any) -> None:
     app.router.add_api_route(
         path, endpoint, methods=["POST"], response_model=answer, route_class_override=_AsItCame, tags=["models"]
@@ -217,49 +258,21 @@ class _Collector:
         yield from metrics.values()
 
 
-class _Counted:
-    """Counts answers by status, and logs them."""
-
-    def __init__(self, app: ASGIApp, counter: Counter) -> None:
-        self._app = app
-        self._counter = counter
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = time.monotonic()
-
-        async def counted(event: Event) -> None:
-            if event["type"] == "http.response.start":
-                status = event["status"]
-                self._counter.labels(status).inc()
-                level = logging.WARNING if status >= 500 else logging.DEBUG
-                if _log.isEnabledFor(level):
-                    ms = round(1e3 * (time.monotonic() - start), 3)
-                    fields = {"method": scope["method"], "path": scope["path"], "status": status, "ms": ms}
-                    _log.log(level, "request", extra={"fields": fields})
-            await send(event)
-
-        await self._app(scope, receive, counted)
-
-
 def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse({"error": text}, status, headers)
 
 
-async def _refused(_: Request, refusal: Exception) -> Response:
+def _refused(_: Any, refusal: Exception) -> Response:
     assert isinstance(refusal, RefusalError)  # noqa: S101 - for mypy: it is called for no other
     headers = {"Retry-After": "1"} if refusal.retry else {}
     return _error(refusal.status, str(refusal), headers | ({"Connection": "close"} if refusal.status == 408 else {}))
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+def _failed(_: Any, error: Exception) -> Response:
     assert isinstance(error, BlockLayoutError)  # noqa: S101 - likewise
-    return await _refused(request, refusal_of(error))
+    return _refused(None, refusal_of(error))
 
 
-async def _not_found(_: Request, error: Exception) -> Response:
+def _not_found(_: Any, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - likewise
     return _error(error.status_code, f"{error.detail}: /docs lists paths and methods", error.headers)
-
-
-async def _broken(*_: Any) -> Response:
-    return _error(500, "the server failed; its log says why")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from blocklayout.dnnl import aligned_empty
 from blocklayout.errors import (
     BlockLayoutError,
     ClosedError,
@@ -20,6 +20,7 @@ from blocklayout.errors import (
     StoppedError,
 )
 from blocklayout.http.messages import InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.protocol import EXCHANGE, HEADER_LENGTH, Exchange, aligned_body
 from blocklayout.http.tensors import read_feed, write_outputs
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from blocklayout.http.repository import Model
     from blocklayout.http.settings import Settings
     from blocklayout.runtime import InputInfo
-
-HEADER_LENGTH = "inference-header-content-length"
-"""Of messages with binary tensors: bytes of the JSON that precedes these."""
 
 _LARGE_JSON = 1 << 16
 """Bytes of JSON from which on another thread reads it."""
@@ -54,8 +52,6 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     is_long = min(n_json, len(body)) > _LARGE_JSON
     asked, feed = await _apart(is_long, _read, body, n_json, model)
     arrays = await _run(request, model, asked, feed, settings.timeout)
-    if arrays is None:
-        return Response(status_code=_CLIENT_GONE)
     is_long = sum(array.size for array in arrays) > _LARGE_JSON and not asked.parameters.binary_data_output
     return await _apart(is_long, _answer, asked, model, arrays)
 
@@ -71,12 +67,13 @@ async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, i
     Raises:
         RefusalError: It is too large, comes too slowly, or is coded otherwise than its headers say.
     """
-    limit, headers = int(settings.max_body), request.headers
+    limit, headers = int(settings.max_body), dict(request.scope["headers"])
     given = headers.get(HEADER_LENGTH)
-    if given is not None and not (given.isascii() and given.isdecimal()):
-        raise RefusalError(400, f"Inference-Header-Content-Length: give a number of bytes, not {given!r:.40}")
-    _check_size(int(headers.get("content-length", 0)), limit)
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if given is not None and not given.isdigit():
+        text = f"give a number of bytes, not {given.decode('latin-1')!r:.40}"
+        raise RefusalError(400, f"Inference-Header-Content-Length: {text}")
+    _check_size(int(headers.get(b"content-length", 0)), limit)
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
     if encoding != "identity" and encoding not in _WINDOW_BITS:
         raise RefusalError(415, f"Content-Encoding: {encoding!r:.40} is none of identity, {', '.join(_WINDOW_BITS)}")
     parts: list[bytes] = []
@@ -94,13 +91,16 @@ async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, i
     except TimeoutError:
         text = f"the request did not come within {settings.read_timeout:g} seconds (read_timeout)"
         raise RefusalError(408, text) from None
+    exchange = request.scope.get(EXCHANGE)
+    body = None if exchange is None else exchange.body
     if encoding in _WINDOW_BITS:
-        parts = [await asyncio.to_thread(_inflated, b"".join(parts), encoding, limit)]
-        n_bytes = len(parts[0])
+        parts = [await asyncio.to_thread(_inflated, b"".join(parts) if body is None else body, encoding, limit)]
+        body = None
+    n_bytes = sum(map(len, parts)) if body is None else len(body)
     n_json = n_bytes if given is None else int(given[:20])
     if n_json > n_bytes:
         raise RefusalError(400, f"Inference-Header-Content-Length: {n_json} bytes of {n_bytes} cannot be JSON")
-    return _joined(parts, n_bytes, n_json), n_json
+    return _joined(parts, n_bytes, n_json) if body is None else body, n_json
 
 
 def _check_size(n_bytes: int, limit: int) -> None:
@@ -108,7 +108,7 @@ def _check_size(n_bytes: int, limit: int) -> None:
         raise RefusalError(413, f"the request has more than {limit} bytes (max_body)")
 
 
-def _inflated(body: bytes, encoding: str, limit: int) -> bytes:
+def _inflated(body: bytes | np.ndarray, encoding: str, limit: int) -> bytes:
     inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         text = inflater.decompress(body, limit + 1)
@@ -121,13 +121,11 @@ def _inflated(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _joined(parts: list[bytes], n_bytes: int, n_json: int) -> np.ndarray:
-    skipped = -n_json % 64
-    body = aligned_empty(skipped + n_bytes)[skipped:]
+    body = aligned_body(n_bytes, n_json)
     view, start = memoryview(body), 0
     for part in parts:
         view[start : start + len(part)] = part
         start += len(part)
-    body.flags.writeable = False
     return body
 
 
@@ -146,27 +144,35 @@ def _read(body: np.ndarray, n_json: int, model: Model) -> tuple[InferRequest, di
 
 async def _run(
     request: Request, model: Model, asked: InferRequest, feed: dict[str, np.ndarray], timeout: float | None
-) -> list[np.ndarray] | None:
-    """The arrays of all outputs that are asked for; ``None`` where the client went away, whose run is stopped."""
+) -> list[np.ndarray]:
+    """The arrays of all outputs that are asked for; the run is stopped where the client goes away."""
     deadline = min((each for each in (asked.parameters.timeout / 1e6, timeout) if each), default=None)
     names = [output.name for output in asked.outputs] or None
+    exchange, loop = request.scope.get(EXCHANGE) or Exchange(), asyncio.get_running_loop()
+    done = loop.create_future()
     try:
         submission = model.serving().submit(feed, names, deadline=deadline)
-        gone = asyncio.ensure_future(request.receive())  # the request is read: what comes next is its end
-        gone.add_done_callback(lambda _: submission.stop())
+        submission.add_done_callback(lambda _: loop.call_soon_threadsafe(_set, done))
+        exchange.on_gone = submission.stop
         try:
-            return await asyncio.wrap_future(submission)
-        except (asyncio.CancelledError, StoppedError):
+            await done
+        except asyncio.CancelledError:
             submission.stop()
-            if gone.done():
-                return None
             raise
         finally:
-            gone.cancel()
+            exchange.on_gone = None
+        return submission.result()
+    except (CancelledError, StoppedError):
+        raise RefusalError(_CLIENT_GONE, "the client went away") from None
     except BlockLayoutError as error:
         raise refusal_of(error) from None
     except MemoryError:
         raise RefusalError(503, "not enough memory for this request now", retry=True) from None
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def refusal_of(error: BlockLayoutError) -> RefusalError:
@@ -186,5 +192,5 @@ def _answer(asked: InferRequest, model: Model, arrays: list[np.ndarray]) -> Resp
     text = answer.model_dump_json(exclude_none=True).encode()
     if not payload:
         return Response(text, media_type="application/json")
-    headers = {HEADER_LENGTH: str(len(text))}
+    headers = {HEADER_LENGTH.decode(): str(len(text))}
     return Response(b"".join([text, *map(memoryview, payload)]), headers=headers, media_type="application/octet-stream")

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from blocklayout.errors import BlockLayoutError, InputError, ModelError
-from blocklayout.http.app import create_app
+from blocklayout.http.app import App
+from blocklayout.http.protocol import Protocol
 from blocklayout.http.repository import Repository
 
 if TYPE_CHECKING:
@@ -41,10 +41,12 @@ def serve(settings: Settings) -> None:
                 model.load()
             except BlockLayoutError as error:
                 raise ModelError(f"model {model.name!r}: {error}") from error
+        Protocol.max_body = int(settings.max_body)
         config = uvicorn.Config(
-            create_app(repository, settings),
-            loop="asyncio",  # reads 256 KiB at a time, uvloop 64
-            http=_Protocol,
+            App(repository, settings),
+            loop="asyncio",  # uvloop reads no more than 64 KiB at a time
+            http=Protocol,
+            ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -85,29 +87,6 @@ class _Server(uvicorn.Server):
             os._exit(128 + sig)
         _log.info("draining", extra={"fields": {"signal": sig}})
         self.should_exit = True
-
-
-class _Protocol(HttpToolsProtocol):
-    """HTTP/1.1 that reads on while a body is taken, and refuses as the rest of the server does."""
-
-    def on_body(self, body: bytes) -> None:
-        """Keep a part of the body. The base class stops reading at 64 KiB, which costs a large one half its time."""
-        if not self.cycle.response_complete:
-            self.cycle.body += body
-            if len(self.cycle.body) > _MAX_UNREAD_NBYTES:
-                self.flow.pause_reading()
-            self.cycle.message_event.set()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
-        text = json.dumps({"error": msg}).encode()
-        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n"
-        self.transport.write(f"{head}connection: close\r\n\r\n".encode() + text)
-        self.transport.close()
-
-
-_MAX_UNREAD_NBYTES = 1 << 20
-"""Bytes of a body that the application has not taken yet, from which on no more are read."""
 
 
 class _AsJson(logging.Formatter):
