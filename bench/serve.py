@@ -20,7 +20,6 @@ import argparse
 import json
 import random
 import re
-import resource
 import socket
 import statistics
 import struct

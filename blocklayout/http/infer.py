@@ -19,7 +19,7 @@ from blocklayout.errors import (
     QueueFullError,
     StoppedError,
 )
-from blocklayout.http.messages import InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.messages import AnswerTensor, InferAnswer, InferRequest, Message, RefusalError, faults
 from blocklayout.http.protocol import EXCHANGE, HEADER_LENGTH, Exchange, aligned_body
 from blocklayout.http.tensors import read_feed, write_outputs
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from blocklayout.http.repository import Model
     from blocklayout.http.settings import Settings
-    from blocklayout.runtime import InputInfo
+    from blocklayout.served import Served
+    from blocklayout.session import Session
 
 _LARGE_JSON = 1 << 16
 """Bytes of JSON from which on another thread reads it."""
@@ -48,12 +49,18 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     Raises:
         RefusalError: It is not served, for whatever reason.
     """
+    served = model.serving()
     body, n_json = await read_body(request, settings)
-    is_long = min(n_json, len(body)) > _LARGE_JSON
-    asked, feed = await _apart(is_long, _read, body, n_json, model)
-    arrays = await _run(request, model, asked, feed, settings.timeout)
+    asked, feed = await _apart(n_json > _LARGE_JSON, _read, body, n_json, served.session)
+    arrays = await _run(request, served, asked, feed, settings)
     is_long = sum(array.size for array in arrays) > _LARGE_JSON and not asked.parameters.binary_data_output
-    return await _apart(is_long, _answer, asked, model, arrays)
+    tensors, payload = await _apart(is_long, _written, asked, served.session, arrays)
+    answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
+    text = answer.model_dump_json(exclude_none=True).encode()
+    if not payload:
+        return Response(text, media_type="application/json")
+    headers = {HEADER_LENGTH.decode(): str(len(text))}
+    return Response(b"".join([text, *map(memoryview, payload)]), headers=headers, media_type="application/octet-stream")
 
 
 async def _apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001
@@ -137,28 +144,29 @@ def parsed(kind: type[_Message], text: bytes) -> _Message:
         raise RefusalError(400, faults(error)) from None
 
 
-def _read(body: np.ndarray, n_json: int, model: Model) -> tuple[InferRequest, dict[str, np.ndarray]]:
+def _read(body: np.ndarray, n_json: int, session: Session) -> tuple[InferRequest, dict[str, np.ndarray]]:
     asked = parsed(InferRequest, body[:n_json].tobytes())
-    return asked, read_feed(asked, model.fed, body[n_json:])
+    fed = (*session.get_inputs(), *session.get_overridable_initializers())
+    return asked, read_feed(asked, {info.name: info for info in fed}, body[n_json:])
 
 
 async def _run(
-    request: Request, model: Model, asked: InferRequest, feed: dict[str, np.ndarray], timeout: float | None
+    request: Request, served: Served, asked: InferRequest, feed: dict[str, np.ndarray], settings: Settings
 ) -> list[np.ndarray]:
     """The arrays of all outputs that are asked for; the run is stopped where the client goes away."""
-    deadline = min((each for each in (asked.parameters.timeout / 1e6, timeout) if each), default=None)
+    deadline = min((each for each in (asked.parameters.timeout / 1e6, settings.timeout) if each), default=None)
     names = [output.name for output in asked.outputs] or None
     exchange, loop = request.scope.get(EXCHANGE) or Exchange(), asyncio.get_running_loop()
     done = loop.create_future()
     try:
-        submission = model.serving().submit(feed, names, deadline=deadline)
+        submission = served.submit(feed, names, deadline=deadline)
         submission.add_done_callback(lambda _: loop.call_soon_threadsafe(_set, done))
         exchange.on_gone = submission.stop
         try:
             await done
         except asyncio.CancelledError:
             submission.stop()
-            raise
+            raise RefusalError(503, "the server is stopping", retry=True) from None
         finally:
             exchange.on_gone = None
         return submission.result()
@@ -182,15 +190,11 @@ def refusal_of(error: BlockLayoutError) -> RefusalError:
     return RefusalError(504 if isinstance(error, DeadlineExceededError) else 400, str(error))
 
 
-def _answer(asked: InferRequest, model: Model, arrays: list[np.ndarray]) -> Response:
-    infos: list[InputInfo] = [model.returned[output.name] for output in asked.outputs] or [*model.returned.values()]
-    by_default = asked.parameters.binary_data_output
+def _written(
+    asked: InferRequest, session: Session, arrays: list[np.ndarray]
+) -> tuple[list[AnswerTensor], list[np.ndarray]]:
+    returned = {info.name: info for info in session.get_outputs()}
+    infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
     wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
-    are_binary = [by_default if each is None else each for each in wanted]
-    tensors, payload = write_outputs(infos, arrays, are_binary)
-    answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
-    text = answer.model_dump_json(exclude_none=True).encode()
-    if not payload:
-        return Response(text, media_type="application/json")
-    headers = {HEADER_LENGTH.decode(): str(len(text))}
-    return Response(b"".join([text, *map(memoryview, payload)]), headers=headers, media_type="application/octet-stream")
+    by_default = asked.parameters.binary_data_output
+    return write_outputs(infos, arrays, [by_default if each is None else each for each in wanted])

@@ -5,13 +5,11 @@ Source: "Open Inference Protocol", REST, version 2, with its extensions "binary 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydantic_core import ErrorDetails
 
 DATATYPES = {
@@ -55,52 +53,30 @@ class Message(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, protected_namespaces=())
 
 
-class Parameters(Message):
-    """Parameters of a request or tensor. Those of other servers are passed over, but not where the answer would change."""
+_REFUSED = {
+    "shared_memory_region": "tensors are not shared in memory: send them in the request",
+    "classification": "outputs are returned as the model has them: take the largest yourself",
+    "priority": "requests run in the order in which they come",
+} | dict.fromkeys(("sequence_id", "sequence_start", "sequence_end"), "models here keep no state between requests")
+"""Parameters of other servers that would change the answer; the rest of theirs is passed over."""
 
-    refused: ClassVar[dict[str, str]] = {}
+
+class Parameters(Message):
+    """Parameters of a request, an input or an output."""
+
+    timeout: NonNegativeInt = Field(0, description="of a request: microseconds, after which it is a 504; 0 for none")
+    binary_data_output: bool = Field(False, description="of a request: whether outputs follow the JSON as bytes")
+    binary_data: bool | None = Field(None, description="of an output: the same for this one")
+    binary_data_size: NonNegativeInt | None = Field(None, description="of an input: bytes behind the JSON, for data")
 
     @model_validator(mode="before")
     @classmethod
     def refuse(cls, given: Any) -> Any:
         """Refuse parameters that ask for what this server does not do."""
-        asked = [name for name in cls.refused if isinstance(given, dict) and given.get(name)]
+        asked = [name for name in _REFUSED if isinstance(given, dict) and given.get(name)]
         if asked:
-            raise ValueError(f"{asked[0]}: {cls.refused[asked[0]]}")
+            raise ValueError(f"{asked[0]}: {_REFUSED[asked[0]]}")
         return given
-
-
-_NO_MEMORY = "tensors are not shared in memory: send them in the request"
-
-
-class InputParameters(Parameters):
-    """Parameters of an input."""
-
-    refused = {"shared_memory_region": _NO_MEMORY}  # noqa: RUF012 - a ClassVar in the base
-
-    binary_data_size: NonNegativeInt | None = Field(None, description="bytes behind the JSON, in place of data")
-
-
-class OutputParameters(Parameters):
-    """Parameters of an output that is asked for."""
-
-    refused = {  # noqa: RUF012 - likewise
-        "shared_memory_region": _NO_MEMORY,
-        "classification": "outputs are returned as the model has them: take the largest yourself",
-    }
-
-    binary_data: bool | None = Field(None, description="whether it follows the JSON as bytes")
-
-
-class RequestParameters(Parameters):
-    """Parameters of a request."""
-
-    refused = dict.fromkeys(  # noqa: RUF012 - likewise
-        ("sequence_id", "sequence_start", "sequence_end"), "models here keep no state between requests"
-    ) | {"priority": "requests run in the order in which they come"}
-
-    timeout: NonNegativeInt = Field(0, description="microseconds after which the answer is a 504; 0 for none")
-    binary_data_output: bool = Field(False, description="whether outputs follow the JSON as bytes")  # noqa: FBT003
 
 
 class RequestInput(Message):
@@ -109,7 +85,7 @@ class RequestInput(Message):
     name: str
     shape: list[NonNegativeInt]
     datatype: str
-    parameters: InputParameters = InputParameters()
+    parameters: Parameters = Parameters()
     data: Any = Field(None, description="elements in row-major order, flat or nested as the shape has it")
 
 
@@ -117,14 +93,14 @@ class RequestOutput(Message):
     """A tensor that is asked for."""
 
     name: str
-    parameters: OutputParameters = OutputParameters()
+    parameters: Parameters = Parameters()
 
 
 class InferRequest(Message):
     """A request to run a model once."""
 
     id: str | None = None
-    parameters: RequestParameters = RequestParameters()
+    parameters: Parameters = Parameters()
     inputs: list[RequestInput]
     outputs: list[RequestOutput] = []
 
@@ -174,17 +150,10 @@ class ServerMetadata(Message):
     extensions: list[str] = ["binary_tensor_data", "model_repository"]
 
 
-class Readiness(Message):
-    """Whether a model answers, and its name."""
-
-    name: str
-    ready: Literal[True] = True
-
-
 class IndexRequest(Message):
     """Which models to list."""
 
-    ready: bool = Field(False, description="only those that answer")  # noqa: FBT003
+    ready: bool = Field(False, description="only those that answer")
 
 
 class IndexEntry(Message):
@@ -215,12 +184,7 @@ def faults(error: ValidationError) -> str:
 
 
 def _fault(error: ErrorDetails) -> str:
-    place = _place(error["loc"])
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     given = f", got {error['input']!r:.40}" if error["type"] not in ("missing", "value_error", "json_invalid") else ""
     return ": ".join(filter(None, (place, f"{message}{given}")))
-
-
-def _place(parts: Iterable[int | str]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return text.removeprefix(".")

@@ -51,14 +51,13 @@ def aligned_body(n_bytes: int, n_json: int) -> np.ndarray:
 class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
     """A connection. The base class copies a body five times, which takes a large one longer than its way here."""
 
-    max_body = 0
-    """Bytes of the largest body that is received in place; larger ones are refused anyway."""
-
-    _read = memoryview(bytearray(1 << 18))
+    _read = memoryview(bytearray(1 << 16))
     """For all connections: each read is taken before the next."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, max_body: int, **options: Any) -> None:
+        """Begin a connection; of bodies of more bytes than ``max_body`` no memory is taken: they are refused."""
+        super().__init__(**options)
+        self._max_body = max_body
         self._exchange = Exchange()
 
     @property
@@ -86,12 +85,13 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         """Begin a request."""
         self._exchange = self.scope[EXCHANGE] = Exchange(self._place())
         super().on_headers_complete()
+        self.cycle.transport = _InOneWrite(self.transport)  # type: ignore[assignment] # what a cycle takes of it
 
     def _place(self) -> np.ndarray | None:
         """Memory for the body, if it is large, its length is known, and there is room."""
         headers = dict(self.headers)
         n_bytes, n_json = int(headers.get(b"content-length", 0)), headers.get(HEADER_LENGTH, b"")
-        if not _LARGE_NBYTES < n_bytes <= self.max_body:
+        if not _LARGE_NBYTES < n_bytes <= self._max_body:
             return None
         try:
             return aligned_body(n_bytes, int(n_json[:20]) if n_json.isdigit() else 0)
@@ -119,3 +119,20 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n"
         self.transport.write(f"{head}connection: close\r\n\r\n".encode() + text)
         self.transport.close()
+
+
+class _InOneWrite:
+    """A transport that writes the head of an answer with its body, so that the client is woken once."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing = transport.is_closing
+        self.close = transport.close
+
+    def write(self, data: bytes) -> None:
+        if not self._head and data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
+            self._head = data
+        else:
+            self._transport.write(self._head + data)
+            self._head = b""

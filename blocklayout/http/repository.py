@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from blocklayout import zoo
-from blocklayout.errors import BlockLayoutError, UnsupportedError, did_you_mean
+from blocklayout.errors import UnsupportedError, did_you_mean
 from blocklayout.http.messages import VERSION, IndexEntry, ModelMetadata, RefusalError
 from blocklayout.http.tensors import metadata
 from blocklayout.served import Served
@@ -90,17 +90,6 @@ class Model:
             how = f"POST /v2/repository/models/{self.name}/load has it loaded"
             raise RefusalError(503, f"model {self.name!r} is not there: {self.reason}; {how}")
         return self.served
-
-    @property
-    def fed(self) -> dict[str, InputInfo]:
-        """What may be fed, by name."""
-        session = self.serving().session
-        return {info.name: info for info in (*session.get_inputs(), *session.get_overridable_initializers())}
-
-    @property
-    def returned(self) -> dict[str, OutputInfo]:
-        """The outputs, by name."""
-        return {info.name: info for info in self.serving().session.get_outputs()}
 
     def page(self) -> str:
         """The page of its layouts: of the plan that ran last, where it has several.

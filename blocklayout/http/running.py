@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -41,22 +42,7 @@ def serve(settings: Settings) -> None:
                 model.load()
             except BlockLayoutError as error:
                 raise ModelError(f"model {model.name!r}: {error}") from error
-        Protocol.max_body = int(settings.max_body)
-        config = uvicorn.Config(
-            App(repository, settings),
-            loop="asyncio",  # uvloop reads no more than 64 KiB at a time
-            http=Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=settings.drain_timeout,
-        )
-        host, port = listener.getsockname()[:2]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        _log.info("listening", extra={"fields": {"address": address, "models": [*settings.sources]}})
-        _Server(config).run([listener])
+        Server(App(repository, settings), settings).run([listener])
     repository.close()
     _log.info("stopped")
 
@@ -78,8 +64,31 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """Drains at the first signal, and ends the process at the second, of whatever kind they are."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        """Serve an application; ``run`` takes the sockets to listen on."""
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",  # uvloop reads no more than 64 KiB at a time
+            http=partial(Protocol, int(settings.max_body)),  # type: ignore[arg-type] # it is called with the rest
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=settings.drain_timeout,
+        )
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say where."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port = listener.getsockname()[:2]
+            address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+            _log.info("listening", extra={"fields": {"address": address}})
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the base class's
         if self.should_exit:

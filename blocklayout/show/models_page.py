@@ -46,7 +46,8 @@ def _row(entry: Mapping[str, Any], metadata: Mapping[str, Any] | None) -> str:
     if metadata is None:
         return f"<td>{name}</td><td>{state}</td><td></td><td></td>"
     link = f'<a href="models/{quote(entry["name"], safe="")}">{name}</a>'
-    return f"<td>{link}</td><td>{state}</td><td>{_tensors(metadata['inputs'])}</td><td>{_tensors(metadata['outputs'])}</td>"
+    inputs, outputs = _tensors(metadata["inputs"]), _tensors(metadata["outputs"])
+    return f"<td>{link}</td><td>{state}</td><td>{inputs}</td><td>{outputs}</td>"
 
 
 def _tensors(tensors: Sequence[Mapping[str, Any]]) -> str:
