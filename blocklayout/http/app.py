@@ -68,7 +68,7 @@ class App(FastAPI):
         self._room = asyncio.Semaphore(settings.max_requests)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._registry.register(_Collector(repository))  # type: ignore[arg-type] # it has what a collector needs
+        self._registry.register(_Collector(repository))
         self._counter = Counter("blocklayout_http_requests", "HTTP requests.", ["status"], registry=self._registry)
         model = "/v2/models/{name}"
         for path, endpoint in (
@@ -85,14 +85,14 @@ class App(FastAPI):
         self.add_api_route("/v2/repository/models/{name}/unload", self.unload, methods=["POST"])
         self.add_api_route("/", self.models, response_class=HTMLResponse)
         self.add_api_route("/models/{name}", self.layouts, response_class=HTMLResponse)
-        for path, endpoint, answer in (
+        for path, asked, answer in (
             (f"{model}/infer", self.infer, InferAnswer),
             (f"{model}/versions/{{version}}/infer", self.infer, InferAnswer),
             ("/v2/repository/index", self.index, list[IndexEntry]),
             ("/v2/repository/models/{name}/load", self.load, dict),
         ):
             self.router.add_api_route(
-                path, endpoint, methods=["POST"], response_model=answer, route_class_override=_AsItCame
+                path, asked, methods=["POST"], response_model=answer, route_class_override=_AsItCame
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,10 +111,10 @@ class App(FastAPI):
         try:
             response = await self.infer(Request(scope, receive), found[1], found[2] or VERSION)
         except RefusalError as refusal:
-            response = _refused(None, refusal)
+            response = await _refused(None, refusal)
         except Exception as error:  # noqa: BLE001 - whatever it is, there is an answer
             _log.exception("a request failed")
-            response = _broken(None, error)
+            response = await _broken(None, error)
         await response(scope, receive, counted)
 
     def _count(self, scope: Scope, status: int, ms: float) -> None:
@@ -182,8 +182,10 @@ class App(FastAPI):
 
     async def models(self) -> str:
         """All models, and where their layouts are shown."""
-        shown = [(model.entry(), model.metadata() if model.served else None) for model in self._repository]
-        return models_page([(entry.model_dump(), data and data.model_dump()) for entry, data in shown])
+        return models_page(
+            (model.entry().model_dump(), model.metadata().model_dump() if model.served else None)
+            for model in self._repository
+        )
 
     async def layouts(self, name: str) -> str:
         """The layouts of a model, as ``blocklayout show`` shows them."""
@@ -232,21 +234,18 @@ def _error(status: int, text: str, headers: Mapping[str, str] | None = None) -> 
     return JSONResponse({"error": text}, status, headers)
 
 
-def _refused(_: Any, refusal: Exception) -> Response:
-    assert isinstance(refusal, RefusalError)  # noqa: S101 - for mypy: it is called for no other
+async def _refused(_: Request | None, refusal: RefusalError) -> Response:
     headers = {"Retry-After": "1"} if refusal.retry else {}
     return _error(refusal.status, str(refusal), headers | ({"Connection": "close"} if refusal.status == 408 else {}))
 
 
-def _failed(_: Any, error: Exception) -> Response:
-    assert isinstance(error, BlockLayoutError)  # noqa: S101 - likewise
-    return _refused(None, refusal_of(error))
+async def _failed(_: Request | None, error: BlockLayoutError) -> Response:
+    return await _refused(None, refusal_of(error))
 
 
-def _not_found(_: Any, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - likewise
+async def _not_found(_: Request | None, error: HTTPException) -> Response:
     return _error(error.status_code, f"{error.detail}: /docs lists paths and methods", error.headers)
 
 
-def _broken(_: Any, error: Exception) -> Response:
+async def _broken(_: Request | None, error: Exception) -> Response:
     return _error(500, f"the server failed ({type(error).__name__}); its log says more")

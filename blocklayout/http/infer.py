@@ -60,7 +60,9 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     if not payload:
         return Response(text, media_type="application/json")
     headers = {HEADER_LENGTH.decode(): str(len(text))}
-    return Response(b"".join([text, *map(memoryview, payload)]), headers=headers, media_type="application/octet-stream")
+    return Response(
+        b"".join([text, *(each.data for each in payload)]), headers=headers, media_type="application/octet-stream"
+    )
 
 
 async def _apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001
@@ -101,7 +103,7 @@ async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, i
     exchange = request.scope.get(EXCHANGE)
     body = None if exchange is None else exchange.body
     if encoding in _WINDOW_BITS:
-        parts = [await asyncio.to_thread(_inflated, b"".join(parts) if body is None else body, encoding, limit)]
+        parts = [await asyncio.to_thread(_inflated, b"".join(parts) if body is None else body.data, encoding, limit)]
         body = None
     n_bytes = sum(map(len, parts)) if body is None else len(body)
     n_json = n_bytes if given is None else int(given[:20])
@@ -115,7 +117,7 @@ def _check_size(n_bytes: int, limit: int) -> None:
         raise RefusalError(413, f"the request has more than {limit} bytes (max_body)")
 
 
-def _inflated(body: bytes | np.ndarray, encoding: str, limit: int) -> bytes:
+def _inflated(body: bytes | memoryview, encoding: str, limit: int) -> bytes:
     inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
     try:
         text = inflater.decompress(body, limit + 1)
@@ -129,7 +131,7 @@ def _inflated(body: bytes | np.ndarray, encoding: str, limit: int) -> bytes:
 
 def _joined(parts: list[bytes], n_bytes: int, n_json: int) -> np.ndarray:
     body = aligned_body(n_bytes, n_json)
-    view, start = memoryview(body), 0
+    view, start = body.data, 0
     for part in parts:
         view[start : start + len(part)] = part
         start += len(part)

@@ -64,10 +64,16 @@ _REFUSED = {
 class Parameters(Message):
     """Parameters of a request, an input or an output."""
 
-    timeout: NonNegativeInt = Field(0, description="of a request: microseconds, after which it is a 504; 0 for none")
-    binary_data_output: bool = Field(False, description="of a request: whether outputs follow the JSON as bytes")
-    binary_data: bool | None = Field(None, description="of an output: the same for this one")
-    binary_data_size: NonNegativeInt | None = Field(None, description="of an input: bytes behind the JSON, for data")
+    timeout: NonNegativeInt = Field(
+        default=0, description="of a request: microseconds, after which it is a 504; 0 for none"
+    )
+    binary_data_output: bool = Field(
+        default=False, description="of a request: whether outputs follow the JSON as bytes"
+    )
+    binary_data: bool | None = Field(default=None, description="of an output: the same for this one")
+    binary_data_size: NonNegativeInt | None = Field(
+        default=None, description="of an input: bytes behind the JSON, for data"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -86,7 +92,7 @@ class RequestInput(Message):
     shape: list[NonNegativeInt]
     datatype: str
     parameters: Parameters = Parameters()
-    data: Any = Field(None, description="elements in row-major order, flat or nested as the shape has it")
+    data: Any = Field(default=None, description="elements in row-major order, flat or nested as the shape has it")
 
 
 class RequestOutput(Message):
@@ -153,7 +159,7 @@ class ServerMetadata(Message):
 class IndexRequest(Message):
     """Which models to list."""
 
-    ready: bool = Field(False, description="only those that answer")
+    ready: bool = Field(default=False, description="only those that answer")
 
 
 class IndexEntry(Message):

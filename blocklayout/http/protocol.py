@@ -68,7 +68,10 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the base class's
         """Where the next bytes belong: in the body that is being received, or before the parser."""
-        return memoryview(self._exchange.body)[self._exchange.n_received :] if self._is_in_place else self._read
+        exchange = self._exchange
+        return (
+            self._read if exchange.body is None or not self._is_in_place else exchange.body.data[exchange.n_received :]
+        )
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that came."""
@@ -83,7 +86,8 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin a request."""
-        self._exchange = self.scope[EXCHANGE] = Exchange(self._place())
+        self._exchange = Exchange(self._place())
+        self.scope[EXCHANGE] = self._exchange  # type: ignore[literal-required] # a key of ours
         super().on_headers_complete()
         self.cycle.transport = _InOneWrite(self.transport)  # type: ignore[assignment] # what a cycle takes of it
 
@@ -104,7 +108,7 @@ class Protocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         if exchange.body is None:
             super().on_body(body)
         else:
-            memoryview(exchange.body)[exchange.n_received : exchange.n_received + len(body)] = body
+            exchange.body.data[exchange.n_received : exchange.n_received + len(body)] = body
             exchange.n_received += len(body)
 
     def connection_lost(self, exc: Exception | None) -> None:

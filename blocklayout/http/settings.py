@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     ByteSize,
@@ -16,7 +16,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 from pydantic_settings.exceptions import SettingsError
 
 from blocklayout.errors import InputError, did_you_mean
@@ -74,7 +80,7 @@ class Settings(BaseSettings):
             known = [f"{PREFIX}{field.upper()}" for field in cls.model_fields]
             raise InputError(f"{unknown[0]}: no such setting{did_you_mean(unknown[0], known)}")
         try:
-            return of_file(**flags)
+            return cast("Self", of_file(**flags))
         except ValidationError as error:
             raise InputError(f"setting {faults(error)}") from None
         except (SettingsError, ValueError) as error:  # of tomllib
@@ -82,11 +88,15 @@ class Settings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: Any, env_settings: Any, **_: Any
-    ) -> tuple[Any, ...]:
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - likewise
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then the environment, then the file."""
-        file = TomlConfigSettingsSource(settings_cls, cls._file)
-        return init_settings, env_settings, file
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, cls._file)
 
     @field_validator("models", "name", mode="before")
     @classmethod

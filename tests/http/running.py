@@ -98,6 +98,11 @@ class Client:
         self._left = body[n:]
         return Answer(int(first.split()[1]), headers, body[:n])
 
+    def last(self) -> Answer:
+        """The answer that is still to come, after which the connection is closed."""
+        with self:
+            return self.receive()
+
     def reset(self) -> None:
         """Close the connection so that nothing that was sent need arrive."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

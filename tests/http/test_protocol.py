@@ -43,7 +43,9 @@ def typed(datatype: str) -> bytes:
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[datatype]))
     x, y = (helper.make_tensor_value_info(name, dtype, [2, 2]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], "typed", [x], [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    text: bytes = proto.SerializeToString()
+    return text
 
 
 def two_outputs() -> bl.Builder:
@@ -194,8 +196,7 @@ def test_a_client_that_asks_before_it_sends(server: Serving) -> None:
 
 
 def test_rows_are_joined() -> None:
-    settings = {"max_batch": 4, "max_delay_ms": 500.0}
-    with serving({"rows": freed(scaling(3))}, **settings) as server:
+    with serving({"rows": freed(scaling(3))}, max_batch=4, max_delay_ms=500.0) as server:
         clients = [server.client() for _ in range(4)]
         for factor, client in enumerate(clients):
             client.send("POST", infer_path("rows"), *binary({"x": factor * X}))
@@ -285,6 +286,6 @@ def test_what_the_protocol_cannot_express_is_refused() -> None:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0)], "g", [x], [y])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    with pytest.raises(bl.UnsupportedError, match="'x' is sequence: the protocol has row-major tensors alone"):
-        with serving({"sequence": proto.SerializeToString()}):
-            pass
+    refusal = pytest.raises(bl.UnsupportedError, match="'x' is sequence: the protocol has row-major tensors alone")
+    with refusal, serving({"sequence": proto.SerializeToString()}):
+        pass

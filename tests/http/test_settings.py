@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,14 +61,14 @@ def test_options_of_a_load() -> None:
         ({"models": "a.onnx", "nonsense": 1}, "nonsense: Extra inputs are not permitted"),
     ],
 )
-def test_what_is_wrong_is_named(flags: dict[str, object], refusal: str) -> None:
+def test_what_is_wrong_is_named(flags: dict[str, Any], refusal: str) -> None:
     with pytest.raises(bl.InputError, match=refusal):
         Settings.read(**flags)
 
 
 def test_a_setting_of_the_environment_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BLOCKLAYOUT_SERVE_MAX_WAITNG", "8")
-    with pytest.raises(bl.InputError, match="BLOCKLAYOUT_SERVE_MAX_WAITNG: no such setting; did you mean '.*WAITING'"):
+    with pytest.raises(bl.InputError, match=r"BLOCKLAYOUT_SERVE_MAX_WAITNG: no such setting; did you mean '.*WAITING'"):
         Settings.read(models="a.onnx")
 
 
@@ -81,5 +82,5 @@ def test_a_file_that_is_wrong(file: Path, text: str, refusal: str) -> None:
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(bl.InputError, match="--config absent.toml: no such file"):
+    with pytest.raises(bl.InputError, match=r"--config absent\.toml: no such file"):
         Settings.read("absent.toml", models="a.onnx")
