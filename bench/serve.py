@@ -29,9 +29,9 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -121,8 +121,8 @@ def served(path: Path, args: argparse.Namespace, *options: str) -> Iterator[int]
         raise SystemExit(f"the server ended with status {process.returncode}")
 
 
-def head_of(feed: dict[str, np.ndarray], n: int = 0) -> tuple[dict[str, str], bytes]:
-    """Headers and body of a request with binary tensors; its id is ``n``."""
+def request_of(feed: dict[str, np.ndarray], n: int = 0) -> tuple[bytes, bytes]:
+    """The head and body of a request with binary tensors; its id is ``n``."""
     inputs = [
         {
             "name": name,
@@ -134,36 +134,73 @@ def head_of(feed: dict[str, np.ndarray], n: int = 0) -> tuple[dict[str, str], by
     ]
     text = json.dumps({"id": str(n), "inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
     body = b"".join([text, *(array.tobytes() for array in feed.values())])
-    return {"Inference-Header-Content-Length": str(len(text))}, body
+    lines = [f"POST /v2/models/{MODEL}/infer HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, f"Inference-Header-Content-Length: {len(text)}", "", ""]).encode(), body
 
 
-def ask(connection: HTTPConnection, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, Any], bytes]:
-    """The status, JSON and tensors of an answer."""
-    connection.request("POST", f"/v2/models/{MODEL}/infer", body, headers)
-    answer = connection.getresponse()
-    text = answer.read()
-    n_json = int(answer.headers.get("Inference-Header-Content-Length", len(text)))
-    return answer.status, json.loads(text[:n_json]), text[n_json:]
+class Client:
+    """A connection that stays open; http.client would take longer than the server."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.connect()
+
+    def connect(self) -> None:
+        """Begin anew."""
+        self._socket = socket.create_connection(("127.0.0.1", self._port), PATIENCE_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, request: tuple[bytes, bytes]) -> tuple[int, bytes, bytes]:
+        """The status, JSON and tensors of an answer."""
+        for part in request:
+            self._socket.sendall(part)
+        text = self._socket.recv(1 << 20)
+        while b"\r\n\r\n" not in text:
+            text += self._more()
+        lines, _, text = text.partition(b"\r\n\r\n")
+        headers = dict(line.lower().split(b": ", 1) for line in lines.split(b"\r\n")[1:])
+        n = int(headers[b"content-length"])
+        while len(text) < n:
+            text += self._more()
+        n_json = int(headers.get(b"inference-header-content-length", n))
+        return int(lines.split()[1]), text[:n_json], text[n_json:]
+
+    def kill(self, request: tuple[bytes, bytes], n: int) -> None:
+        """Close the connection by a reset: of every third request in the middle of its body, else while it waits."""
+        head, body = request
+        self._socket.sendall(head + (body[: len(body) // 2] if n % 3 == 0 else body))
+        time.sleep(0.005 * (n % 4))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+        self.connect()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _more(self) -> bytes:
+        text = self._socket.recv(1 << 20)
+        if not text:
+            raise ConnectionError("closed before the answer")
+        return text
 
 
 def measure_overhead(path: Path, port: int, args: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of runs here and of requests there, in turn, and their difference round by round."""
     with bl.load(path, threads=args.threads) as session:
         feed = feed_of(session)
-        headers, body = head_of(feed)
-        expected = session.run(None, feed)[0].tobytes()
-        connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-        connection.connect()
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        request = request_of(feed)
+        expected = session.run(None, feed)[0]
+        client = Client(port)
         runs, requests = [], []
         for _ in range(N_ROUNDS):
             n = max(1, args.repeats // N_ROUNDS)
             runs.append(times(n, lambda: session.run(None, feed)))
-            requests.append(times(n, lambda: ask(connection, headers, body)))
-        if ask(connection, headers, body)[2] != expected:
+            requests.append(times(n, lambda: client.ask(request)))
+        if outcome(client, feed, 0, expected) != "right":
             raise SystemExit("the server answers otherwise than session.run")
-        connection.close()
-    result: dict[str, Any] = {"request_nbytes": len(body)}
+        client.close()
+    result: dict[str, Any] = {"request_nbytes": sum(map(len, request))}
     for name, percent in (("p50", 50), ("p99", 99)):
         of_runs, of_requests = ([float(np.percentile(each, percent)) for each in many] for many in (runs, requests))
         result[f"run_{name}_ms"] = statistics.median(of_runs)
@@ -201,7 +238,7 @@ def measure_load(path: Path, port: int, args: argparse.Namespace) -> dict[str, A
     taken: list[float] = []
 
     def client() -> None:
-        connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        connection = Client(port)
         while True:
             with lock:
                 n = next(numbers, None)
@@ -209,7 +246,11 @@ def measure_load(path: Path, port: int, args: argparse.Namespace) -> dict[str, A
                 connection.close()
                 return
             start = time.perf_counter()
-            end = kill(connection, feed, n) if n in killed else outcome(connection, feed, n, expected)
+            if n in killed:
+                connection.kill(request_of(feed, n), n)
+                end = "killed"
+            else:
+                end = outcome(connection, feed, n, expected)
             with lock:
                 counts[end] += 1
                 if end == "right":
@@ -228,12 +269,14 @@ def measure_load(path: Path, port: int, args: argparse.Namespace) -> dict[str, A
     return {**counts, "left": left, "per_s": per_s, "p50_ms": p50, "p99_ms": p99, "server": server}
 
 
-def outcome(connection: HTTPConnection, feed: dict[str, np.ndarray], n: int, expected: np.ndarray) -> str:
+def outcome(connection: Client, feed: dict[str, np.ndarray], n: int, expected: np.ndarray) -> str:
     """How a request ends."""
     try:
-        status, answer, tensors = ask(connection, *head_of(feed, n))
-    except (OSError, HTTPException, ValueError):
+        status, text, tensors = connection.ask(request_of(feed, n))
+        answer = json.loads(text)
+    except (OSError, ValueError):
         connection.close()
+        connection.connect()
         return "lost"
     if status == 200:
         is_right = answer["id"] == str(n) and np.allclose(np.frombuffer(tensors, np.float32), expected.ravel(), 1e-5)
@@ -241,28 +284,12 @@ def outcome(connection: HTTPConnection, feed: dict[str, np.ndarray], n: int, exp
     return "refused" if status in (503, 504) and answer.get("error") else "lost"
 
 
-def kill(connection: HTTPConnection, feed: dict[str, np.ndarray], n: int) -> str:
-    """Close the connection by a reset: of every third request in the middle of its body, else while it waits."""
-    connection.connect()
-    headers, body = head_of(feed, n)
-    lines = [f"POST /v2/models/{MODEL}/infer HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    connection.sock.sendall("\r\n".join([*lines, "", ""]).encode())
-    connection.sock.sendall(body[: len(body) // 2] if n % 3 == 0 else body)
-    time.sleep(0.005 * (n % 4))
-    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    connection.close()
-    return "killed"
-
-
 def left_over(port: int) -> tuple[int, dict[str, float]]:
     """How many requests still wait or run, after some time to end, and what the server counted."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
+            text = answer.read().decode()
         metrics = {name: float(value) for name, value in re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)}
         left = int(sum(value for name, value in metrics.items() if "requests_waiting" in name))
         if not left or time.monotonic() > deadline:
