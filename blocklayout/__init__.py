@@ -14,6 +14,7 @@ Networks:
                               torch.compile(module, backend="blocklayout") too
     quantize                  int8 within a budget of error; QuantizationRecipe
                               says how, a PrecisionReport what came out
+    bench                     time in each layout, or beside other runtimes
     export, merge_sessions    sessions for other machines
     register_operator         an operator of your own
     watch, checking           each reorder of a block of code; values proven
@@ -49,6 +50,7 @@ from typing import Any
 
 _NAMES = {
     "api": "load load_tensors save",
+    "commands.bench": "bench",
     "eager.offers": "candidates",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError ClosedError CostStoreWarning DeadlineExceededError DnnlError

@@ -9,6 +9,7 @@ from blocklayout import zoo as zoo
 from blocklayout.api import load as load
 from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save
+from blocklayout.commands.bench import bench as bench
 from blocklayout.eager import abs as abs
 from blocklayout.eager import add as add
 from blocklayout.eager import average_pool as average_pool
