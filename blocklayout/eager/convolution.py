@@ -21,6 +21,7 @@ from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
+    from blocklayout.eager.call import Attrs, Format, Op
     from blocklayout.eager.operands import Operand
     from blocklayout.operators import Count, Extents, Pads
 
@@ -127,19 +128,33 @@ def _packed(
     *,
     has_bias: bool,
 ) -> Tensor:
-    from blocklayout.eager.call import problem_of
-    from blocklayout.eager.planning import plan_for
-
     op = replace(op_of(definition), name=f"{definition.__name__}_weights")
     function = op.name
     source = x if isinstance(x, MemoryDesc) else as_tensor(x, f"{function}: x").desc
     prepare: Any = preparation_of(definition)[0]
     read = {name: READERS[op.kinds[name]][1](each, f"{function}: {name}") for name, each in attrs.items()}
     _, kernel = prepare((source, as_tensor(weights, f"{function}: weights")), read["group"], function)
-    outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
-    vector = MemoryDesc((prod(outputs),)) if boolean(has_bias, f"{function}: bias") else None
+    is_biased = boolean(has_bias, f"{function}: bias")
     said = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
-    problem = problem_of(op, (source, kernel, vector), tuple(read.items()), said)
+    return reorder(kernel, weights_desc(op, source, kernel.desc, tuple(read.items()), said, has_bias=is_biased))
+
+
+def weights_desc(
+    op: Op,
+    source: MemoryDesc,
+    kernel: MemoryDesc,
+    attrs: Attrs,
+    memory_format: Format | None = None,
+    *,
+    has_bias: bool,
+) -> MemoryDesc:
+    """The layout in which a convolution reads its weights, whose extents ``kernel`` has as the primitive takes them."""
+    from blocklayout.eager.call import problem_of
+    from blocklayout.eager.planning import plan_for
+
+    outputs = kernel.dims[: kernel.ndims - source.ndims + 1]
+    vector = MemoryDesc((prod(outputs),), kernel.dtype) if has_bias else None
+    problem = problem_of(op, (source, kernel, vector), attrs, memory_format)
     role = "weights" if len(outputs) == 1 else "grouped_weights"
     plan = plan_for(replace(problem, free=frozenset(("weights",)))).ready.plan
-    return reorder(kernel, dict(plan.inputs)["weights"].in_role(role))
+    return dict(plan.inputs)["weights"].in_role(role)
