@@ -15,6 +15,7 @@ import torch
 from msgspec.structs import replace
 from torch._prims_common import suggest_memory_format
 from torch.nn import functional
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from blocklayout import dnnl
@@ -118,8 +119,9 @@ class _Window(NamedTuple):
     @property
     def attrs(self) -> Attrs:
         """Its attributes."""
-        names = "strides", "pads", "dilations", "output_padding"
-        return (*((name, tuple(each)) for name, each in zip(names, self, strict=False) if each), ("group", self.groups))
+        window = {"strides": self.stride, "pads": self.padding, "dilations": self.dilation}
+        more = {"output_padding": self.output_padding} if self.output_padding else {}
+        return (*((name, tuple(each)) for name, each in (window | more).items()), ("group", self.groups))
 
     def grouped(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Extents of weights as a kernel takes them."""
@@ -161,6 +163,16 @@ class _Window(NamedTuple):
 _read_in = lru_cache(maxsize=4096)(weights_desc)
 _copies: Any = WeakTensorKeyDictionary()
 """For each tensor of weights its version, and its packed copies by the convolutions that read them."""
+
+
+def _count_writes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count the writes to parameters that PyTorch leaves out: those of fused optimizers."""
+    for group in () if torch.compiler.is_compiling() else optimizer.param_groups:
+        if group.get("fused"):
+            torch.autograd.graph.increment_version(group["params"])
+
+
+register_optimizer_step_post_hook(_count_writes)
 
 
 def _kernel(
@@ -305,12 +317,10 @@ def _fake_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.T
 def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
     *given, shape, layout, needs = args
     window = _Window(*given)
-    if needs[1]:
-        _copies.pop(weight, None)  # they are about to change, and fused optimizers count no version
     diff, source = (_entering(each).to(memory_format="channels_last") for each in (grad, x))
     packed = _kernel(window, source, weight, (shape, layout), has_bias=False) if layout else None
     kernel = _entering(weight).astype(source.dtype) if packed is None else packed.to(memory_format="contiguous_format")
-    said = {"strides": window.stride, "pads": window.padding, "dilations": window.dilation, "group": window.groups}
+    said: Any = dict(window._replace(output_padding=()).attrs)
     data = of_weight = of_bias = None
     of_source = None if layout else window.of_source(weight, grad[:, 0].numel())
     if needs[0] and window.output_padding:
