@@ -197,7 +197,7 @@ def test_channels_without_an_image_are_normalised_in_groups() -> None:
     np.testing.assert_allclose(result.reshape(2, 4, 4).var(axis=2), 1, rtol=1e-3)
 
 
-@pytest.mark.skipif(dnnl.missing_isa("bf16") is not None, reason="this CPU does not compute in bf16")
+@pytest.mark.needs_bf16
 def test_bf16_is_packed_for_with_a_bias_and_normalised_in_groups() -> None:
     x, w = bl.from_array(X[:, :16]).astype("bf16"), bl.ones((8, 16, 1, 1)).astype("bf16")
     packed = bl.conv_weights(x, w, bias=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import blocklayout as bl
-from blocklayout import InputError, UnsupportedError, dnnl
+from blocklayout import InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
     "same": {"padding": "same", "dilation": (2, 1)},
     "depthwise": {"padding": "valid", "groups": 16},
 }
-PLAIN = ([1, 1], [1, 1, 1, 1], [1, 1], [], 1, [], "")
+PLAIN: tuple[Any, ...] = ([1, 1], [1, 1, 1, 1], [1, 1], [], 1, [], "")
 
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="inductor takes a C++ compiler")
@@ -192,7 +192,7 @@ def cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, memory_format in FORMATS.items():
         x, weight = drawn(2, 8, 6, 5, memory_format=memory_format), drawn(4, 8, 3, 3, seed=2)
         packed = bl.torch.pack(weight, x, padding=1, bias=False)
-        transposed = drawn(8, 4, 3, 3, seed=2), None, [2, 2], [1, 1, 1, 1], [1, 1], [1, 1], 1, [], ""
+        transposed: tuple[Any, ...] = drawn(8, 4, 3, 3, seed=2), None, [2, 2], [1, 1, 1, 1], [1, 1], [1, 1], 1, [], ""
         yield f"{name} relu", (x, weight, drawn(4, seed=3), *PLAIN, "relu")
         yield f"{name} packed", (x, packed.data, None, *PLAIN[:5], [*packed.shape], packed.layout, "")
         yield f"{name} transposed", (x, *transposed, "")
@@ -304,7 +304,7 @@ def test_a_training_loop_that_is_compiled_likewise() -> None:
     assert losses(ours, make, compiled) == pytest.approx(losses(theirs, make), rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.skipif(dnnl.missing_isa("bf16") is not None, reason="this CPU does not compute in bf16")
+@pytest.mark.needs_bf16
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_autocast_computes_in_bf16(*, is_compiled: bool) -> None:
     x, theirs = drawn(2, 16, 9, 8, memory_format=torch.channels_last), nn.Conv2d(16, 32, 3)
