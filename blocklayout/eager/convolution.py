@@ -7,7 +7,6 @@ are reordered at each call, which a watch tells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
-    from blocklayout.eager.call import Attrs, Format, Op
     from blocklayout.eager.operands import Operand
     from blocklayout.operators import Count, Extents, Pads
 
@@ -128,6 +126,8 @@ def _packed(
     *,
     has_bias: bool,
 ) -> Tensor:
+    from blocklayout.eager.planning import weights_desc
+
     op = replace(op_of(definition), name=f"{definition.__name__}_weights")
     function = op.name
     source = x if isinstance(x, MemoryDesc) else as_tensor(x, f"{function}: x").desc
@@ -137,24 +137,3 @@ def _packed(
     is_biased = boolean(has_bias, f"{function}: bias")
     said = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
     return reorder(kernel, weights_desc(op, source, kernel.desc, tuple(read.items()), said, has_bias=is_biased))
-
-
-def weights_desc(
-    op: Op,
-    source: MemoryDesc,
-    kernel: MemoryDesc,
-    attrs: Attrs,
-    memory_format: Format | None = None,
-    *,
-    has_bias: bool,
-) -> MemoryDesc:
-    """The layout in which a convolution reads its weights, whose extents ``kernel`` has as the primitive takes them."""
-    from blocklayout.eager.call import problem_of
-    from blocklayout.eager.planning import plan_for
-
-    outputs = kernel.dims[: kernel.ndims - source.ndims + 1]
-    vector = MemoryDesc((prod(outputs),), kernel.dtype) if has_bias else None
-    problem = problem_of(op, (source, kernel, vector), attrs, memory_format)
-    role = "weights" if len(outputs) == 1 else "grouped_weights"
-    plan = plan_for(replace(problem, free=frozenset(("weights",)))).ready.plan
-    return dict(plan.inputs)["weights"].in_role(role)

@@ -21,8 +21,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from blocklayout import dnnl
 from blocklayout.eager.backward_layers import conv_backward, conv_backward_weights
 from blocklayout.eager.call import Attrs, Op, call
-from blocklayout.eager.convolution import weights_desc
 from blocklayout.eager.functions import op_of, preparation_of
+from blocklayout.eager.planning import weights_desc
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.operators import Operators
