@@ -107,6 +107,26 @@ def plan_for(problem: OperatorCall) -> Planned:
         raise
 
 
+def weights_desc(
+    op: Op,
+    source: MemoryDesc,
+    kernel: MemoryDesc,
+    attrs: tuple[tuple[str, Any], ...],
+    memory_format: str | FormatTag | None = None,
+    *,
+    has_bias: bool,
+) -> MemoryDesc:
+    """The layout in which a convolution reads its weights, whose extents ``kernel`` has as the primitive takes them."""
+    from blocklayout.eager.call import problem_of
+
+    outputs = kernel.dims[: kernel.ndims - source.ndims + 1]
+    vector = MemoryDesc((prod(outputs),), kernel.dtype) if has_bias else None
+    problem = problem_of(op, (source, kernel, vector), attrs, memory_format)
+    role = "weights" if len(outputs) == 1 else "grouped_weights"
+    plan = plan_for(replace(problem, free=frozenset(("weights",)))).ready.plan
+    return dict(plan.inputs)["weights"].in_role(role)
+
+
 def _planned(problem: OperatorCall) -> Planned:
     program = _program(problem)
     followed = tuple(_followed(problem, value) for value in program.outputs)

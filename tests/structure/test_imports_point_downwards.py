@@ -30,10 +30,10 @@ LEVELS = (
     ("runtime", "serve", "session"),
     (
         "loading",
+        "eager",
         "torch",
         "api",
         "served",
-        "eager",
         "ray",
         "quantizing",
         "zoo",
