@@ -52,6 +52,7 @@ _NAMES = {
     "api": "load load_tensors save",
     "commands.bench": "bench",
     "eager.offers": "candidates",
+    "eager.tape": "Tape grad record value_and_grad",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError ClosedError CostStoreWarning DeadlineExceededError DnnlError
         ExportError InputError InvalidArgumentsError LayoutError LayoutLossWarning LimitError ModelError OperatorError
@@ -84,11 +85,11 @@ _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name
 _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.session", "blocklayout.tensor")
+_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.eager.tape", "blocklayout.session", "blocklayout.tensor")
 """Homes of names that make Tensors: operators are loaded with them."""
 
 
-_MODULES = ("dnnl", "errors", "layout", "ray", "torch", "zoo")
+_MODULES = ("dnnl", "errors", "layout", "optim", "ray", "torch", "zoo")
 
 
 def _public_names() -> list[str]:
