@@ -49,7 +49,16 @@ class _Node(Struct, frozen=True, eq=False):
 
 
 class Tape:
-    """Calls in a block, and what their gradients take; see :func:`record`."""
+    """Calls in a block, and what their gradients take; see :func:`record`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x = bl.full(2, 3)
+        >>> with bl.record() as tape:
+        ...     y = x * x
+        >>> tape.gradients(y, x).numpy()
+        array([6., 6.], dtype=float32)
+    """
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
@@ -240,7 +249,13 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
 
 
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that returns the gradients of ``fn`` alone; otherwise as :func:`value_and_grad`."""
+    """A function that returns the gradients of ``fn`` alone; otherwise as :func:`value_and_grad`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> grad(lambda x: (x * x).sum())(bl.full(2, 3)).numpy()
+        array([6., 6.], dtype=float32)
+    """
     both = value_and_grad(fn, argnums)
     return wraps(fn)(lambda *args, **kwargs: both(*args, **kwargs)[1])
 

@@ -54,7 +54,12 @@ class _Convolution(_Layer):
 
 
 class Conv1d(_Convolution, nn.Conv1d):
-    """``torch.nn.Conv1d``, computed by :func:`conv1d`."""
+    """``torch.nn.Conv1d``, computed by :func:`conv1d`.
+
+    Example:
+        >>> Conv1d.of(nn.Conv1d(4, 8, 3)).weight.shape[:2]
+        torch.Size([8, 4])
+    """
 
     function = staticmethod(operators.conv1d)
 
@@ -76,13 +81,23 @@ class Conv2d(_Convolution, nn.Conv2d):
 
 
 class Conv3d(_Convolution, nn.Conv3d):
-    """``torch.nn.Conv3d``, computed by :func:`conv3d`."""
+    """``torch.nn.Conv3d``, computed by :func:`conv3d`.
+
+    Example:
+        >>> Conv3d.of(nn.Conv3d(4, 8, 3)).weight.shape[:2]
+        torch.Size([8, 4])
+    """
 
     function = staticmethod(operators.conv3d)
 
 
 class ConvTranspose2d(_Layer, nn.ConvTranspose2d):
-    """``torch.nn.ConvTranspose2d``, computed by :func:`conv_transpose2d`."""
+    """``torch.nn.ConvTranspose2d``, computed by :func:`conv_transpose2d`.
+
+    Example:
+        >>> ConvTranspose2d.of(nn.ConvTranspose2d(4, 8, 3))(torch.rand(1, 4, 5, 5)).shape
+        torch.Size([1, 8, 7, 7])
+    """
 
     def forward(self, x: torch.Tensor, output_size: list[int] | None = None) -> torch.Tensor:
         """The result; ``output_size`` as PyTorch has it."""
@@ -93,7 +108,12 @@ class ConvTranspose2d(_Layer, nn.ConvTranspose2d):
 
 
 class Linear(_Layer, nn.Linear):
-    """``torch.nn.Linear``, computed by :func:`linear`."""
+    """``torch.nn.Linear``, computed by :func:`linear`.
+
+    Example:
+        >>> Linear.of(nn.Linear(4, 8))(torch.rand(2, 4)).shape
+        torch.Size([2, 8])
+    """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The result."""

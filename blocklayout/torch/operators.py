@@ -54,6 +54,10 @@ class Packed(NamedTuple):
         data: The elements, padding included. Shape (n,).
         shape: The weights' extents as PyTorch has them.
         layout: oneDNN's name of the format.
+
+    Example:
+        >>> pack(torch.rand(32, 16, 3, 3), torch.rand(1, 16, 8, 8)).shape
+        (32, 16, 3, 3)
     """
 
     data: torch.Tensor
@@ -392,12 +396,24 @@ def conv2d(
 
 
 def conv1d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """As :func:`conv2d`, with all of its arguments, of signals: ``x`` has shape (n, channels, length)."""
+    """As :func:`conv2d`, with all of its arguments, of signals: ``x`` has shape (n, channels, length).
+
+    Example:
+        >>> x, layer = torch.rand(1, 4, 8), torch.nn.Conv1d(4, 8, 3)
+        >>> torch.allclose(conv1d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
+        True
+    """
     return _convolve("conv1d", 3, x, weight, *args, **kwargs)
 
 
 def conv3d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """As :func:`conv2d`, with all of its arguments, of volumes: ``x`` has shape (n, channels, depth, height, width)."""
+    """As :func:`conv2d`, with all of its arguments, of volumes: ``x`` has shape (n, channels, depth, height, width).
+
+    Example:
+        >>> x, layer = torch.rand(1, 4, 5, 5, 5), torch.nn.Conv3d(4, 8, 3)
+        >>> torch.allclose(conv3d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
+        True
+    """
     return _convolve("conv3d", 5, x, weight, *args, **kwargs)
 
 
@@ -416,6 +432,11 @@ def conv_transpose2d(
 
     But ``weight`` has the shape (channels, outputs / groups, kernel...); ``output_padding``, less than ``stride``, is
     added to the extents of the result, at their end.
+
+    Example:
+        >>> x, layer = torch.rand(1, 4, 5, 5), torch.nn.ConvTranspose2d(4, 8, 3)
+        >>> torch.allclose(conv_transpose2d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
+        True
     """
     window = stride, padding, dilation, groups, activation, output_padding
     return _convolve("conv_transpose2d", 4, x, weight, bias, *window)
@@ -431,6 +452,11 @@ def linear(
         weight: Shape (outputs, channels), or the result of :func:`pack`.
         bias: Shape (outputs,).
         activation: As for :func:`conv2d`.
+
+    Example:
+        >>> x, layer = torch.rand(2, 3, 4), torch.nn.Linear(4, 8)
+        >>> torch.allclose(linear(x, layer.weight, layer.bias), layer(x), atol=1e-5)
+        True
     """
     _check("linear", "x", x, range(1, 13))
     shape = weight.shape if isinstance(weight, torch.Tensor | Packed) else ()
