@@ -16,7 +16,7 @@ import pytest
 
 import blocklayout
 from blocklayout.eager import backward
-from tests.structure.stubs import PACKAGES, all_of, path_of, stub_of
+from tests.structure.stubs import PACKAGES, all_of, is_made, path_of, stub_of
 from tests.structure.tree import PACKAGE, files, parsed, relative
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_every_public_thing_has_an_example(dotted: str) -> None:
     assert ">>> " in str(inspect.getdoc(getattr(importlib.import_module(module), name)))
 
 
-@pytest.mark.parametrize("name", [each for each in backward.__all__ if hasattr(getattr(backward, each), "__wrapped__")])
+@pytest.mark.parametrize("name", [each for each in backward.__all__ if is_made(getattr(backward, each))])
 def test_examples_of_functions_that_are_made_run(name: str) -> None:
     """No file has them, so pytest does not find them."""
     text = str(inspect.getdoc(getattr(backward, name)))
