@@ -26,11 +26,13 @@ Tensors:
     MemoryDesc, FormatTag     a layout itself; nChw16c and its like
     conv, relu, matmul, ...   ONNX's operators; bl.op("Erf", x) is any of them
     conv_backward, ...        their gradients, in the forward's formats
+    record, grad              a tape, and gradients of what it saw
 
 Modules:
     bl.dnnl       primitives of oneDNN, one by one
     bl.errors     errors and warnings; each is bl.LayoutError and so on, too
     bl.layout     descriptors, tags and offsets
+    bl.optim      optimisers, in any layout
     bl.ray        Ray Data, Ray Serve and Ray Train
     bl.torch      operators inside PyTorch
     bl.zoo        networks to try, such as bl.zoo.digits
