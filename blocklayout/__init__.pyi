@@ -125,12 +125,17 @@ from blocklayout.eager.backward import pow_backward as pow_backward
 from blocklayout.eager.backward import reciprocal_backward as reciprocal_backward
 from blocklayout.eager.backward import relu_backward as relu_backward
 from blocklayout.eager.backward import sigmoid_backward as sigmoid_backward
+from blocklayout.eager.backward import slice_backward as slice_backward
 from blocklayout.eager.backward import softplus_backward as softplus_backward
 from blocklayout.eager.backward import sqrt_backward as sqrt_backward
 from blocklayout.eager.backward import square_backward as square_backward
 from blocklayout.eager.backward import swish_backward as swish_backward
 from blocklayout.eager.backward import tanh_backward as tanh_backward
 from blocklayout.eager.offers import candidates as candidates
+from blocklayout.eager.tape import Tape as Tape
+from blocklayout.eager.tape import grad as grad
+from blocklayout.eager.tape import record as record
+from blocklayout.eager.tape import value_and_grad as value_and_grad
 from blocklayout.errors import BlockLayoutError as BlockLayoutError
 from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
 from blocklayout.errors import CheckError as CheckError

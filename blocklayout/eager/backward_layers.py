@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
@@ -16,10 +17,12 @@ from blocklayout.errors import LayoutError
 from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
+from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from blocklayout.operators import Extents
+    from blocklayout.tensor.indexing import Index
 
 # --- convolutions
 
@@ -34,6 +37,7 @@ class ConvGradients(NamedTuple):
     bias: Tensor | None
 
 
+@recorded()
 def conv_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -83,6 +87,7 @@ def conv_backward(
     return ConvGradients(data, of_weights if "weights" in parts else None, of_bias)
 
 
+@recorded()
 def conv_backward_data(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -105,6 +110,7 @@ def conv_backward_data(
     return _Convolution("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()
 
 
+@recorded()
 def conv_backward_weights(
     grad: TensorLike,
     x: TensorLike,
@@ -236,6 +242,7 @@ class InnerProductGradients(NamedTuple):
     bias: Tensor
 
 
+@recorded()
 def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """Sums over all but the first dimension: ``y[n, o] = bias[o] + sum(x[n] * weights[o])``; ``y`` is plain.
 
@@ -260,6 +267,7 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
     return call.run(_best_product(call, "forward", operands, dst, has_bias=bias is not None), operands)["dst"]
 
 
+@recorded()
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
@@ -350,6 +358,7 @@ class BatchNormGradients(NamedTuple):
     shift: Tensor
 
 
+@recorded()
 def batch_norm_training(
     x: TensorLike, scale: TensorLike, shift: TensorLike, epsilon: float = 1e-5
 ) -> BatchNormTraining:
@@ -376,6 +385,7 @@ def batch_norm_training(
     return BatchNormTraining(results["dst"], results["mean"], results["variance"])
 
 
+@recorded()
 def batch_norm_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -433,6 +443,7 @@ def _normalization_ways(src: MemoryDesc, epsilon: float, is_backward: bool, n_th
 # --- poolings
 
 
+@recorded()
 def max_pool_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -470,6 +481,7 @@ def max_pool_backward(
     return _gradient("max_pool_backward", "max", grad, x, kernel, strides, pads, dilations)
 
 
+@recorded()
 def average_pool_backward(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -494,6 +506,7 @@ def average_pool_backward(
     return _gradient(function, algorithm, grad, x, kernel, strides, pads)
 
 
+@recorded()
 def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -> Tensor:
     """The gradient of the mean over each channel's image, in the source's format.
 
@@ -554,3 +567,30 @@ def _pooling_ways(src: MemoryDesc, algorithm: str, window: Window, n_threads: in
             yield dnnl.pooling(each, dst, *given, prop_kind="forward_training", n_threads=n_threads), backward
         else:
             yield (backward,)
+
+
+# --- parts
+
+
+@recorded()
+def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Tensor:
+    """The gradient of ``x[index]``: zeros in the format of ``x``, but for the gradient where it was taken from.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source; its values are not needed, so its descriptor will do.
+        index: Integers, slices and an Ellipsis.
+
+    Raises:
+        InputError: ``grad`` has other extents than ``x[index]``, or the index is none.
+        PositionError: No such position.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> slice_backward(bl.ones(2), bl.zeros(5), slice(1, None, 2)).numpy()
+        array([0., 1., 0., 1., 0.], dtype=float32)
+    """
+    desc = fresh(x.desc if isinstance(x, Tensor) else x)
+    made = Tensor(desc, np.zeros(desc.nbytes, np.uint8))
+    made[index] = grad
+    return made

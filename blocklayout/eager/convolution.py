@@ -54,7 +54,7 @@ def _by_output_channel(operands: Sequence[Any], group: int, function: str) -> Se
     if weights.ndim not in (3, 4, 5):
         raise InputError(f"{function}: weights has shape {weights.shape}; give one of rank 3 to 5")
     split = _split(weights, group, function, "input")
-    return x, Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer), *others
+    return x, split.permute(0, 2, 1, *range(3, split.ndim)), *others
 
 
 def _has_groups(x: Tensor | MemoryDesc, weights: Tensor) -> bool:
@@ -69,7 +69,7 @@ def _split(weights: Tensor, group: int, function: str, channels: str) -> Tensor:
         )
     if not weights.desc.is_plain:
         weights = reorder(weights, MemoryDesc(dims, weights.desc.dtype))
-    return Tensor(weights.desc.reshaped((group, dims[0] // group, *dims[1:])), weights.buffer)
+    return weights.view(group, dims[0] // group, *dims[1:])
 
 
 def conv_weights(

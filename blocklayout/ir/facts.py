@@ -35,6 +35,10 @@ an empty optional; results likewise.
 """
 
 
+Backward = tuple[Callable[..., Any] | None, ...] | Callable[..., Sequence[Any]] | str
+"""See :meth:`Facts.backward`."""
+
+
 class Transposed(Struct, frozen=True, eq=False):
     """A node rewritten to read a source from before a Transpose.
 
@@ -301,6 +305,25 @@ class Facts(Struct, frozen=True):
     def results(cls, node: NodeInfo) -> Sequence[tuple[tuple[int, ...], str]] | None:
         """Extents and data types of all results, of an operator that is none of ONNX's: the node has no outputs yet."""
         return None
+
+    @classmethod
+    def backward(cls, node: NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> Backward:
+        """How the gradients of a node's inputs follow from those of its results, by operators on Tensors.
+
+        The functions are kept, with the Tensors that they refer to, until gradients are taken. Each gets the gradients
+        of all results, ``None`` where a result has none, and returns a gradient of the input's extents, in any layout.
+
+        Args:
+            node: Of this operator, or of a function that is named after it, with that one's arguments.
+            bl: The functions on Tensors, by name; ``bl.signs(y)`` is a function that gives a tensor of y's signs.
+            sources: For each input its Tensor; an array where it is constant, ``None`` where it is absent.
+            results: The Tensors that were computed.
+
+        Returns:
+            A function for each input, ``None`` where its gradient is zero. Or one function for all, which gets before
+            the gradients whether each input needs one. Or why there are none, in words.
+        """
+        return f"{node.op_type} has no gradient here"
 
     @classmethod
     def has_gradient(cls, op_type: str) -> bool:

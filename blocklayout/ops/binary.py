@@ -7,7 +7,9 @@ dimensions lie together, a first source is spread out before, and padding is zer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +20,7 @@ from blocklayout.dtypes import BYTE_DTYPES, FLOATS, PRIMITIVE_FLOATS
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
+from blocklayout.ops._gradients import unbroadcast
 from blocklayout.ops._layouts import (
     are_eltwise,
     argument,
@@ -201,6 +204,19 @@ class Binary(ir.BaseOperator, frozen=True):
             return None
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl
+        (x, y), (result,), (first, second) = sources, results, (each.shape for each in sources)
+        match node.op_type:
+            case "Add":
+                return lambda grad: unbroadcast(grad, first), lambda grad: unbroadcast(grad, second)
+            case "Sub":
+                return lambda grad: unbroadcast(grad, first), lambda grad: -unbroadcast(grad, second)
+            case "Mul":
+                return lambda grad: unbroadcast(grad * y, first), lambda grad: unbroadcast(grad * x, second)
+        return lambda grad: unbroadcast(grad / y, first), lambda grad: -unbroadcast(grad * result / y, second)
 
     def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
         (first, zero), (second, other_zero) = (sources.get(name, (1.0, 0)) for name in _OTHER)
@@ -404,6 +420,16 @@ class Where(ir.Facts, frozen=True):
         chosen = 1 if condition.all() else 2
         return chosen if node.shape(chosen) == node.result.shape else None
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, bl, results
+        condition, *shapes = sources[0], *(each.shape for each in sources[1:])
+        return (
+            None,
+            lambda grad: unbroadcast(grad * condition.astype(grad.dtype), shapes[0]),
+            lambda grad: unbroadcast(grad * (1 - condition.astype(grad.dtype)), shapes[1]),
+        )
+
     in_numpy = staticmethod(always(_choose))
 
 
@@ -452,6 +478,25 @@ class Nary(ir.BaseOperator, frozen=True):
     in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl
+        shapes, result = [each.shape for each in sources], results[0]
+        if node.op_type == "Sum":
+            return tuple(partial(unbroadcast, dims=shape) for shape in shapes)
+
+        def of_extreme(needs: Sequence[bool], grad: Any) -> list[Any]:
+            """Each element's goes to the first source that it is of."""
+            del needs
+            found = []
+            for each in sources:
+                own = grad * (result == each).astype(grad.dtype)
+                found.append(unbroadcast(own, each.shape))
+                grad = grad - own
+            return found
+
+        return of_extreme
+
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         # Post-ops would have to go to the last of several primitives, and the sum primitive takes none.
         descs = followed(problem, wish, problem.dst)
@@ -487,6 +532,12 @@ class Mean(ir.Facts, frozen=True):
     op_types = ("Mean",)
     is_quick_on_arrays = True
     broadcasts_from = 0
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, bl, results
+        shapes = [each.shape for each in sources]
+        return tuple(lambda grad, dims=each: unbroadcast(grad / len(shapes), dims) for each in shapes)
 
     in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)

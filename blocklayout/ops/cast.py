@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from blocklayout import dnnl, ir
@@ -33,6 +36,11 @@ class Cast(Follower, frozen=True):
         if src.dtype in PRIMITIVE_FLOATS:
             return Identity().bind({"src": src})
         return cls().bind({"src": src})
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, bl, results
+        return lambda grad: grad, *(None,) * (len(sources) - 1)
 
     in_numpy = staticmethod(always(lambda x, *_, out: np.copyto(out, x, casting="unsafe")))
     same_as = staticmethod(same_if_same_shape)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
 import numpy as np
 
 from blocklayout import dnnl, ir
@@ -45,6 +50,18 @@ class Concat(ir.BaseOperator, frozen=True):
             return None
         axis = perm[int(node.attrs.get("axis", 1)) % ndims]
         return ir.Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, results
+        axis = node.axis_attr("axis", sources[0].ndim, 1 if node.opset < 4 else None)
+        ends = [*accumulate(each.shape[axis] for each in sources)]
+
+        def part(grad: Any, begin: int, end: int) -> Any:
+            found = grad[(*(slice(None),) * axis, slice(begin, end))]
+            return found if found.is_dense else found.clone()
+
+        return tuple(partial(part, begin=begin, end=end) for begin, end in pairwise((0, *ends)))
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -16,8 +16,16 @@ from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import is_source, of_source
+from blocklayout.ops._gradients import unbroadcast
 from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, pads_before, read_window, sliding
+
+_PARTS = ("data", "weights", "bias")
+
+
+def _slides(window: ir.Window) -> dict[str, Any]:
+    """A window as functions on Tensors take it."""
+    return {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
 
 
 class Conv(ir.BaseOperator, frozen=True):
@@ -53,6 +61,19 @@ class Conv(ir.BaseOperator, frozen=True):
 
     result_format = staticmethod(dominating)
     keeps_rows = staticmethod(of_source)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        (x, weights, *_), group = sources, node.int_attr("group", 1)
+        slides = _slides(read_window(node, node.shape(1)[2:], node.shape(0)[2:]))
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Sequence[Any]:
+            needed = [part for part, is_needed in zip(_PARTS, needs, strict=False) if is_needed]
+            found: Sequence[Any] = bl.conv_backward(grad, x, weights, **slides, group=group, needs=needed)
+            return found[: len(needs)]
+
+        return gradients
 
     @classmethod
     def channel_axis(cls, node: ir.NodeInfo) -> int | None:
@@ -253,6 +274,26 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
 
     window: ir.Window
     n_groups: int = 1
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        """A convolution of the result's gradient, whose own result's gradient is the source."""
+        del results
+        (x, weights, *_), group = sources, node.int_attr("group", 1)
+        if "output_shape" in node.attrs:
+            return "attribute output_shape has no gradient here; give pads"
+        slides = _slides(read_window(node, node.shape(1)[2:], node.result.shape[2:])) | {"group": group}
+        order = (0, 2, 1, *range(3, weights.ndim)) if weights.ndim > x.ndim else tuple(range(weights.ndim))
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Sequence[Any]:
+            taps, of_x, of_weights = weights.permute(order), None, None
+            if needs[0]:
+                of_x = bl.conv(grad, taps, **slides)
+            if needs[1]:
+                of_weights = bl.conv_backward(x, grad, taps, **slides, needs=["weights"]).weights.permute(order)
+            return of_x, of_weights, unbroadcast(grad, (1, grad.shape[1], *(1,) * (grad.ndim - 2))).reshape((-1,))
+
+        return gradients
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

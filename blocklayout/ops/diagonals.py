@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from blocklayout import ir
@@ -12,6 +15,13 @@ class Trilu(ir.Facts, frozen=True):
 
     op_types = ("Trilu",)
     is_quick_on_arrays = True
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        offset, upper = sources[1] if len(sources) > 1 else None, node.int_attr("upper", 1)
+        known = () if offset is None else (int(np.asarray(offset).item()),)
+        return lambda grad: bl.op("Trilu", grad, known or None, upper=upper), *(None,) * (len(sources) - 1)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

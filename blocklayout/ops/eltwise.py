@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from blocklayout import dnnl, ir
 from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
+from blocklayout.ops._gradients import unbroadcast
 from blocklayout.ops._layouts import (
     Follower,
     are_eltwise,
@@ -94,6 +96,18 @@ class Eltwise(Follower, frozen=True):
         return call.of_slope(grad, x, cls.slope(op_type, call, parameters))
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        x, op_type = sources[0], node.op_type
+        if op_type in _FLAT:
+            return (None,)
+        if op_type == "Relu":  # positive where the source is
+            signs = bl.signs(results[0])
+            return (lambda grad: bl.relu_backward(grad, signs()),)
+        function = getattr(bl, re.sub(r"(?<=.)(?=[A-Z])", "_", op_type).lower() + "_backward")
+        given = [node.float_attr(*each) for each in _FUNCTIONS[op_type][1:] if isinstance(each, tuple)]
+        return (lambda grad: function(grad, x, *given),)
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         """The function as the primitive of gradients takes it; its parameters are those of the function in Python."""
         del call
@@ -154,6 +168,12 @@ class Gelu(Eltwise, frozen=True):
         return function.bind({"src": node.required(0, "X")})
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        x, is_approximate = sources[0], node.string_attr("approximate", ("none", "tanh")) == "tanh"
+        return (lambda grad: bl.gelu_backward(grad, x, approximate=is_approximate),)
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type, call
         return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
@@ -188,6 +208,18 @@ class Power(Eltwise, frozen=True):
     in_numpy = staticmethod(always(_power))
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        (x, y), (result,) = sources, results
+        known = node.constant(1)
+        if known is not None and known.size == 1:
+            exponent = float(known.item())
+            return lambda grad: bl.pow_backward(grad, x, exponent), None
+        return (
+            lambda grad: unbroadcast(grad * y * x ** (y - 1), x.shape),
+            lambda grad: unbroadcast(grad * result * x.log(), y.shape),
+        )
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type, call
         return "pow", 1.0, parameters["exponent"]
@@ -212,6 +244,37 @@ class NumpyFunctions(ir.Facts, frozen=True):
         if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
             return None  # the polynomials are of single precision
         return _IN_NUMPY.get(node.op_type)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        (x,), op_type = sources, node.op_type
+        if op_type in ("Celu", "Selu"):
+            alpha = node.float_attr("alpha", 1.0 if op_type == "Celu" else 1.67326319217681884765625)
+            if op_type == "Celu":
+                return (lambda grad: bl.elu_backward(grad, x / alpha, 1.0),)
+            gamma = node.float_attr("gamma", 1.05070102214813232421875)
+            return (lambda grad: bl.elu_backward(grad, x, alpha) * gamma,)
+        if op_type == "Shrink":
+            limit = node.float_attr("lambd", 0.5)
+            return (lambda grad: grad * (abs(x) > limit).astype(grad.dtype),)
+        slope = _SLOPES.get(op_type)
+        return super().backward(node, bl, sources, results) if slope is None else (lambda grad: grad * slope(bl, x),)
+
+
+_SLOPES: Mapping[str, Callable[[Any, Any], Any]] = {
+    "Acos": lambda _, x: -((1 - x * x) ** -0.5),
+    "Acosh": lambda _, x: (x * x - 1) ** -0.5,
+    "Asin": lambda _, x: (1 - x * x) ** -0.5,
+    "Asinh": lambda _, x: (x * x + 1) ** -0.5,
+    "Atan": lambda _, x: 1 / (x * x + 1),
+    "Atanh": lambda _, x: 1 / (1 - x * x),
+    "Cos": lambda bl, x: -bl.op("Sin", x),
+    "Erf": lambda _, x: (x * x * -1).exp() * (2 / math.sqrt(math.pi)),
+    "Sin": lambda bl, x: bl.op("Cos", x),
+    "Sinh": lambda _, x: x.cosh(),
+    "Softsign": lambda _, x: (abs(x) + 1) ** -2.0,
+    "Tan": lambda bl, x: bl.op("Cos", x) ** -2.0,
+}
 
 
 def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
@@ -315,6 +378,15 @@ class Clip(Eltwise, frozen=True):
         return partial(_limit, **bounds)
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        x, *_ = sources
+        lo, hi = _bounds(node)
+        if math.isnan(lo) or math.isnan(hi):
+            return "its bounds are computed; give numbers"
+        return lambda grad: bl.clip_backward(grad, x, lo, hi), *(None,) * (len(sources) - 1)
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type
         low, high = parameters["lo"], parameters["hi"]
@@ -406,6 +478,14 @@ class Comparison(Follower, frozen=True):
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, results
+        if node.op_type != "ThresholdedRelu":
+            return (None,)
+        x, limit = sources[0], node.float_attr("alpha", 1.0)
+        return (lambda grad: grad * (x > limit).astype(grad.dtype),)
+
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = digits(src)
         if parts is None or attr.post_ops:
@@ -463,6 +543,12 @@ class Cosh(Follower, frozen=True):
             steps.append(ir.zero_padding_step(dst))
         return ir.Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, results
+        x = sources[0]
+        return (lambda grad: bl.cosh_backward(grad, x),)
+
     has_gradient = staticmethod(always(True))
 
     @classmethod
@@ -499,6 +585,15 @@ class PRelu(Follower, frozen=True):
                 return node.refused(f"the slope is {number}", "its primitive takes finite ones")
             return Eltwise("eltwise_relu", number).bind({"src": src})
         return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, results
+        x, slope = sources
+        return (
+            lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1),
+            lambda grad: unbroadcast(grad * bl.min(x, 0.0), slope.shape),
+        )
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         given = argument(problem, "weights")

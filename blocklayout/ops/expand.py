@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from blocklayout import dnnl, ir
@@ -9,6 +12,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import MOVED, always, broadcast_dims, in_order, repeated
+from blocklayout.ops._gradients import unbroadcast
 from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
@@ -63,6 +67,12 @@ class Expand(ir.BaseOperator, frozen=True):
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, bl, results
+        dims = sources[0].shape
+        return lambda grad: unbroadcast(grad, dims), None
+
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         info = argument(problem, "src")
         full = (1,) * (len(problem.dst.dims) - len(info.dims)) + info.dims
@@ -114,6 +124,16 @@ class Tile(ir.Facts, frozen=True):
     selects = staticmethod(always((0,)))
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, results
+        dims, counts = sources[0].shape, node.constant(1)
+        if counts is None:
+            return "its repeats are computed; give numbers"
+        parts = [extent for pair in zip(map(int, counts), dims, strict=True) for extent in pair]
+        copies = tuple(range(0, 2 * len(dims), 2))
+        return lambda grad: grad.reshape(parts).reduce_sum(copies, keepdims=False).reshape(dims), None
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

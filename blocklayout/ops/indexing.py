@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,14 @@ class GatherElements(ir.Facts, frozen=True):
         return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        (x, places), axis = sources, node.int_attr("axis", 0)
+        dims, dtype = x.shape, x.dtype
+        given: Any = {"axis": axis, "reduction": "add"}
+        return lambda grad: bl.op("ScatterElements", bl.zeros(dims, dtype), places, grad, **given), None
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
         return lambda x, places, out: np.copyto(out, x[_along(places, axis)])
@@ -54,6 +62,14 @@ class GatherND(ir.Facts, frozen=True):
     """Slices at places of several coordinates."""
 
     op_types = ("GatherND",)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        dims, dtype, places = sources[0].shape, sources[0].dtype, sources[1]
+        if node.int_attr("batch_dims", 0):
+            return "attribute batch_dims has no gradient here"
+        return lambda grad: bl.op("ScatterND", bl.zeros(dims, dtype), places, grad, reduction="add"), None
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

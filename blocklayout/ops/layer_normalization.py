@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from blocklayout.ops._answers import (
     is_source,
     trailing,
 )
+from blocklayout.ops._gradients import of_normalized, unbroadcast
 from blocklayout.ops._layouts import are_eltwise, argument, as_row_desc, followed, has_argument, seen_as
 
 _VECTORS = ("scale", "shift")
@@ -51,6 +55,15 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
 
     keeps_rows = staticmethod(beside_axis)
     transposed = staticmethod(trailing)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, results
+        x, scale, *_ = sources
+        axes, epsilon = tuple(range(node.axis_attr("axis", x.ndim, -1), x.ndim)), node.float_attr("epsilon", 1e-5)
+        shapes = [None if each is None else each.shape for each in sources]
+        mean = partial(_mean, axes=axes)
+        return lambda needs, grad: of_normalized(needs, grad, x, scale, shapes, epsilon, mean)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         seen = None if attr.post_ops else self._seen(problem, wish)
@@ -93,6 +106,10 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
         return rows, whole
 
 
+def _mean(x: Any, axes: Sequence[int]) -> Any:
+    return x.reduce_mean(axes)
+
+
 def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
     return dims[-len(row) :] == row and prod(dims) == prod(row)
 
@@ -117,3 +134,18 @@ class RMSNormalization(ir.Facts, frozen=True):
 
     keeps_rows = staticmethod(beside_axis)
     transposed = staticmethod(trailing)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, results
+        (x, scale), epsilon = sources, node.float_attr("epsilon", 1e-5)
+        axes = tuple(range(node.axis_attr("axis", x.ndim, -1), x.ndim))
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Sequence[Any]:
+            del needs
+            inverse = ((x * x).reduce_mean(axes) + epsilon) ** -0.5
+            normal, scaled = x * inverse, grad * scale
+            of_x = inverse * (scaled - normal * (scaled * normal).reduce_mean(axes))
+            return of_x, unbroadcast(grad * normal, scale.shape)
+
+        return gradients

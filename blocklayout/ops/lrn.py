@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source, per_channel
 from blocklayout.ops._layouts import (
@@ -47,6 +52,25 @@ class LRN(Follower, frozen=True):
 
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        """With the sums over neighbours as a pointwise convolution, which computes in every layout."""
+        x, y = sources[0], results[0]
+        lowered = cls.from_onnx(node).operator
+        distance = np.arange(x.shape[1]) - np.arange(x.shape[1])[:, None]  # of each channel that is read
+        is_near = (-((lowered.size - 1) // 2) <= distance) & (distance <= lowered.size // 2)
+        band, share = is_near.astype(to_numpy(x.dtype)), lowered.alpha / lowered.size
+
+        def summed(t: Any, matrix: np.ndarray) -> Any:
+            return bl.conv(t, matrix.reshape(*matrix.shape, *(1,) * (t.ndim - 2))) if t.ndim > 2 else t @ matrix.T
+
+        def gradient(grad: Any) -> Any:
+            energy = summed(x * x, band) * share + lowered.bias
+            through = summed(grad * y / energy, np.ascontiguousarray(band.T))
+            return grad * energy**-lowered.beta - x * through * (2 * share * lowered.beta)
+
+        return (gradient,)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -15,6 +15,7 @@ from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import always, are_floats, broadcast_dims
+from blocklayout.ops._gradients import turned, unbroadcast
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -54,6 +55,21 @@ class MatMul(ir.BaseOperator, frozen=True):
             if value.data is not None
         }
         return cls().bind({"src": src, "weights": weights}, arrays)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, results
+        x, y = sources
+        before, behind = x.shape if x.ndim > 1 else (1, *x.shape), y.shape if y.ndim > 1 else (*y.shape, 1)
+        shape = (*np.broadcast_shapes(before[:-2], behind[:-2]), before[-2], behind[-1])
+
+        def of_first(grad: Any) -> Any:
+            return unbroadcast(bl.matmul(grad.reshape(shape), turned(y.reshape(behind))), before).reshape(x.shape)
+
+        def of_second(grad: Any) -> Any:
+            return unbroadcast(bl.matmul(turned(x.reshape(before)), grad.reshape(shape)), behind).reshape(y.shape)
+
+        return of_first, of_second
 
     in_numpy = staticmethod(always(np.matmul))
 
@@ -210,6 +226,27 @@ class InnerProduct(ir.BaseOperator, frozen=True):
     def scale_mask(self, info: ir.TensorInfo) -> int:
         del info
         return 0b1
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, results
+        a, b, *c = sources
+        gemm = _Gemm.read(node)
+        alpha, beta, is_a, is_b = gemm.alpha, gemm.beta, gemm.is_a_transposed, gemm.is_b_transposed
+
+        def of_a(grad: Any) -> Any:
+            if is_a:
+                return b.gemm(grad, alpha=alpha, trans_a=is_b, trans_b=True)
+            return grad.gemm(b, alpha=alpha, trans_b=not is_b)
+
+        def of_b(grad: Any) -> Any:
+            if is_b:
+                return grad.gemm(a, alpha=alpha, trans_a=True, trans_b=is_a)
+            return a.gemm(grad, alpha=alpha, trans_a=not is_a)
+
+        shape = c[0].shape if c and c[0] is not None else None
+        of_c = (None if shape is None else lambda grad: unbroadcast(grad, shape) * beta,)
+        return of_a, of_b, *of_c[: len(c)]
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

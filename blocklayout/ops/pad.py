@@ -15,6 +15,7 @@ from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import MOVED, in_order, is_known, is_source
+from blocklayout.ops._gradients import along
 from blocklayout.ops._layouts import Digit, Follower, copy_spec, digits
 from blocklayout.ops.views import Identity
 
@@ -65,6 +66,24 @@ class Pad(Follower, frozen=True):
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         mode = node.string_attr("mode", _MODES)
         return partial(_padded, mode=mode, attrs=node.attrs)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        mode, dims, rest = node.string_attr("mode", _MODES), node.shape(0), (None,) * (len(sources) - 1)
+        if any(node.has_input(index) and node.constant(index) is None for index in (1, 3)):
+            return "its pads are computed; give numbers"
+        pads = _pads(node, len(dims))
+        if mode == "constant":
+            back = [-number for side in zip(*pads, strict=True) for number in side]
+            return lambda grad: bl.pad(grad, back), *rest
+        matrices = {}  # of each place the element that is there
+        for dim, (extent, pair) in enumerate(zip(dims, pads, strict=True)):
+            if any(pair):
+                taken = np.pad(np.arange(extent), [max(n, 0) for n in pair], mode)  # type: ignore[call-overload]
+                taken = taken[max(-pair[0], 0) : len(taken) - max(-pair[1], 0)]
+                matrices[dim] = (taken == np.arange(extent)[:, None]).astype(np.float32)
+        return lambda grad: along(bl, grad, matrices), *rest
 
     @classmethod
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:

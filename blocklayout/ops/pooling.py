@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -28,6 +28,7 @@ from blocklayout.ops._window import (
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
 _FIRST_OPSET_OF_BYTES = 12
+_TINY = 1e-30
 _FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
@@ -98,6 +99,22 @@ class Pooling(Follower, frozen=True):
             out[...] = total
 
         return largest if node.op_type.endswith("MaxPool") else mean
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        x, desc, algorithm = sources[0], sources[0].desc, node.op_type
+        window, covering = windows_of(node, node.required(0, "X"))
+        given: Any = (window.kernel, window.strides, covering.pads)
+        if algorithm.endswith("MaxPool"):
+            return (lambda grad, *_: bl.max_pool_backward(grad, x, *given, dilations=window.dilations),)
+        if algorithm == "GlobalAveragePool":
+            return (lambda grad: bl.global_average_pool_backward(grad, desc),)
+        if max(window.dilations) > 1:
+            return "means over dilated windows have no gradient here"
+        counts = _algorithm(node, window, covering) == "pooling_avg_include_padding"
+        shares = _shares(window, covering, desc.dims[2:]) if counts and covering != window else 1
+        return (lambda grad: bl.average_pool_backward(grad * shares, desc, *given, count_include_pad=counts),)
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
@@ -285,6 +302,20 @@ class LpPooling(Follower, frozen=True):
         return norm
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        (x,), (y,), p, (_, window) = sources, results, _exponent(node), windows_of(node, node.required(0, "X"))
+        n = prod(window.kernel)
+        given: Any = (window.kernel, window.strides, window.pads)
+
+        def gradient(grad: Any) -> Any:
+            """Of the sum of powers, and then of each power; where all elements are 0, it is 0."""
+            of_sum = grad * bl.max(y ** (p - 1), _TINY) ** -1.0
+            spread = bl.average_pool_backward(of_sum, x.desc, *given, count_include_pad=True) * float(n)
+            return spread * bl.op("Sign", x) * abs(x) ** (p - 1)
+
+        return (gradient,)
+
+    @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
 
@@ -328,6 +359,12 @@ class MaxUnpooling(Follower, frozen=True):
     needs = (is_source(3, 5), is_known(2, "output_shape"))
 
     numbered: tuple[int, ...]
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, results
+        indices = sources[1]
+        return lambda grad: bl.op("Gather", grad.reshape((-1,)), indices), *(None,) * (len(sources) - 1)
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

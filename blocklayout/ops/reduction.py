@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -14,6 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._answers import along_axis, beside_axis, is_known, is_source, with_axes
+from blocklayout.ops._gradients import repeated
 from blocklayout.ops._layouts import Run, argument, digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops.views import Reshape
 
@@ -150,6 +151,48 @@ def _is_filled(node: ir.NodeInfo) -> ir.Refusal | None:
     return node.refused(f"{src.name} has extents {list(src.shape)}", "its primitive needs at least one element")
 
 
+def _backward(node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+    """The gradient of the result at each element that was reduced, times the slope of that."""
+    axes, (x, *others), (y,), kind = _reduced_axes(node), sources, results, node.op_type.removeprefix("Reduce")
+    if axes is None:
+        return "its axes are computed; give numbers"
+    desc, n_reduced = x.desc, prod(x.shape[axis] for axis in axes)
+
+    def spread(t: Any) -> Any:
+        return repeated(t, desc.dims, axes, desc)
+
+    def of_product(grad: Any) -> Any:
+        """Of a zero, the product of all others; of others beside it, 0."""
+        zeros = (x == 0).astype(x.dtype)
+        n_zeros = spread(zeros.reduce_sum(axes))
+        beside = (x + zeros).reduce_prod(axes)
+        share = zeros * (n_zeros == 1).astype(x.dtype) + (n_zeros == 0).astype(x.dtype) / (x + zeros)
+        return spread(grad) * spread(beside) * share
+
+    def of_extreme(grad: Any) -> Any:
+        """Shared among equal ones."""
+        chosen = (x == spread(y)).astype(x.dtype)
+        return chosen * spread(grad.reshape(y.shape) / chosen.reduce_sum(axes).reshape(y.shape))
+
+    functions: Mapping[str, Callable[[Any], Any]] = {
+        "L1": lambda grad: spread(grad) * bl.op("Sign", x),
+        "L2": lambda grad: x * spread(grad / bl.max(y, _TINY)),
+        "LogSum": lambda grad: spread(grad / y.exp()),
+        "LogSumExp": lambda grad: spread(grad) * (x - spread(y)).exp(),
+        "Max": of_extreme,
+        "Mean": lambda grad: spread(grad / n_reduced),
+        "Min": of_extreme,
+        "Prod": of_product,
+        "Sum": spread,
+        "SumSquare": lambda grad: x * spread(grad * 2),
+    }
+    return functions[kind], *(None for _ in others)
+
+
+_TINY = 1e-30
+"""In the place of a norm of 0, whose elements have a gradient of 0 then."""
+
+
 class Reduce(ir.BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along dimensions of extents above 1, in any dense layout."""
 
@@ -180,6 +223,7 @@ class Reduce(ir.BaseOperator, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
+    backward = staticmethod(_backward)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -302,6 +346,7 @@ class ReduceLogSumExp(ir.Facts, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
+    backward = staticmethod(_backward)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -345,6 +390,15 @@ class Cumulative(ir.Facts, frozen=True):
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         axis = node.constant(1)
         return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        axis = node.constant(1)
+        if node.op_type == "CumProd" or axis is None:
+            return super().backward(node, bl, sources, results)
+        is_exclusive, is_reversed = node.int_attr("exclusive", 0), node.int_attr("reverse", 0)
+        along = tuple(map(int, np.ravel(axis)))
+        return lambda grad: bl.op("CumSum", grad, along, exclusive=is_exclusive, reverse=1 - is_reversed), None
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
@@ -27,6 +30,12 @@ class ChannelShuffle(Follower, frozen=True):
         return cls(groups).bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        groups = sources[0].shape[1] // node.int_attr("groups", 1)
+        return (lambda grad: bl.channel_shuffle(grad, groups),)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:

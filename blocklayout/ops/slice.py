@@ -79,6 +79,18 @@ class Slice(ir.BaseOperator, frozen=True):
         attrs = [node.attrs.get(name) for name in _INPUTS]
         return lambda x, *given, out: np.copyto(out, _cut(node, x, *(given or attrs)))
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        starts, ends = (node.integers(_INPUTS[name], name) for name in ("starts", "ends"))
+        axes, steps = _sliced_axes(node), node.integers(_INPUTS["steps"], "steps")
+        if starts is None or ends is None or axes is None or (steps is None and node.has_input(_INPUTS["steps"])):
+            return "its bounds are computed; give numbers"
+        desc, index = sources[0].desc, [slice(None)] * len(node.shape(0))
+        for axis, *bounds in zip(axes, starts, ends, steps or (1,) * len(axes), strict=True):
+            index[axis] = slice(*bounds)
+        return lambda grad: bl.slice_backward(grad, desc, tuple(index)), *(None,) * (len(sources) - 1)
+
     selects = staticmethod(always((0,)))
 
     @classmethod
@@ -197,6 +209,19 @@ class Split(ir.Facts, frozen=True):
     transposed = staticmethod(along_axis)
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del sources
+        axis, descs = node.axis_attr("axis", len(node.shape(0)), 0), [each.desc for each in results]
+
+        def joined(needs: Sequence[bool], *grads: Any) -> Sequence[Any]:
+            del needs
+            parts = zip(grads, descs, strict=True)
+            zeros = (bl.zeros(desc.dims, desc.dtype, desc.format_tag) if grad is None else grad for grad, desc in parts)
+            return (bl.concat([*zeros], axis=axis),)
+
+        return joined
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis, sizes = node.axis_attr("axis", len(node.shape(0)), 0), node.attrs.get("split")
 
@@ -229,6 +254,24 @@ class Gather(ir.Facts, frozen=True):
         if places is None or places.ndim > 1:
             return None
         return along_axis(node, perm, keeps_axis=places.ndim == 1)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        (x, places), axis = sources, node.axis_attr("axis", len(node.shape(0)), 0)
+        dims, dtype, n_places = x.shape, x.dtype, len(node.shape(1))
+        rows = (dims[axis], *dims[:axis], *dims[axis + 1 :])
+        first = tuple(range(axis, axis + n_places))
+
+        def gradient(grad: Any) -> Any:
+            """Slices of the gradient added up at their places, as the first dimension."""
+            full = grad.reshape((*dims[:axis], *node.shape(1), *dims[axis + 1 :]))
+            others = (dim for dim in range(full.ndim) if dim not in first)
+            updates, index = full.transpose((*first, *others)), places.reshape((*node.shape(1), 1))
+            added = bl.op("ScatterND", bl.zeros(rows, dtype), index, updates, reduction="add")
+            return added.transpose((*range(1, axis + 1), 0, *range(axis + 1, len(dims))))
+
+        return gradient, None
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._answers import along_axis, beside_axis, is_source
@@ -62,6 +65,14 @@ class Softmax(Follower, frozen=True):
                 np.divide(powers, total, out=out)
 
         return normalise
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, sources
+        y, axes = results[0], _axes(node, node.shape(0))
+        if node.op_type == "LogSoftmax":
+            return (lambda grad: grad - y.exp() * grad.reduce_sum(axes),)
+        return (lambda grad: y * (grad - (grad * y).reduce_sum(axes)),)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if not are_eltwise(attr.post_ops):
@@ -144,6 +155,17 @@ class LpNormalization(ir.Facts, frozen=True):
     transposed = staticmethod(partial(along_axis, default=-1))
 
     @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        (x,), (y,), axis, p = sources, results, node.axis_attr("axis", len(node.shape(0)), -1), node.int_attr("p", 2)
+
+        def gradient(grad: Any) -> Any:
+            norm = x.reduce_l1((axis,)) if p == 1 else x.reduce_l2((axis,))
+            slope = bl.op("Sign", x) if p == 1 else y
+            return (grad - (grad * y).reduce_sum((axis,)) * slope) / norm
+
+        return (gradient,)
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis, p = node.axis_attr("axis", len(node.shape(0)), -1), node.int_attr("p", 2)
 
@@ -155,3 +177,32 @@ class LpNormalization(ir.Facts, frozen=True):
             np.divide(x, norm, out=out)
 
         return divide
+
+
+class Loss(ir.Facts, frozen=True):
+    """Cross-entropy of classes along dimension 1, of scores or of logarithms of probabilities."""
+
+    op_types = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        x, labels, *weights = sources
+        reduction, ignored = node.string_attr("reduction", ("mean", "none", "sum")), node.attrs.get("ignore_index")
+        if len(results) > 1:
+            return "the logarithms beside the loss have no gradient here; use log_softmax"
+        n_classes, beside = x.shape[1], (labels.shape[0], 1, *labels.shape[1:])
+
+        def gradient(grad: Any) -> Any:
+            """Each row's share of the loss, times its probabilities, without that of its label."""
+            marks = bl.op("OneHot", labels, (n_classes,), np.array([0, 1], to_numpy(x.dtype)), axis=1)
+            if weights and weights[0] is not None:
+                marks = marks * weights[0].reshape((1, -1, *(1,) * (x.ndim - 2)))
+            if ignored is not None:
+                marks = marks * (labels != ignored).astype(x.dtype).reshape(beside)
+            own = grad.reshape(beside) if reduction == "none" else grad.reshape((1,) * x.ndim)
+            own = own / marks.reduce_sum() if reduction == "mean" else own
+            if node.op_type == "NegativeLogLikelihoodLoss":
+                return -marks * own
+            return (x.softmax(1) * marks.reduce_sum((1,)) - marks) * own
+
+        return gradient, *(None,) * (len(sources) - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -78,6 +79,12 @@ class Reshape(ir.BaseOperator, frozen=True):
         if 0 in before or not after:
             return None
         return _regrouped(before, after, perm) or _flattened(before, after, perm)
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del node, bl, results
+        dims = sources[0].shape
+        return lambda grad: grad.reshape(dims), *(None,) * (len(sources) - 1)
 
     selects = staticmethod(always((0,)))
     not_negative_if = staticmethod(always((0,)))
@@ -181,6 +188,12 @@ class Transpose(ir.BaseOperator, frozen=True):
         perm = cls.permutation(node)
         return rows == {0} and perm is not None and perm[:1] == (0,)
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl, sources, results
+        perm = cls.permutation(node)
+        return "perm is none" if perm is None else (lambda grad: grad.transpose(inverse(perm)),)
+
     selects = staticmethod(always((0,)))
 
     @classmethod
@@ -235,6 +248,13 @@ class Identity(ir.BaseOperator, frozen=True):
     def same_as(cls, node: ir.NodeInfo) -> int | None:
         return None if _is_training(node) else 0
 
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del bl
+        if _is_training(node) or len(results) > 1:
+            return "what it drops is not kept; use dropout2d, or multiply with a mask"
+        return lambda grad: grad, *(None,) * (len(sources) - 1)
+
     not_negative_if = staticmethod(always((0,)))
 
     @classmethod
@@ -279,6 +299,16 @@ class Blocks(ir.Facts, frozen=True):
 
     op_types = ("DepthToSpace", "SpaceToDepth")
     selects = staticmethod(always((0,)))
+
+    @classmethod
+    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+        del results
+        size, (n, c, h, w) = node.int_attr("blocksize", 1), sources[0].shape
+        if node.op_type == "SpaceToDepth":
+            return (lambda grad: bl.op("DepthToSpace", grad, blocksize=size),)
+        order = (0, 3, 5, 1, 2, 4) if node.string_attr("mode", ("DCR", "CRD")) == "DCR" else (0, 1, 3, 5, 2, 4)
+        parts = (n, c // size**2, h, size, w, size)
+        return (lambda grad: grad.reshape(parts).transpose(order).reshape((n, c, h, w)),)
 
 
 class Extents(ir.Facts, frozen=True):

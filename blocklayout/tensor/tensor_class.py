@@ -20,6 +20,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.packing import blocked_view
 from blocklayout.layout.padding import clear_padding, padding_is_zero
 from blocklayout.operators import Operators
+from blocklayout.recording import recorded
 from blocklayout.tensor.formats import contiguous_format, placed, preserve_format, tag_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Tensor(Operators):
             elements it may end with the last of them.
     """
 
-    __slots__ = ("buffer", "desc")
+    __slots__ = ("__weakref__", "buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray) -> None:
         """Wrap a raw buffer without copying it.
@@ -208,6 +209,7 @@ class Tensor(Operators):
 
         return converted(self, named(dtype))
 
+    @recorded()
     def permute(self, *dims: Any) -> Tensor:
         """The same bytes with axes exchanged: new axis ``i`` is old axis ``dims[i]``, as numpy transposes.
 

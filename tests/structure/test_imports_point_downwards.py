@@ -22,7 +22,7 @@ LEVELS = (
     ),
     ("layout",),
     ("dnnl",),
-    ("ir", "layout_events", "value_checks", "operators", "tensor"),
+    ("ir", "layout_events", "recording", "value_checks", "operators", "tensor"),
     ("ops",),
     ("model",),
     ("plan",),
