@@ -54,10 +54,10 @@ _LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.eager.compiled_step", "block
 def _fetch(name: str) -> Any:
     if name == "__all__":
         operators = (each for home in _OPERATORS for each in import_module(home).__all__)
-        return sorted({"__version__", "dnnl", "ray", "torch", *_HOMES, *operators})
+        return sorted({"__version__", "dnnl", "optim", "ray", "torch", *_HOMES, *operators})
     if name == "__version__":
         return _installed_version()
-    if name in ("dnnl", "ray", "torch"):
+    if name in ("dnnl", "optim", "ray", "torch"):
         return import_module(f"blocklayout.{name}")
     if name in _HOMES:
         if _HOMES[name] in _LEAD_TO_TENSORS:

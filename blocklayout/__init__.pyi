@@ -1,6 +1,7 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
 from blocklayout import dnnl as dnnl
+from blocklayout import optim as optim
 from blocklayout import ray as ray
 from blocklayout import torch as torch
 from blocklayout.api import load as load

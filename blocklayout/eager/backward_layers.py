@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.eager.gradients import Call, Given, TensorLike, Way, formats, fresh, in_format
 from blocklayout.eager.operands import boolean
-from blocklayout.errors import LayoutError
+from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.recording import recorded
-from blocklayout.tensor import Tensor
+from blocklayout.tensor import Tensor, as_tensor
+from blocklayout.tensor.indexing import boxed, dims_of
 
 if TYPE_CHECKING:
     from blocklayout.operators import Extents
@@ -582,15 +583,23 @@ def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Te
         index: Integers, slices and an Ellipsis.
 
     Raises:
-        InputError: ``grad`` has other extents than ``x[index]``, or the index is none.
-        PositionError: No such position.
+        InputError: An argument is wrong; the message names it, the rule and the right values.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
 
     Example:
         >>> import blocklayout as bl
         >>> slice_backward(bl.ones(2), bl.zeros(5), slice(1, None, 2)).numpy()
         array([0., 1., 0., 1., 0.], dtype=float32)
     """
-    desc = fresh(x.desc if isinstance(x, Tensor) else x)
+    call, ranks = Call("slice_backward"), range(1, 13)
+    given, source = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=False)
+    call.check_same_dtype(given, source)
+    desc = fresh(source.desc)
+    try:
+        dims = dims_of(boxed(index, desc))
+    except (InputError, PositionError) as error:
+        raise call.error("index", f"is {index!r:.80}: {error}") from None
+    call.check_dims(given, dims, "x[index]")
     made = Tensor(desc, np.zeros(desc.nbytes, np.uint8))
-    made[index] = grad
+    made[index] = as_tensor(grad)
     return made

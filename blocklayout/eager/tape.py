@@ -91,8 +91,8 @@ class Tape:
         start = self._number_of(loss, "loss")
         if start not in self._results:
             raise InputError("gradients: loss was not computed in this block; give the result of a call that was")
-        names = [f"parameters{place}" for place, _ in _leaves(parameters)]
-        wanted = [self._number_of(each, name) for name, (_, each) in zip(names, _leaves(parameters), strict=True)]
+        names = [f"parameters{place}" for place, _ in leaves(parameters)]
+        wanted = [self._number_of(each, name) for name, (_, each) in zip(names, leaves(parameters), strict=True)]
         ancestors = self._ancestors(start)
         for name, number in zip(names, wanted, strict=True):
             if number not in ancestors:
@@ -269,11 +269,11 @@ def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[.
     return wraps(fn)(lambda *args, **kwargs: both(*args, **kwargs)[1])
 
 
-def _leaves(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """The Tensors of lists, tuples and dicts, each with its place: ``['weight'][0]``."""
     if isinstance(tree, list | tuple | Mapping):
         for key, each in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-            yield from _leaves(each, f"{place}[{key!r}]")
+            yield from leaves(each, f"{place}[{key!r}]")
     else:
         yield place, tree
 

@@ -74,7 +74,7 @@ def home_of(module: Any, name: str) -> str:
     if home := vars(module).get("_HOMES", {}).get(name):
         return str(home)
     if module.__name__ == "blocklayout":
-        is_package = name in ("dnnl", "ray", "torch")
+        is_package = name in ("dnnl", "optim", "ray", "torch")
         return "blocklayout" if is_package else next(each for each in OPERATORS if name in all_of(each))
     thing = getattr(module, name)
     return module.__name__ if is_made(thing) else str(thing.__module__)

@@ -34,6 +34,7 @@ LEVELS = (
         "api",
         "served",
         "eager",
+        "optim",
         "ray",
         "quantizing",
         "zoo",
