@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +14,23 @@ from blocklayout import model
 from blocklayout.dtypes import FLOATS
 from blocklayout.eager.operands import as_tensor
 from blocklayout.eager.record_graph import Numbers, RecordGraph, written
-from blocklayout.eager.tape import _leaves as leaves
-from blocklayout.eager.tape import _rebuilt as rebuilt
+from blocklayout.eager.tape import leaves, rebuilt
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.forking import Lock
 from blocklayout.loading.cutting import Inner
 from blocklayout.loading.from_model import Loading
 from blocklayout.loading.options import Options
 from blocklayout.plan.plan import FREE
+from blocklayout.model.graph import fresh_name
 from blocklayout.recording import Entry, recording
 from blocklayout.session import Session
 from blocklayout.tensor import Tensor, from_array, reorder
 
 if TYPE_CHECKING:
+    from blocklayout.optim import Optimizer
     from blocklayout.plan import Plan
 
+_WORD = re.compile(r"\w+")
 _SCALE = 1.0625
 """By which numbers are larger in the second of two records: a power of 2 and a bit more, which rounds nothing."""
 
@@ -228,8 +231,7 @@ class _Record:
             for optimizer, n_steps in counts.values():
                 optimizer.n_steps = n_steps
         self.state = [tensor for tensor, _ in before.values()]
-        roles = [f"state_{place}" for place in range(len(self.state))]
-        self.names = roles
+        self.names = [*self._named(before, [optimizer for optimizer, _ in counts.values()])]
         self.results = [self._result(place, each) for place, each in leaves(self.tree)]
         for each in given:
             if id(each) in before:
@@ -255,6 +257,22 @@ class _Record:
                     "compute it by these, or leave it out"
                 )
         return graph
+
+    @staticmethod
+    def _named(updated: Collection[int], optimizers: Sequence[Optimizer]) -> Iterator[str]:
+        """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
+        names: dict[int, str] = {}
+        for optimizer in optimizers:
+            places = {place: ".".join(_WORD.findall(place)) for place, _ in leaves(optimizer.parameters)}
+            places = {place: name or "parameter" for place, name in places.items()}
+            names |= {id(each): places[place] for place, each in leaves(optimizer.parameters)}
+            for kind, group in optimizer.state.items():
+                names |= {id(each): f"{places.get(place, place)}.{kind}" for place, each in group.items()}
+        taken: set[str] = set()
+        for each in updated:
+            name = fresh_name(names[each], taken)
+            taken.add(name)
+            yield name
 
     @staticmethod
     def _result(place: str, value: Any) -> Tensor:

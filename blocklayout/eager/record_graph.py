@@ -142,6 +142,11 @@ class RecordGraph:
     def _update(self, entry: Entry) -> None:
         param, grad, *states = entry.operands
         optimizer: Any = entry.attrs["optimizer"]
+        if entry.attrs["master"] is not None or entry.attrs["scale"] != 1:
+            raise UnsupportedError(
+                "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: keep "
+                "them in f32, and give dtype='bf16'"
+            )
         attrs: dict[str, Any]
         held = [each for each in states if isinstance(each, Tensor)]
         if entry.function == "sgd_update":

@@ -104,7 +104,7 @@ class Tape:
                 raise InputError(f"gradients: grad has shape {given.shape}; loss has {loss.shape}")
             found = self._pulled_back(start, given, set(wanted))
             gradients = [found[number] if number in found else self._zeros(number) for number in wanted]
-        return _rebuilt(parameters, iter(gradients))
+        return rebuilt(parameters, iter(gradients))
 
     def _pulled_back(self, start: int, grad: Tensor, wanted: set[int]) -> dict[int, Tensor]:
         """The gradients of the values ``wanted``, as far as there are some."""
@@ -278,11 +278,11 @@ def leaves(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, tree
 
 
-def _rebuilt(tree: Any, leaves: Iterator[Tensor]) -> Any:
+def rebuilt(tree: Any, leaves: Iterator[Tensor]) -> Any:
     if isinstance(tree, Mapping):
-        return {key: _rebuilt(each, leaves) for key, each in tree.items()}
+        return {key: rebuilt(each, leaves) for key, each in tree.items()}
     if isinstance(tree, list | tuple):
-        made = [_rebuilt(each, leaves) for each in tree]
+        made = [rebuilt(each, leaves) for each in tree]
         return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
     return next(leaves)
 
