@@ -47,7 +47,13 @@ _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name
 _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.eager.compiled_step", "blocklayout.eager.tape", "blocklayout.session", "blocklayout.tensor")
+_LEAD_TO_TENSORS = (
+    "blocklayout.api",
+    "blocklayout.eager.compiled_step",
+    "blocklayout.eager.tape",
+    "blocklayout.session",
+    "blocklayout.tensor",
+)
 """Homes of names that make Tensors: operators are loaded with them."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,13 @@ from blocklayout.dtypes import FLOATS
 from blocklayout.eager.operands import as_tensor
 from blocklayout.eager.record_graph import Numbers, RecordGraph, written
 from blocklayout.eager.tape import leaves, rebuilt
-from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError
 from blocklayout.forking import Lock
 from blocklayout.loading.cutting import Inner
 from blocklayout.loading.from_model import Loading
 from blocklayout.loading.options import Options
-from blocklayout.plan.plan import FREE
 from blocklayout.model.graph import fresh_name
+from blocklayout.plan.plan import FREE
 from blocklayout.recording import Entry, recording
 from blocklayout.session import Session
 from blocklayout.tensor import Tensor, from_array, reorder
@@ -166,8 +167,8 @@ class CompiledStep:
         del record, graph, results  # with all Tensors of the first run
         if _Record(self._fn, args, [_others(each) for each in given]).signature != signature:
             raise UnsupportedError(
-                "compile_step: the function does something else when it runs again with other numbers: a value became a "
-                "number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
+                "compile_step: the function does something else when it runs again with other numbers: a value became "
+                "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
                 "before the step, and give it as an argument"
             )
         loading = Loading(model.keep_model(builder), self._options, inner)
@@ -183,12 +184,12 @@ class CompiledStep:
     def _state(self, record: _Record) -> dict[str, Tensor]:
         """The Tensors that are updated, by name."""
         if self.state and {*map(id, self.state.values())} != {*map(id, record.state)}:
-            raise UnsupportedError("compile_step: with arguments of these extents other Tensors are updated than before")
+            raise UnsupportedError(
+                "compile_step: with arguments of these extents other Tensors are updated than before"
+            )
         return self.state or dict(zip(record.names, record.state, strict=True))
 
-    def _formats(
-        self, given: Sequence[Tensor], results: Mapping[str, Tensor], state: Mapping[str, Tensor]
-    ) -> Inner:
+    def _formats(self, given: Sequence[Tensor], results: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Inner:
         """Formats at the border: arguments' own; those of results, and at first of state, are the plan's to choose."""
         formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
         formats |= dict.fromkeys(results, FREE)
@@ -223,7 +224,8 @@ class _Record:
                 counts.setdefault(id(optimizer), (optimizer, optimizer.n_steps - 1))
 
         try:
-            with recording(take):
+            with recording(take), warnings.catch_warnings():
+                warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
                 self.tree = fn(*rebuilt(args, iter(given)))
         finally:
             for tensor, bytes_before in before.values():
@@ -236,8 +238,8 @@ class _Record:
         for each in given:
             if id(each) in before:
                 raise InputError(
-                    f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it from "
-                    "around it, and leave it out of the arguments"
+                    f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
+                    "from around it, and leave it out of the arguments"
                 )
         self.signature = [*self._described()]
 
@@ -278,8 +280,8 @@ class _Record:
     def _result(place: str, value: Any) -> Tensor:
         if not isinstance(value, Tensor):
             raise InputError(
-                f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in lists, "
-                "tuples and dicts"
+                f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in "
+                "lists, tuples and dicts"
             )
         return value
 

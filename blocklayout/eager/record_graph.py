@@ -132,9 +132,9 @@ class RecordGraph:
         for place, value in enumerate(given):
             wanted = dims.get(op.argument(place))
             if wanted is not None and value.shape != wanted:
-                if op.op_type == "ConvTranspose" or op.name == "conv_transpose":  # by output channel, groups in front
-                    value = value.transpose((0, 2, 1, *range(3, len(value.shape))))
-                given[place] = value.reshape(wanted)
+                by_input = (0, 2, 1, *range(3, len(value.shape)))  # of groups, which are in front
+                ordered = value.transpose(by_input) if op.name == "conv_transpose" else value
+                given[place] = ordered.reshape(wanted)
         while given and given[-1] is None:
             given.pop()
         return op.build(*given, **entry.attrs)
@@ -144,8 +144,8 @@ class RecordGraph:
         optimizer: Any = entry.attrs["optimizer"]
         if entry.attrs["master"] is not None or entry.attrs["scale"] != 1:
             raise UnsupportedError(
-                "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: keep "
-                "them in f32, and give dtype='bf16'"
+                "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
+                "keep them in f32, and give dtype='bf16'"
             )
         attrs: dict[str, Any]
         held = [each for each in states if isinstance(each, Tensor)]
@@ -161,7 +161,13 @@ class RecordGraph:
             if name not in self._numbers:
                 self._numbers[name] = self.builder.input(name, (1,))
         given = [self.value(each) for each in (grad, param, *held)]
-        made = self.op(UPDATES[entry.function], *given, *(self._numbers[numbers.prefix + each] for each in numbers.names), n_outputs=1 + len(held), **attrs)
+        made = self.op(
+            UPDATES[entry.function],
+            *given,
+            *(self._numbers[numbers.prefix + each] for each in numbers.names),
+            n_outputs=1 + len(held),
+            **attrs,
+        )
         for tensor, value in zip((param, *held), made if held else (made,), strict=True):
             self._values[id(tensor)] = value
 
@@ -249,7 +255,7 @@ def _dims(given: Any) -> tuple[int, ...]:
 def _pool_backward(graph: RecordGraph, entry: Entry) -> Any:
     grad, x, *rest = entry.operands
     dims, n = _dims(x), len(_dims(x)) - 2
-    kernel, strides, pads = rest if rest else (dims[2:], 1, 0)
+    kernel, strides, pads = rest or (dims[2:], 1, 0)
     kernel = _spread(kernel, n)
     given = _window(n, kernel if strides is None else strides, pads, entry.attrs.get("dilations", 1))
     if entry.function == "max_pool_backward":

@@ -278,7 +278,8 @@ def leaves(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, tree
 
 
-def rebuilt(tree: Any, leaves: Iterator[Tensor]) -> Any:
+def rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
+    """The same lists, tuples and dicts with others in the places of their leaves."""
     if isinstance(tree, Mapping):
         return {key: rebuilt(each, leaves) for key, each in tree.items()}
     if isinstance(tree, list | tuple):

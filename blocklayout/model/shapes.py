@@ -113,7 +113,7 @@ def walk(
 
 
 def is_rewritten(node: Node) -> bool:
-    """Whether :func:`walk` writes a node by others, unless it is of an operator of another domain that is known here."""
+    """Whether :func:`walk` writes a node by others, unless it is of another domain and its operator is known here."""
     return bool(node.domain) or node.op_type in _REWRITTEN
 
 

@@ -89,7 +89,11 @@ class Conv(ir.BaseOperator, frozen=True):
         return 0b11 if self.n_groups > 1 else 0b1
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        weights, src, dst = argument(problem, "weights"), wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        weights, src, dst = (
+            argument(problem, "weights"),
+            wish.src_desc(argument(problem, "src")),
+            wish.dst_desc(problem.dst),
+        )
         if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):  # computed at run time
             made, whole = in_groups(
                 lambda seen: self._spec((src, seen, dst), problem, wish, attr), "weights", weights, self.n_groups

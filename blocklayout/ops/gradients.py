@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._layouts import Follower, argument, like, plain
+from blocklayout.ops._layouts import Follower, argument, like
 from blocklayout.ops._window import read_kernel_shape, read_window, sliding
 from blocklayout.ops.conv import in_groups
 
@@ -23,10 +23,9 @@ _FLAGS = ("use_scale", "use_shift")
 
 
 def _read(node: ir.NodeInfo, results: Sequence[str]) -> tuple[tuple[str, ...], dict[str, ir.Value]]:
-    """The results that are read, by the primitive's arguments, and the kernel's others: the first of them is ``dst``."""
+    """The results that are read, by the primitive's arguments, and all but the first, which is ``dst``, as values."""
     named = {arg: value for arg, value in zip(results, node.outputs, strict=False) if value is not None}
-    first, *others = named
-    return tuple(named), {arg: named[arg] for arg in others}
+    return tuple(named), {arg: named[arg] for arg in [*named][1:]}
 
 
 def _recipe(
@@ -51,9 +50,7 @@ def _check_grad(node: ir.NodeInfo, dims: Sequence[int]) -> ir.Value:
     return grad
 
 
-def _convolved(
-    node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]
-) -> tuple[ir.Window, int]:
+def _convolved(node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]) -> tuple[ir.Window, int]:
     """The window and groups of a convolution of these extents, checked with the gradient's."""
     n_groups = node.int_attr("group", 1)
     if n_groups < 1 or x[1] != weights[1] * n_groups or weights[0] % n_groups:
@@ -231,7 +228,7 @@ def _pooled(node: ir.NodeInfo, x: tuple[int, ...]) -> ir.Window:
 
 
 class BatchNormTraining(Follower, frozen=True):
-    """Each channel normalised by its own mean and variance over the batch, which are results too; scaled and shifted."""
+    """Each channel normalised by its mean and variance over the batch, which are results too; scaled and shifted."""
 
     op_types: ClassVar[tuple[str, ...]] = (f"{DOMAIN}.BatchNormTraining",)
     any_output: ClassVar[bool] = True
@@ -292,14 +289,10 @@ class BatchNormGradient(Follower, frozen=True):
         if attr.post_ops or not isinstance(src, MemoryDesc):
             return None
         spec = dnnl.batch_normalization_backward(src, src, src, self.epsilon, _FLAGS, n_threads=problem.n_threads)
-        return _normalized(
-            spec, ("diff_src", "diff_scale", "diff_shift"), self.read, ("scale", "mean", "variance")
-        )
+        return _normalized(spec, ("diff_src", "diff_scale", "diff_shift"), self.read, ("scale", "mean", "variance"))
 
 
-def _check_vectors(
-    node: ir.NodeInfo, first: int, names: Sequence[str], x: tuple[int, ...]
-) -> dict[str, ir.Value]:
+def _check_vectors(node: ir.NodeInfo, first: int, names: Sequence[str], x: tuple[int, ...]) -> dict[str, ir.Value]:
     """The inputs from ``first`` on, by name: one number for each channel."""
     vectors = {name: node.required(place, name) for place, name in enumerate(names, first)}
     for name, vector in vectors.items():

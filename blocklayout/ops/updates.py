@@ -21,7 +21,7 @@ Step = tuple[dnnl.Spec, Mapping[str, str]]
 
 
 class _Update(Follower, frozen=True):
-    """An update of a parameter, the second input, by its gradient, the first; further ones are its state and numbers."""
+    """An update of a parameter, the second input, by its gradient, the first; behind them are its state and numbers."""
 
     states: ClassVar[tuple[str, ...]]
     numbers: ClassVar[tuple[str, ...]]
@@ -46,13 +46,14 @@ class _Update(Follower, frozen=True):
         return ir.Lowered(self, sources, others={name: value for name, value in others.items() if value is not None})
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        del dst  # it lies as the gradient does
         if attr.post_ops or not src.is_dense:
             return None
         flat = MemoryDesc((prod(src.padded_dims),), src.dtype)
         states = [name for name in self.states if name in problem.sources]
         steps = tuple(
             ir.RecipeStep(spec, tuple(sorted(operands.items())))
-            for spec, operands in self.steps(flat, MemoryDesc((1,)), bool(states), problem.n_threads)
+            for spec, operands in self.steps(flat, MemoryDesc((1,)), problem.n_threads)
         )
         results = ("dst", *(f"dst_{name}" for name in states))
         known = ("src", "param", *states, *self.numbers, *results)
@@ -60,7 +61,7 @@ class _Update(Follower, frozen=True):
         whole = tuple((name, src) for name in ("src", "param", *states, *results))
         return ir.Recipe(steps, tuple((name, flat) for name in named if name not in known), whole)
 
-    def steps(self, flat: MemoryDesc, one: MemoryDesc, has_state: bool, n_threads: int) -> Iterator[Step]:  # noqa: FBT001
+    def steps(self, flat: MemoryDesc, one: MemoryDesc, n_threads: int) -> Iterator[Step]:
         """Primitives on tensors seen as ``flat``, and numbers as ``one``."""
         raise NotImplementedError
 
@@ -78,6 +79,7 @@ class SgdUpdate(_Update, frozen=True):
     states: ClassVar[tuple[str, ...]] = ("velocity",)
     numbers: ClassVar[tuple[str, ...]] = ("rate",)
 
+    has_velocity: bool
     momentum: float
     weight_decay: float
     is_nesterov: bool
@@ -85,18 +87,18 @@ class SgdUpdate(_Update, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         numbers = node.float_attr("momentum", 0.0), node.float_attr("weight_decay", 0.0)
-        return cls(*numbers, node.flag_attr("nesterov")).bound(node)
+        return cls(len(node.inputs) > 3, *numbers, node.flag_attr("nesterov")).bound(node)
 
-    def steps(self, flat: MemoryDesc, one: MemoryDesc, has_state: bool, n_threads: int) -> Iterator[Step]:  # noqa: FBT001
+    def steps(self, flat: MemoryDesc, one: MemoryDesc, n_threads: int) -> Iterator[Step]:
         decay = {"param": self.weight_decay} if self.weight_decay else {}
         moved = "src"
-        if has_state:
+        if self.has_velocity:
             moved = "dst_velocity"
             yield _sum(flat, n_threads, moved, velocity=self.momentum, src=1.0, **decay)
-        if self.is_nesterov and has_state:
+        if self.is_nesterov and self.has_velocity:
             yield _sum(flat, n_threads, "ahead", dst_velocity=self.momentum, src=1.0, **decay)
             moved = "ahead"
-        elif decay and not has_state:
+        elif decay and not self.has_velocity:
             yield _sum(flat, n_threads, "decayed", src=1.0, **decay)
             moved = "decayed"
         spec = dnnl.binary(flat, one, flat, "mul", attr=Attr((Binary("add", flat),)), n_threads=n_threads)
@@ -120,7 +122,7 @@ class AdamUpdate(_Update, frozen=True):
         betas = node.float_attr("beta_1", 0.9), node.float_attr("beta_2", 0.999)
         return cls(betas, node.float_attr("epsilon", 1e-8)).bound(node)
 
-    def steps(self, flat: MemoryDesc, one: MemoryDesc, has_state: bool, n_threads: int) -> Iterator[Step]:  # noqa: FBT001
+    def steps(self, flat: MemoryDesc, one: MemoryDesc, n_threads: int) -> Iterator[Step]:
         def product(second: MemoryDesc, *post_ops: dnnl.PostOp) -> dnnl.Spec:
             return dnnl.binary(flat, second, flat, "mul", attr=Attr(post_ops), n_threads=n_threads)
 
