@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.eager.gradients import Call, Given, TensorLike, Way, formats, fresh, in_format
 from blocklayout.eager.operands import boolean
+from blocklayout.eager.operands import memory_format as read_format
 from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, as_tensor
+from blocklayout.tensor.formats import placed
 from blocklayout.tensor.indexing import boxed, dims_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class ConvGradients(NamedTuple):
 
 
 @recorded()
-def conv_backward(
+def conv_backward(  # noqa: PLR0913 - the layer's own parameters
     grad: TensorLike,
     x: TensorLike,
     weights: TensorLike,
@@ -48,6 +50,7 @@ def conv_backward(
     pads: Extents = 0,
     dilations: Extents = 1,
     group: int = 1,
+    memory_format: str | FormatTag | MemoryDesc | None = None,
     needs: Collection[str] = _PARTS,
 ) -> ConvGradients:
     """Gradients of a convolution's source, weights and bias.
@@ -62,6 +65,7 @@ def conv_backward(
         pads: One number, one for each spatial dimension, or all in front and then all behind.
         dilations: Distance between two taps; 1 is dense.
         group: Groups of channels that are convolved apart.
+        memory_format: The format of the forward's result, where it was stated there.
         needs: Which are computed, among ``data``, ``weights`` and ``bias``.
 
     Raises:
@@ -77,7 +81,8 @@ def conv_backward(
         >>> data.desc.tag, float(data.numpy()[0, 0, 0, 0]), weights.shape, float(bias.numpy()[0])
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
-    call = _Convolution("conv_backward", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations)
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    call = _Convolution("conv_backward", (grad, x, weights), group, memory_format, **window)
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
     unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
@@ -161,7 +166,9 @@ def _convolution_ways(
 class _Convolution(Call):
     """One call: all that gradients of a convolution have in common."""
 
-    def __init__(self, function: str, operands: tuple[Any, Any, Any], group: int, **window: Extents) -> None:
+    def __init__(
+        self, function: str, operands: tuple[Any, Any, Any], group: int, memory_format: Any = None, **window: Extents
+    ) -> None:
         super().__init__(function)
         grad, x, weights = operands
         self.grad = self.read("grad", grad, (3, 4, 5))
@@ -176,6 +183,12 @@ class _Convolution(Call):
         self.check_dims(self.grad, dims)
         self.src = fresh(self.x.desc)
         self.dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
+        if memory_format is not None:
+            stated = read_format(memory_format, f"{function}: memory_format") or self.dst
+            try:
+                self.dst = placed(self.dst, stated)
+            except LayoutError as error:
+                raise self.error("memory_format", f"is none of the result: {error}") from None
 
     def data(self) -> Tensor:
         """The source's gradient."""

@@ -19,12 +19,13 @@ from msgspec import Struct
 from blocklayout import ir, ops
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.eager.gradients import fresh
-from blocklayout.eager.operands import as_tensor, integers
+from blocklayout.eager.operands import as_tensor, integers, is_constant
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import inverse
 from blocklayout.recording import Entry, recorders_around, recording
 from blocklayout.tensor import Tensor, ones_like, zeros
+from blocklayout.tensor import as_tensor as over_memory
 from blocklayout.tensor.moving import brought
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class _Node(Struct, frozen=True, eq=False):
     sources: tuple[int | None, ...]
     results: tuple[int | None, ...]
     backward: Any
-    kept: tuple[tuple[Tensor, bytes], ...]
+    kept: tuple[tuple[ref[Tensor], bytes], ...]
 
 
 class Tape:
@@ -128,15 +129,16 @@ class Tape:
     def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         if isinstance(node.backward, str):
             raise UnsupportedError(f"gradients: {node.function}: {node.backward}")
-        for tensor, samples in node.kept:
-            if _samples(tensor) != samples:
+        for held, samples in node.kept:
+            tensor = held()
+            if tensor is not None and _samples(tensor) != samples:
                 rule = "was written to since; take gradients first, or give it a copy"
                 raise InputError(f"gradients: {tensor.desc}, which {node.function} read or gave, {rule}")
         if isinstance(node.backward, tuple):
             pairs = zip(node.backward, needs, strict=True)
             return [function(*grads) if function is not None and is_needed else None for function, is_needed in pairs]
         found: Sequence[Tensor | None] = node.backward(needs, *grads)
-        return [*found, *(None,) * (len(needs) - len(found))]
+        return [*found, *(None,) * len(needs)][: len(needs)]
 
     def _record(self, entry: Entry) -> None:
         if entry.function == "setitem":
@@ -149,9 +151,11 @@ class Tape:
             return
         read = tuple(self._number(each) if _is_float(each) else None for each in sources)
         made = tuple(self._number(each) if is_own else None for each, is_own in zip(entry.results, is_new, strict=True))
-        kept = tuple((each, _samples(each)) for each in _kept(backward))
-        self._nodes.append(_Node(entry.function, read, made, backward, kept))
         self._results.update(each for each in made if each is not None)
+        if isinstance(backward, tuple):
+            backward = tuple(None if number is None else each for each, number in zip(backward, read, strict=True))
+        kept = tuple((ref(each), _samples(each)) for each in _kept(backward))
+        self._nodes.append(_Node(entry.function, read, made, backward, kept))
 
     def _check_written(self, entry: Entry) -> None:
         for each in (entry.operands[0], entry.operands[2]):
@@ -227,8 +231,9 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
     """A function that returns what ``fn`` does, a Tensor of one element, and its gradients by some of its arguments.
 
     Args:
-        fn: Takes Tensors, and lists, tuples and dicts of them, and whatever else; returns a Tensor of one element.
-        argnums: Position of the argument to take gradients by, or several.
+        fn: Returns a Tensor of one element.
+        argnums: Position of the argument to take gradients by, or several: Tensors, arrays, and lists, tuples and dicts
+            of them.
 
     Raises:
         InputError: When called: there is no such argument, ``fn`` returns something else; or see
@@ -247,11 +252,14 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
         each = (places,) if isinstance(places, int) else places
         if any(not -len(args) <= place < len(args) for place in each):
             raise InputError(f"grad: argnums is {argnums!r}; {len(args)} arguments were given by position")
+        given = list(args)
+        for place in each:
+            given[place] = _rebuilt(args[place], (over_memory(leaf) for _, leaf in leaves(args[place])))
         with record() as tape:
-            value = fn(*args, **kwargs)
+            value = fn(*given, **kwargs)
         if not isinstance(value, Tensor) or value.desc.n_elements != 1:
             raise InputError(f"grad: the function returned {value!r:.80}; it must return a Tensor of one element")
-        by = args[places] if isinstance(places, int) else tuple(args[place] for place in places)
+        by = given[places] if isinstance(places, int) else tuple(given[place] for place in places)
         return value, tape.gradients(value, by)
 
     return called
@@ -289,7 +297,8 @@ def rebuilt(tree: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.desc.dtype in FLOATS
+    """Whether a gradient may be asked for."""
+    return isinstance(value, Tensor) and value.desc.dtype in FLOATS and not is_constant(value)
 
 
 def _samples(tensor: Tensor) -> bytes:

@@ -321,7 +321,7 @@ class Facts(Struct, frozen=True):
 
         Returns:
             A function for each input, ``None`` where its gradient is zero. Or one function for all, which gets before
-            the gradients whether each input needs one. Or why there are none, in words.
+            the gradients whether each input needs one, and may give fewer or more. Or why there are none, in words.
         """
         return f"{node.op_type} has no gradient here"
 

@@ -64,14 +64,14 @@ class Conv(ir.BaseOperator, frozen=True):
 
     @classmethod
     def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        (x, weights, *_), group = sources, node.int_attr("group", 1)
-        slides = _slides(read_window(node, node.shape(1)[2:], node.shape(0)[2:]))
+        x, weights, *_ = sources
+        given = _slides(read_window(node, node.shape(1)[2:], node.shape(0)[2:]))
+        given |= {"group": node.int_attr("group", 1), "memory_format": results[0].desc.format_tag}
 
         def gradients(needs: Sequence[bool], grad: Any) -> Sequence[Any]:
             needed = [part for part, is_needed in zip(_PARTS, needs, strict=False) if is_needed]
-            found: Sequence[Any] = bl.conv_backward(grad, x, weights, **slides, group=group, needs=needed)
-            return found[: len(needs)]
+            found: Sequence[Any] = bl.conv_backward(grad, x, weights, **given, needs=needed)
+            return found
 
         return gradients
 
