@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from blocklayout.optim import Optimizer
     from blocklayout.plan import Plan
 
-_WORD = re.compile(r"\w+")
 _SCALE = 1.0625
 """By which numbers are larger in the second of two records: a power of 2 and a bit more, which rounds nothing."""
 
@@ -116,7 +114,7 @@ class CompiledStep:
         given = self._read(args)
         with self._lock:
             compiled = self._compiled(args, given)
-            feed = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
+            feed: dict[str, Any] = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
             for optimizer in compiled.optimizers:
                 feed |= optimizer.next_numbers()
             results = compiled.session.run_held(feed, compiled.held)
@@ -265,8 +263,8 @@ class _Record:
         """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
-            places = {place: ".".join(_WORD.findall(place)) for place, _ in leaves(optimizer.parameters)}
-            places = {place: name or "parameter" for place, name in places.items()}
+            given = [place for place, _ in leaves(optimizer.parameters)]
+            places = {each: each[1:-1].replace("'", "").replace("][", ".") or "parameter" for each in given}
             names |= {id(each): places[place] for place, each in leaves(optimizer.parameters)}
             for kind, group in optimizer.state.items():
                 names |= {id(each): f"{places.get(place, place)}.{kind}" for place, each in group.items()}

@@ -302,7 +302,7 @@ class Facts(Struct, frozen=True):
         return rule(operands, dims, dtype)
 
     @classmethod
-    def results(cls, node: NodeInfo) -> Sequence[tuple[tuple[int, ...], str]] | None:
+    def inferred(cls, node: NodeInfo) -> Sequence[tuple[tuple[int, ...], str]] | None:
         """Extents and data types of all results, of an operator that is none of ONNX's: the node has no outputs yet."""
         return None
 

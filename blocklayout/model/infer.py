@@ -83,7 +83,7 @@ def _check_itself(node: Node) -> None:
 def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
     from blocklayout.ops.registered import result_of
 
-    found = node.facts.results(NodeInfo(node.name, node.op_type, node.attrs, tuple(inputs), (), opset))
+    found = node.facts.inferred(NodeInfo(node.name, node.op_type, node.attrs, tuple(inputs), (), opset))
     if found is not None:
         named = zip(node.outputs, found, strict=False)
         return tuple(Value(name, *each) if name else None for name, each in named)

@@ -70,7 +70,7 @@ class ConvDataGradient(ir.BaseOperator, frozen=True):
     n_groups: int = 1
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         weights = node.required(1, "weights")
         extents = node.ints_attr("extents", len(weights.shape), 1, at_least=1)
         _convolved(node, extents, weights.shape)
@@ -114,7 +114,7 @@ class ConvWeightsGradient(ir.BaseOperator, frozen=True):
     read: tuple[str, ...]
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         x = node.required(1, "x")
         kernel = read_kernel_shape(node, len(x.shape) - 2)
         n_groups, n_outputs = max(node.int_attr("group", 1), 1), node.required(0, "grad").shape[1]
@@ -125,7 +125,7 @@ class ConvWeightsGradient(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         grad, x = node.required(0, "grad"), node.required(1, "x")
-        (weights, _), _ = cls.results(node)
+        (weights, _), _ = cls.inferred(node)
         window, n_groups = _convolved(node, x.shape, weights)
         read, others = _read(node, ("diff_weights", "diff_bias"))
         return ir.Lowered(cls(window, n_groups, read), {"src": x, "diff_dst": grad}, others=others)
@@ -162,7 +162,7 @@ class MaxPoolGradient(Follower, frozen=True):
     window: ir.Window
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         x = node.required(1, "x")
         _pooled(node, x.shape)
         return ((x.shape, x.dtype),)
@@ -198,7 +198,7 @@ class AveragePoolGradient(Follower, frozen=True):
     counts_pads: bool
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         grad = node.required(0, "grad")
         extents = node.ints_attr("extents", len(grad.shape), 1, at_least=1)
         _pooled(node, extents)
@@ -237,7 +237,7 @@ class BatchNormTraining(Follower, frozen=True):
     read: tuple[str, ...]
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         x = node.required(0, "x")
         _check_vectors(node, 1, ("scale", "shift"), x.shape)
         vector = (x.shape[1:2], "f32")
@@ -269,7 +269,7 @@ class BatchNormGradient(Follower, frozen=True):
     read: tuple[str, ...]
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         x = node.required(1, "x")
         _check_grad(node, x.shape)
         _check_vectors(node, 2, ("scale", "mean", "variance"), x.shape)
@@ -322,7 +322,7 @@ class SlopeGradient(Follower, frozen=True):
     beta: float
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         x = node.required(1, "x")
         _check_grad(node, x.shape)
         return ((x.shape, x.dtype),)

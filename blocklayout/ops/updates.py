@@ -27,7 +27,7 @@ class _Update(Follower, frozen=True):
     numbers: ClassVar[tuple[str, ...]]
 
     @classmethod
-    def results(cls, node: ir.NodeInfo) -> Results:
+    def inferred(cls, node: ir.NodeInfo) -> Results:
         grad, n_tensors = node.required(0, "grad"), len(node.inputs) - len(cls.numbers)
         for index in range(1, len(node.inputs)):
             given, wanted = node.required(index, "an operand").shape, grad.shape if index < n_tensors else (1,)

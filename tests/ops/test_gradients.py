@@ -91,7 +91,7 @@ CONVOLUTIONS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], Mapping[str, 
 def test_convolution(problem: tuple[tuple[int, ...], tuple[int, ...], Mapping[str, Any]], layout: str) -> None:
     dims, weights_dims, attrs = problem
     n = len(dims) - 2
-    window = {"strides": (1,) * n, "pads": (0,) * 2 * n, "dilations": (1,) * n, "group": 1} | dict(attrs)
+    window: dict[str, Any] = {"strides": (1,) * n, "pads": (0,) * 2 * n, "dilations": (1,) * n, "group": 1} | dict(attrs)
     x, weights = random(*dims), random(*weights_dims, seed=1)
     gaps = tuple(each - 1 for each in window["dilations"])
     extents = windows(padded(x, window["pads"]), weights_dims[2:], window["strides"], gaps).shape[2 : 2 + n]
@@ -163,7 +163,7 @@ def test_pooling(problem: tuple[tuple[int, ...], ...], algorithm: str, layout: s
     x = np.random.default_rng(0).permutation(prod(dims)).astype(np.float32).reshape(dims) / 100  # no two are close
     grad = random(*pool(x, algorithm, kernel, strides, pads).shape, seed=1)
     expected = numeric(lambda each: pool(each, algorithm, kernel, strides, pads), x, grad)
-    window = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    window: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": pads}
     if algorithm == "max":
         [found] = computed("MaxPoolGradient", (grad, x), layout, **window)
     else:
@@ -217,7 +217,7 @@ FUNCTIONS: Mapping[str, tuple[tuple[str, float, float], Callable[[Array, Array],
 def test_slopes_leave_zeros_in_the_padding(function: str, layout: str) -> None:
     (algorithm, alpha, beta), expected = FUNCTIONS[function]
     x, grad = abs(random(2, 17, 5, 4)), random(2, 17, 5, 4, seed=1)
-    numbers = {"alpha": float(alpha), "beta": float(beta)}
+    numbers: dict[str, Any] = {"alpha": float(alpha), "beta": float(beta)}
     [found] = computed("SlopeGradient", (grad, x), layout, algorithm=algorithm, **numbers)
     assert_close(found, expected(grad, x).numpy())
 
