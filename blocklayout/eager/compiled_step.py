@@ -27,7 +27,6 @@ from blocklayout.session import Session
 from blocklayout.tensor import Tensor, from_array, reorder
 
 if TYPE_CHECKING:
-    from blocklayout.optim import Optimizer
     from blocklayout.plan import Plan
 
 _SCALE = 1.0625
@@ -259,7 +258,7 @@ class _Record:
         return graph
 
     @staticmethod
-    def _named(updated: Collection[int], optimizers: Sequence[Optimizer]) -> Iterator[str]:
+    def _named(updated: Collection[int], optimizers: Sequence[Any]) -> Iterator[str]:
         """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:

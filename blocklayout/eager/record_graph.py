@@ -55,7 +55,9 @@ class Numbers(Struct, frozen=True, eq=False):
         if self.function == "adamw_update":
             first, second = (1 - beta**optimizer.n_steps for beta in optimizer.betas)
             numbers = [-optimizer.rate / first, 1 / second, 1 - optimizer.rate * optimizer.weight_decay]
-        return {self.prefix + name: np.array([each], np.float32) for name, each in zip(self.names, numbers, strict=True)}
+        return {
+            self.prefix + name: np.array([each], np.float32) for name, each in zip(self.names, numbers, strict=True)
+        }
 
 
 class RecordGraph:

@@ -91,7 +91,9 @@ CONVOLUTIONS: Mapping[str, tuple[tuple[int, ...], tuple[int, ...], Mapping[str, 
 def test_convolution(problem: tuple[tuple[int, ...], tuple[int, ...], Mapping[str, Any]], layout: str) -> None:
     dims, weights_dims, attrs = problem
     n = len(dims) - 2
-    window: dict[str, Any] = {"strides": (1,) * n, "pads": (0,) * 2 * n, "dilations": (1,) * n, "group": 1} | dict(attrs)
+    window: dict[str, Any] = {"strides": (1,) * n, "pads": (0,) * 2 * n, "dilations": (1,) * n, "group": 1} | dict(
+        attrs
+    )
     x, weights = random(*dims), random(*weights_dims, seed=1)
     gaps = tuple(each - 1 for each in window["dilations"])
     extents = windows(padded(x, window["pads"]), weights_dims[2:], window["strides"], gaps).shape[2 : 2 + n]
