@@ -17,7 +17,7 @@ from blocklayout.eager.operands import number, refused
 from blocklayout.eager.tape import leaves
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
-from blocklayout.recording import Entry, recorders_around, recording, tell
+from blocklayout.recording import Entry, recorders_around, tell
 from blocklayout.tensor import Tensor, full_like, reorder
 from blocklayout.tensor.moving import brought
 
@@ -34,30 +34,29 @@ class Optimizer:
     Attributes:
         rate: Of learning; it may be set between steps.
         n_steps: Steps done.
-        state: For each kind of state a Tensor for each parameter, by name: f32, in the parameter's layout.
+        state: For each kind of state a Tensor for each parameter, by name: f32, in the parameter's layout. ``master``
+            has those of parameters of fewer bits.
     """
 
-    kinds: ClassVar[tuple[str, ...]] = ()
-    function: ClassVar[str] = ""
+    function: ClassVar[str]
 
-    def __init__(self, parameters: Any, rate: float, **numbers: tuple[float, float]) -> None:
-        """``numbers`` are each value, and the number that it must be below."""
-        self.parameters = parameters
-        self.n_steps = 0
-        self._check("rate", rate, math.inf)
-        self.rate = float(rate)
-        for name, (value, limit) in numbers.items():
-            self._check(name, value, limit)
-        self._named = {place or "parameter": each for place, each in leaves(parameters)}
-        for name, each in self._named.items():
+    def __init__(self, parameters: Any, kinds: Sequence[str], rate: float, **limited: tuple[float, float]) -> None:
+        """``limited`` are numbers by name, each with one that it must be below."""
+        for name, (value, limit) in {"rate": (rate, math.inf), **limited}.items():
+            if not 0 <= number(value, f"{type(self).__name__}: {name}") < limit:
+                right = "a finite number of at least 0" + (f", below {limit:g}" if limit < math.inf else "")
+                raise refused(value, f"{type(self).__name__}: {name}", right)
+        self.rate, self.n_steps = float(rate), 0
+        self._parameters = {name or "parameter": each for name, each in leaves(parameters)}
+        for name, each in self._parameters.items():
             if not isinstance(each, Tensor) or each.dtype not in PRIMITIVE_FLOATS or not each.is_dense:
-                shown = each.desc if isinstance(each, Tensor) else type(each).__name__
                 right = f"dense Tensors of {', '.join(PRIMITIVE_FLOATS)}"
-                raise self._error(f"parameters{name} is {shown}; give {right}")
+                raise self._error(f"parameters{name} is {_shown(each)}; give {right}")
             if not each.buffer.flags.writeable:
                 raise self._error(f"parameters{name} cannot be written to; give a clone() of it")
-        self.state = {kind: {name: _zeros(each) for name, each in self._named.items()} for kind in self.kinds}
-        self.masters = {name: _master(each) for name, each in self._named.items() if each.dtype != "f32"}
+        self.state = {kind: {name: _zeros(each) for name, each in self._parameters.items()} for kind in kinds}
+        few_bits = {name: each for name, each in self._parameters.items() if each.dtype != "f32"}
+        self.state["master"] = {name: reorder(each, each.desc.with_dtype("f32")) for name, each in few_bits.items()}
 
     def step(self, gradients: Any, *, scale: float = 1.0) -> None:
         """Update all parameters where they lie.
@@ -69,45 +68,39 @@ class Optimizer:
         Raises:
             InputError: Another structure, or other extents.
         """
-        given = {place or "parameter": each for place, each in leaves(gradients)}
-        if given.keys() != self._named.keys():
-            names = ", ".join(sorted(given.keys() ^ self._named.keys())[:5])
+        given = {name or "parameter": each for name, each in leaves(gradients)}
+        if given.keys() != self._parameters.keys():
+            names = ", ".join(sorted(given.keys() ^ self._parameters.keys())[:5])
             raise self._error(f"gradients have another structure than the parameters, by {names}")
         for name, each in given.items():
-            if not isinstance(each, Tensor) or each.shape != self._named[name].shape:
-                shown = each.desc if isinstance(each, Tensor) else type(each).__name__
-                raise self._error(f"gradients{name} is {shown}; its parameter is {self._named[name].desc}")
+            if not isinstance(each, Tensor) or each.shape != self._parameters[name].shape:
+                raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self._parameters[name].desc}")
         self.n_steps += 1
-        for name, parameter in self._named.items():
+        for name, parameter in self._parameters.items():
             self._step(name, parameter, given[name], scale)
 
     def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float) -> None:
         grad = brought(gradient, MemoryDesc(gradient.shape, gradient.dtype, parameter.desc.format_tag), self.function)
-        master, state = self.masters.get(name), [kind[name] for kind in self.state.values()]
+        state: list[Any] = [of_kind[name] for kind, of_kind in self.state.items() if kind != "master"]
+        master = self.state["master"].get(name)
         if recorders_around():
-            given = {"optimizer": self, "master": master, "scale": scale}
-            tell(Entry(self.function, (parameter, grad, *(state or [None])), given))
-        with recording():
-            target = (parameter if master is None else master).physical()
-            arrays = target, grad.physical(), *(each.physical() for each in state)
-            for begin in range(0, target.size, _CHUNK):
-                p, g, *others = (each[begin : begin + _CHUNK] for each in arrays)
-                slope = g.astype(np.float32)
-                if scale != 1:
-                    slope *= np.float32(1 / scale)
-                self._update(p, slope, *others)
-            if master is not None:
-                parameter.physical()[:] = target.astype(parameter.physical().dtype)
+            attrs = {"optimizer": self, "master": master, "scale": scale}
+            tell(Entry(self.function, (parameter, grad, *(state or [None])), attrs))
+        target = (parameter if master is None else master).physical()
+        arrays = target, grad.physical(), *(each.physical() for each in state)
+        for begin in range(0, target.size, _CHUNK):
+            p, g, *others = (each[begin : begin + _CHUNK] for each in arrays)
+            self._update(p, g.astype(np.float32) * np.float32(1 / scale), *others)
+        if master is not None:
+            parameter.physical()[:] = target.astype(parameter.physical().dtype)
 
     def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
         """Change a part of a parameter and of its state; ``g`` may be changed too."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """The state as arrays, row-major, by flat names; ``numpy.savez(file, **state)`` writes them."""
-        groups = {**self.state, "master": self.masters}
-        arrays = {f"{kind}{name}": each.numpy() for kind, group in groups.items() for name, each in group.items()}
-        return {"n_steps": np.array(self.n_steps), **arrays}
+        """The state as row-major arrays, by flat names; ``numpy.savez(file, **state)`` writes them."""
+        return {"n_steps": np.array(self.n_steps), **{name: each.numpy() for name, each in self._flat().items()}}
 
     def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
         """Take over what :meth:`state_dict` gave, of parameters of the same names, in whatever layouts they are now.
@@ -115,23 +108,19 @@ class Optimizer:
         Raises:
             InputError: A name is missing, or unknown, or extents differ.
         """
-        groups = {**self.state, "master": self.masters}
-        own = {f"{kind}{name}": each for kind, group in groups.items() for name, each in group.items()}
-        if {*state} != {"n_steps", *own}:
-            names = ", ".join(sorted({*state} ^ {"n_steps", *own})[:5])
+        own = self._flat()
+        shapes = {name: each.shape for name, each in own.items()} | {"n_steps": ()}
+        given = {name: np.shape(each) for name, each in state.items()}
+        wrong = [name for name in {**shapes, **given} if shapes.get(name) != given.get(name)]
+        if wrong:
+            names = ", ".join(sorted(wrong)[:5])
             raise self._error(f"the state is of other parameters, or of another optimiser; it differs by {names}")
-        for name, each in own.items():
-            if np.shape(state[name]) != each.shape:
-                raise self._error(f"the state's {name} has shape {np.shape(state[name])}; it is {each.shape} here")
         self.n_steps = int(np.asarray(state["n_steps"]))
         for name, each in own.items():
             each[...] = np.asarray(state[name])
 
-    def _check(self, name: str, value: Any, limit: float) -> None:
-        title = f"{type(self).__name__}: {name}"
-        if not 0 <= number(value, title) < limit:
-            upper = "" if math.isinf(limit) else f", below {limit:g}"
-            raise refused(value, title, f"a finite number of at least 0{upper}")
+    def _flat(self) -> dict[str, Tensor]:
+        return {f"{kind}{name}": each for kind, of_kind in self.state.items() for name, each in of_kind.items()}
 
     def _error(self, rule: str) -> InputError:
         return InputError(f"{type(self).__name__}: {rule}")
@@ -161,7 +150,6 @@ class SGD(Optimizer):
         np.float32(2.4)
     """
 
-    kinds = ("velocity",)
     function = "sgd_update"
 
     def __init__(
@@ -173,8 +161,8 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        self.kinds = ("velocity",) if momentum else ()  # type: ignore[misc]  # its own
-        super().__init__(parameters, rate, momentum=(momentum, 1), weight_decay=(weight_decay, math.inf))
+        limited = {"momentum": (momentum, 1.0), "weight_decay": (weight_decay, math.inf)}
+        super().__init__(parameters, ["velocity"] if momentum else [], rate, **limited)
         if nesterov and not momentum:
             raise self._error("nesterov needs a momentum above 0")
         self.momentum, self.weight_decay, self.nesterov = float(momentum), float(weight_decay), bool(nesterov)
@@ -184,34 +172,22 @@ class SGD(Optimizer):
             g += p * np.float32(self.weight_decay)
         if state:
             [velocity] = state
-            np.multiply(velocity, np.float32(self.momentum), out=velocity)
-            np.add(velocity, g, out=velocity)
+            velocity[:] = velocity * np.float32(self.momentum) + g
             g = g + velocity * np.float32(self.momentum) if self.nesterov else velocity
         p -= g * np.float32(self.rate)
 
 
 class AdamW(Optimizer):
-    """Adam with decoupled weight decay.
+    """Adam with decoupled weight decay; ``parameters`` and errors are those of :class:`SGD`.
 
     Args:
-        parameters: As of :class:`SGD`.
+        parameters: Tensors, or lists, tuples and dicts of them.
         rate: Of learning.
         betas: How much of the means of gradients, and of their squares, stays from step to step.
         epsilon: Added to the root of the mean square.
         weight_decay: How much of a parameter goes in each step, times the rate.
-
-    Raises:
-        InputError: As of :class:`SGD`.
-
-    Example:
-        >>> import blocklayout as bl
-        >>> w = bl.full((4,), 3)
-        >>> AdamW([w], 0.1, weight_decay=0).step([w])
-        >>> w.numpy()
-        array([2.9, 2.9, 2.9, 2.9], dtype=float32)
     """
 
-    kinds = ("mean", "square")
     function = "adamw_update"
 
     def __init__(
@@ -219,41 +195,31 @@ class AdamW(Optimizer):
         parameters: Any,
         rate: float = 1e-3,
         *,
-        betas: Sequence[float] = (0.9, 0.999),
+        betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> None:
         given: Any = betas
         if not isinstance(given, Sequence) or len(given) != 2:
             raise refused(betas, "AdamW: betas", "two numbers below 1")
-        limits = {"betas[0]": (given[0], 1.0), "betas[1]": (given[1], 1.0), "epsilon": (epsilon, math.inf)}
-        super().__init__(parameters, rate, **limits, weight_decay=(weight_decay, math.inf))
+        limited = {"betas[0]": (given[0], 1.0), "betas[1]": (given[1], 1.0), "epsilon": (epsilon, math.inf)}
+        super().__init__(parameters, ["mean", "square"], rate, **limited, weight_decay=(weight_decay, math.inf))
         self.betas, self.epsilon, self.weight_decay = (float(given[0]), float(given[1])), epsilon, weight_decay
 
     def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
         (mean, square), (first, second) = state, self.betas
         p *= np.float32(1 - self.rate * self.weight_decay)
-        mean *= np.float32(first)
-        mean += g * np.float32(1 - first)
-        square *= np.float32(second)
-        square += g * g * np.float32(1 - second)
-        root = np.sqrt(square)
-        root *= np.float32(1 / math.sqrt(1 - second**self.n_steps))
-        root += np.float32(self.epsilon)
+        mean[:] = mean * np.float32(first) + g * np.float32(1 - first)
+        square[:] = square * np.float32(second) + g * g * np.float32(1 - second)
+        root = np.sqrt(square) * np.float32(1 / math.sqrt(1 - second**self.n_steps)) + np.float32(self.epsilon)
         p -= mean / root * np.float32(self.rate / (1 - first**self.n_steps))
 
 
 class LossScale:
-    """A factor of the loss that keeps small gradients of few bits from vanishing; it follows their range.
+    """A factor of the loss that keeps small gradients of few bits from vanishing; as PyTorch's ``GradScaler``.
 
     A step whose gradients are not all finite is skipped, and the factor becomes smaller; after ``interval`` steps in a
-    row that were not, it becomes larger. As PyTorch's ``GradScaler``.
-
-    Args:
-        value: To begin with.
-        growth: The factor becomes so many times as large.
-        backoff: Or so many times.
-        interval: Steps that must do before it grows.
+    row that were done, it becomes larger.
 
     Attributes:
         value: The factor at present.
@@ -277,8 +243,7 @@ class LossScale:
             if not low < number(each, f"LossScale: {name}") < high:
                 raise refused(each, f"LossScale: {name}", f"a number between {low} and {high}")
         self.value, self.growth, self.backoff, self.interval = float(value), growth, backoff, interval
-        self.n_skipped = 0
-        self._n_in_a_row = 0
+        self.n_skipped = self._n_in_a_row = 0
 
     def grad(self, loss: Tensor) -> Tensor:
         """The gradient of a loss to begin with."""
@@ -287,16 +252,14 @@ class LossScale:
     def step(self, optimizer: Optimizer, gradients: Any) -> bool:
         """The optimiser's step on gradients that are too large by the factor, which follows; whether it was done."""
         arrays = (each.physical().astype(np.float32, copy=False) for _, each in leaves(gradients))
-        is_finite = all(bool(np.isfinite(each).all()) for each in arrays)
-        if is_finite:
-            optimizer.step(gradients, scale=self.value)
-        self._n_in_a_row = self._n_in_a_row + 1 if is_finite else 0
-        self.n_skipped += not is_finite
-        if not is_finite:
-            self.value *= self.backoff
-        elif self._n_in_a_row == self.interval:
+        if not all(bool(np.isfinite(each).all()) for each in arrays):
+            self.value, self.n_skipped, self._n_in_a_row = self.value * self.backoff, self.n_skipped + 1, 0
+            return False
+        optimizer.step(gradients, scale=self.value)
+        self._n_in_a_row += 1
+        if self._n_in_a_row == self.interval:
             self.value, self._n_in_a_row = self.value * self.growth, 0
-        return is_finite
+        return True
 
 
 def _zeros(like: Tensor) -> Tensor:
@@ -304,6 +267,5 @@ def _zeros(like: Tensor) -> Tensor:
     return Tensor(desc, np.zeros(desc.nbytes, np.uint8))
 
 
-def _master(parameter: Tensor) -> Tensor:
-    with recording():
-        return reorder(parameter, parameter.desc.with_dtype("f32"))
+def _shown(value: Any) -> Any:
+    return value.desc if isinstance(value, Tensor) else type(value).__name__

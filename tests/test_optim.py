@@ -50,15 +50,15 @@ def by_formula(make: Any, p: Array, grads: list[Array], rate: float, **numbers: 
 def test_steps_follow_the_formula_in_every_layout(name: str, layout: str) -> None:
     make, numbers = OPTIMIZERS[name]
     array, grads = random(*DIMS), [random(*DIMS, seed=seed) for seed in range(1, N_STEPS + 1)]
-    learned = {"w": in_layout(array, layout), "b": [bl.as_tensor(array[0, :, 0, 0].copy())]}
-    desc, optimizer = learned["w"].desc, make(learned, **numbers)  # type: ignore[union-attr]
+    learned: Any = {"w": in_layout(array, layout), "b": [bl.as_tensor(array[0, :, 0, 0].copy())]}
+    desc, optimizer = learned["w"].desc, make(learned, **numbers)
     for grad in grads:
         optimizer.step({"w": in_layout(grad, layout), "b": [bl.as_tensor(grad[0, :, 0, 0].copy())]})
     expected = by_formula(make, array, grads, **numbers)
     w, b = learned["w"], learned["b"][0]
-    assert w.desc == desc  # type: ignore[union-attr]
-    assert_padding_is_zero(w.desc, w.buffer)  # type: ignore[union-attr]
-    np.testing.assert_allclose(w.numpy(), expected, rtol=1e-4, atol=1e-5)  # type: ignore[union-attr]
+    assert w.desc == desc
+    assert_padding_is_zero(w.desc, w.buffer)
+    np.testing.assert_allclose(w.numpy(), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(b.numpy(), expected[0, :, 0, 0], rtol=1e-4, atol=1e-5)
 
 
@@ -109,7 +109,7 @@ def test_masters_add_up_what_few_bits_would_lose() -> None:
         optimizer.step([bl.ones_like(w)])  # each by less than half a bit
     assert w.dtype == "bf16"
     assert float(w[0, 0, 0, 0]) == 0.9921875
-    np.testing.assert_allclose(optimizer.masters["[0]"].numpy(), 0.992, rtol=1e-6)
+    np.testing.assert_allclose(optimizer.state["master"]["[0]"].numpy(), 0.992, rtol=1e-6)
     assert_padding_is_zero(w.desc, w.buffer)
 
 
@@ -151,7 +151,7 @@ def test_wrong_arguments_are_named() -> None:
         (lambda: bl.optim.SGD({"a": np.ones(3)}, 1), r"SGD: parameters\['a'\] is ndarray; give dense Tensors of f32"),
         (lambda: bl.optim.SGD([bl.ones((4, 4))[:, :2]], 1), r"SGD: parameters\[0\] is f32 4x2 .*; give dense Tensors"),
         (lambda: bl.optim.SGD([read_only], 1), r"SGD: parameters\[0\] cannot be written to; give a clone\(\)"),
-        (lambda: bl.optim.AdamW([w], betas=(0.9,)), "AdamW: betas is"),
+        (lambda: bl.optim.AdamW([w], betas=(0.9,)), "AdamW: betas is"),  # type: ignore[arg-type]
         (lambda: bl.optim.AdamW([w], betas=(0.9, 2)), r"AdamW: betas\[1\] is 2"),
         (lambda: bl.optim.SGD([w], 1).step([w, w]), r"SGD: gradients have another structure .*\[1\]"),
         (lambda: bl.optim.SGD([w], 1).step([bl.ones((3,))]), r"SGD: gradients\[0\] is f32 3 a; its parameter is f32 4"),

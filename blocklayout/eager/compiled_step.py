@@ -15,7 +15,7 @@ from blocklayout.dtypes import FLOATS
 from blocklayout.eager.operands import as_tensor
 from blocklayout.eager.record_graph import Numbers, RecordGraph, written
 from blocklayout.eager.tape import leaves, rebuilt
-from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError
+from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError, closest
 from blocklayout.forking import Lock
 from blocklayout.loading.cutting import Inner
 from blocklayout.loading.from_model import Loading
@@ -27,8 +27,10 @@ from blocklayout.session import Session
 from blocklayout.tensor import Tensor, from_array, reorder
 
 if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan
 
+_OPTIONS = ("check", "dtype", "precision", "progress", "threads", "tune", "tune_seconds", "winograd")
 _SCALE = 1.0625
 """By which numbers are larger in the second of two records: a power of 2 and a bit more, which rounds nothing."""
 
@@ -45,15 +47,15 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
     Args:
         fn: Takes Tensors, and lists, tuples and dicts of them, and returns Tensors likewise. Arrays arrive as Tensors.
         example: Its arguments, of the extents and data types to come; a tuple.
-        options: Of :func:`blocklayout.load`: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``winograd``,
-            ``precision``, ``check``, ``progress``.
+        options: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``winograd``, ``precision``, ``check`` and
+            ``progress``, as of :func:`blocklayout.load`.
 
     Returns:
         The step, which is called as ``fn`` is. Other extents are recorded and planned when they come; the parameters
         stay in the formats of the first plan.
 
     Raises:
-        InputError: ``example`` is no tuple, or ``fn`` returns something else than Tensors.
+        InputError: ``example`` is no tuple, an option is none, or ``fn`` returns something else than Tensors.
         UnsupportedError: ``fn`` does something that no plan can, or something else the second time; the message names
             it.
 
@@ -65,6 +67,9 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
     """
     if not isinstance(example, tuple | list):
         raise InputError(f"compile_step: example is a {type(example).__name__}; give a tuple of arguments: (x,)")
+    for name in options:
+        if name not in _OPTIONS:
+            raise InputError(f"compile_step has no option {name!r}; {closest(name, _OPTIONS)}")
     step = CompiledStep(fn, Options.of(**options))
     step.prepare(*example)
     return step
@@ -77,14 +82,12 @@ class _Compiled(Struct, frozen=True, eq=False):
         outputs: Names of the results, in order.
         tree: The results' structure.
         optimizers: Those whose numbers it reads.
-        held: For each state, by output, the Tensor that it is written to next, in the plan's format.
     """
 
     session: Session
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
     tree: Any
     optimizers: tuple[Numbers, ...]
-    held: dict[str, Tensor]
 
 
 class CompiledStep:
@@ -103,6 +106,7 @@ class CompiledStep:
         self._latest: _Compiled | None = None
         self._lock = Lock()
         self.state: dict[str, Tensor] = {}
+        self._spares: dict[str, Tensor] = {}  # by output, where the state is written to next
 
     def __call__(self, *args: Any) -> Any:
         """The results of ``fn``, as fresh Tensors, and its updates.
@@ -114,11 +118,12 @@ class CompiledStep:
         with self._lock:
             compiled = self._compiled(args, given)
             feed: dict[str, Any] = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
-            for optimizer in compiled.optimizers:
-                feed |= optimizer.next_numbers()
-            results = compiled.session.run_held(feed, compiled.held)
-            for name, tensor in self.state.items():
-                spare = compiled.held[f"{name}'"]
+            for numbers in compiled.optimizers:
+                feed |= numbers.of_next_step()
+            results = compiled.session.run_held(feed, self._spares)
+            for numbers in compiled.optimizers:
+                numbers.optimizer.n_steps += 1
+            for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
                 tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
         return rebuilt(compiled.tree, iter([_returned(results[name], dims) for name, dims in compiled.outputs]))
 
@@ -170,13 +175,17 @@ class CompiledStep:
             )
         loading = Loading(model.keep_model(builder), self._options, inner)
         session = Session(loading.book(), loading.write)
-        declared = dict(session.plan.inputs)
+        if not self.state:
+            self._place(state, dict(session.plan.inputs))
+        return _Compiled(session, outputs, tree, tuple(numbers.values()))
+
+    def _place(self, state: dict[str, Tensor], descs: Mapping[str, MemoryDesc]) -> None:
+        """Bring state to its formats, in memory of its own."""
         for name, each in state.items():
-            placed = reorder(each, declared[name])
+            placed = reorder(each, descs[name])
             each.desc, each.buffer = placed.desc, placed.buffer.copy()
         self.state = state
-        spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
-        return _Compiled(session, outputs, tree, tuple(numbers.values()), spares)
+        self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
 
     def _state(self, record: _Record) -> dict[str, Tensor]:
         """The Tensors that are updated, by name."""
@@ -262,11 +271,11 @@ class _Record:
         """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
-            given = [place for place, _ in leaves(optimizer.parameters)]
-            places = {each: each[1:-1].replace("'", "").replace("][", ".") or "parameter" for each in given}
-            names |= {id(each): places[place] for place, each in leaves(optimizer.parameters)}
+            given: dict[str, Tensor] = optimizer._parameters  # noqa: SLF001 - by their places in a structure
+            places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in given}
+            names |= {id(each): places[place] for place, each in given.items()}
             for kind, group in optimizer.state.items():
-                names |= {id(each): f"{places.get(place, place)}.{kind}" for place, each in group.items()}
+                names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
         taken: set[str] = set()
         for each in updated:
             name = fresh_name(names[each], taken)

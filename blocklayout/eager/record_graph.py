@@ -47,13 +47,12 @@ class Numbers(Struct, frozen=True, eq=False):
         """As the operator takes them."""
         return ("rate",) if self.function == "sgd_update" else ("rate", "correction", "kept")
 
-    def next_numbers(self) -> dict[str, np.ndarray]:
-        """Those of one more step, which the optimizer counts, by input."""
+    def of_next_step(self) -> dict[str, np.ndarray]:
+        """Those of one more step, by input."""
         optimizer = self.optimizer
-        optimizer.n_steps += 1
         numbers = [-optimizer.rate]
         if self.function == "adamw_update":
-            first, second = (1 - beta**optimizer.n_steps for beta in optimizer.betas)
+            first, second = (1 - beta ** (optimizer.n_steps + 1) for beta in optimizer.betas)
             numbers = [-optimizer.rate / first, 1 / second, 1 - optimizer.rate * optimizer.weight_decay]
         return {
             self.prefix + name: np.array([each], np.float32) for name, each in zip(self.names, numbers, strict=True)
@@ -76,6 +75,7 @@ class RecordGraph:
         self.constants: list[Any] = []
         self.numbers: dict[int, Numbers] = {}
         self._numbers: dict[str, BuildValue] = {}
+        self._updated: set[tuple[int, int]] = set()
         self._values: dict[int, BuildValue] = {}
         self._held: list[Any] = [entries]
 
@@ -157,6 +157,11 @@ class RecordGraph:
         else:
             attrs = dict(zip(("beta_1", "beta_2"), map(float, optimizer.betas), strict=True))
             attrs["epsilon"] = float(optimizer.epsilon)
+        if (id(optimizer), id(param)) in self._updated:
+            raise UnsupportedError(
+                "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
+            )
+        self._updated.add((id(optimizer), id(param)))
         prefix = f"optimizer_{len(self.numbers)}."
         numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, entry.function, prefix))
         for name in (numbers.prefix + each for each in numbers.names):

@@ -35,8 +35,20 @@ an empty optional; results likewise.
 """
 
 
-Backward = tuple[Callable[..., Any] | None, ...] | Callable[..., Sequence[Any]] | str
-"""See :meth:`Facts.backward`."""
+class Called(Struct, frozen=True, eq=False):
+    """An operator that was called on Tensors.
+
+    Attributes:
+        node: The operator; or a function that is named after it, with that one's arguments.
+        bl: Functions on Tensors, by name; ``bl.signs(y)`` is a function that returns a Tensor of the signs of ``y``.
+        sources: For each input its Tensor; an array where it is constant, ``None`` where it is absent.
+        results: The Tensors that were computed.
+    """
+
+    node: NodeInfo
+    bl: Any
+    sources: Sequence[Any]
+    results: Sequence[Any]
 
 
 class Transposed(Struct, frozen=True, eq=False):
@@ -307,23 +319,17 @@ class Facts(Struct, frozen=True):
         return None
 
     @classmethod
-    def backward(cls, node: NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> Backward:
-        """How the gradients of a node's inputs follow from those of its results, by operators on Tensors.
+    def backward(cls, call: Called) -> Any:
+        """How the gradients of the sources follow from those of the results, by operators on Tensors.
 
-        The functions are kept, with the Tensors that they refer to, until gradients are taken. Each gets the gradients
-        of all results, ``None`` where a result has none, and returns a gradient of the input's extents, in any layout.
+        A function for each source; ``None``, or no function, where its gradient is zero. Each gets the gradients of all
+        results, ``None`` where there is none, and returns a Tensor of the source's elements, or of those that it was
+        broadcast to, in any layout and data type. Or one function for all sources, which gets before the gradients
+        whether each source needs one, and may return fewer or more. Or, in words, why there are none.
 
-        Args:
-            node: Of this operator, or of a function that is named after it, with that one's arguments.
-            bl: The functions on Tensors, by name; ``bl.signs(y)`` is a function that gives a tensor of y's signs.
-            sources: For each input its Tensor; an array where it is constant, ``None`` where it is absent.
-            results: The Tensors that were computed.
-
-        Returns:
-            A function for each input, ``None`` where its gradient is zero. Or one function for all, which gets before
-            the gradients whether each input needs one, and may give fewer or more. Or why there are none, in words.
+        Functions are kept until gradients are taken, with the Tensors that they refer to.
         """
-        return f"{node.op_type} has no gradient here"
+        return f"{call.node.op_type} has no gradient here"
 
     @classmethod
     def has_gradient(cls, op_type: str) -> bool:

@@ -7,8 +7,7 @@ dimensions lie together, a first source is spread out before, and padding is zer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from blocklayout.dtypes import BYTE_DTYPES, FLOATS, PRIMITIVE_FLOATS
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
-from blocklayout.ops._gradients import unbroadcast
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import (
     are_eltwise,
     argument,
@@ -206,17 +205,14 @@ class Binary(ir.BaseOperator, frozen=True):
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl
-        (x, y), (result,), (first, second) = sources, results, (each.shape for each in sources)
-        match node.op_type:
-            case "Add":
-                return lambda grad: unbroadcast(grad, first), lambda grad: unbroadcast(grad, second)
-            case "Sub":
-                return lambda grad: unbroadcast(grad, first), lambda grad: -unbroadcast(grad, second)
-            case "Mul":
-                return lambda grad: unbroadcast(grad * y, first), lambda grad: unbroadcast(grad * x, second)
-        return lambda grad: unbroadcast(grad / y, first), lambda grad: -unbroadcast(grad * result / y, second)
+    def backward(cls, call: ir.Called) -> Any:
+        (x, y), result = call.sources, call.results[0]
+        return {
+            "Add": (same, same),
+            "Sub": (same, lambda grad: -grad),
+            "Mul": (lambda grad: grad * y, lambda grad: grad * x),
+            "Div": (lambda grad: grad / y, lambda grad: -grad * result / y),
+        }[call.node.op_type]
 
     def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
         (first, zero), (second, other_zero) = (sources.get(name, (1.0, 0)) for name in _OTHER)
@@ -421,14 +417,10 @@ class Where(ir.Facts, frozen=True):
         return chosen if node.shape(chosen) == node.result.shape else None
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, bl, results
-        condition, *shapes = sources[0], *(each.shape for each in sources[1:])
-        return (
-            None,
-            lambda grad: unbroadcast(grad * condition.astype(grad.dtype), shapes[0]),
-            lambda grad: unbroadcast(grad * (1 - condition.astype(grad.dtype)), shapes[1]),
-        )
+    def backward(cls, call: ir.Called) -> Any:
+        condition = call.sources[0]
+        chosen = (condition.astype, lambda dtype: 1 - condition.astype(dtype))
+        return None, *(lambda grad, choice=choice: grad * choice(grad.dtype) for choice in chosen)
 
     in_numpy = staticmethod(always(_choose))
 
@@ -479,21 +471,17 @@ class Nary(ir.BaseOperator, frozen=True):
     same_as = staticmethod(same_if_alone)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl
-        shapes, result = [each.shape for each in sources], results[0]
-        if node.op_type == "Sum":
-            return tuple(partial(unbroadcast, dims=shape) for shape in shapes)
+    def backward(cls, call: ir.Called) -> Any:
+        sources, result = call.sources, call.results[0]
+        if call.node.op_type == "Sum":
+            return (same,) * len(sources)
 
-        def of_extreme(needs: Sequence[bool], grad: Any) -> list[Any]:
+        def of_extreme(_: Any, grad: Any) -> Iterator[Any]:
             """Each element's goes to the first source that it is of."""
-            del needs
-            found = []
             for each in sources:
                 own = grad * (result == each).astype(grad.dtype)
-                found.append(unbroadcast(own, each.shape))
+                yield own
                 grad = grad - own
-            return found
 
         return of_extreme
 
@@ -533,11 +521,6 @@ class Mean(ir.Facts, frozen=True):
     is_quick_on_arrays = True
     broadcasts_from = 0
 
-    @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, bl, results
-        shapes = [each.shape for each in sources]
-        return tuple(lambda grad, dims=each: unbroadcast(grad / len(shapes), dims) for each in shapes)
-
+    backward = staticmethod(lambda call: (lambda grad: grad / len(call.node.inputs),) * len(call.node.inputs))
     in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -52,18 +50,6 @@ class Concat(ir.BaseOperator, frozen=True):
         return ir.Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        axis = node.axis_attr("axis", sources[0].ndim, 1 if node.opset < 4 else None)
-        ends = [*accumulate(each.shape[axis] for each in sources)]
-
-        def part(grad: Any, begin: int, end: int) -> Any:
-            found = grad[(*(slice(None),) * axis, slice(begin, end))]
-            return found if found.is_dense else found.clone()
-
-        return tuple(partial(part, begin=begin, end=end) for begin, end in pairwise((0, *ends)))
-
-    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 1 if node.opset < 4 else None)
         return lambda *sources, out: np.concatenate(sources, axis, out=out)
@@ -77,6 +63,17 @@ class Concat(ir.BaseOperator, frozen=True):
     @classmethod
     def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return tuple(range(len(node.inputs)))
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        axis, before = call.node.axis_attr("axis", len(call.node.result.shape), 1), (slice(None),)
+        ends = [0, *accumulate(each.shape[axis] for each in call.sources)]
+
+        def part(grad: Any, *bounds: int) -> Any:
+            found = grad[(*before * axis, slice(*bounds))]
+            return found if found.is_dense else found.clone()
+
+        return tuple(lambda grad, bounds=bounds: part(grad, *bounds) for bounds in pairwise(ends))
 
     result_format = staticmethod(concatenated)
 

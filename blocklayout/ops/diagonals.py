@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,9 @@ class Trilu(ir.Facts, frozen=True):
     is_quick_on_arrays = True
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        offset, upper = sources[1] if len(sources) > 1 else None, node.int_attr("upper", 1)
-        known = () if offset is None else (int(np.asarray(offset).item()),)
-        return lambda grad: bl.op("Trilu", grad, known or None, upper=upper), *(None,) * (len(sources) - 1)
+    def backward(cls, call: ir.Called) -> Any:
+        op, others, upper = call.bl.op, call.sources[1:], call.node.int_attr("upper", 1)
+        return (lambda grad: op("Trilu", grad, *others, upper=upper),)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

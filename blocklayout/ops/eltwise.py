@@ -15,7 +15,6 @@ from blocklayout import dnnl, ir
 from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
-from blocklayout.ops._gradients import unbroadcast
 from blocklayout.ops._layouts import (
     Follower,
     are_eltwise,
@@ -96,16 +95,14 @@ class Eltwise(Follower, frozen=True):
         return call.of_slope(grad, x, cls.slope(op_type, call, parameters))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        x, op_type = sources[0], node.op_type
-        if op_type in _FLAT:
-            return (None,)
-        if op_type == "Relu":  # positive where the source is
-            signs = bl.signs(results[0])
-            return (lambda grad: bl.relu_backward(grad, signs()),)
-        function = getattr(bl, re.sub(r"(?<=.)(?=[A-Z])", "_", op_type).lower() + "_backward")
-        given = [node.float_attr(*each) for each in _FUNCTIONS[op_type][1:] if isinstance(each, tuple)]
-        return (lambda grad: function(grad, x, *given),)
+    def backward(cls, call: ir.Called) -> Any:
+        node, x = call.node, call.sources[0]
+        if node.op_type in _FLAT:
+            return ()
+        function = getattr(call.bl, re.sub(r"(?<=.)(?=[A-Z])", "_", node.op_type).lower() + "_backward")
+        given = [node.float_attr(*each) for each in _FUNCTIONS[node.op_type][1:] if isinstance(each, tuple)]
+        source = call.bl.signs(call.results[0]) if node.op_type == "Relu" else lambda: x  # alike in signs
+        return (lambda grad: function(grad, source(), *given),)
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -168,10 +165,10 @@ class Gelu(Eltwise, frozen=True):
         return function.bind({"src": node.required(0, "X")})
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        x, is_approximate = sources[0], node.string_attr("approximate", ("none", "tanh")) == "tanh"
-        return (lambda grad: bl.gelu_backward(grad, x, approximate=is_approximate),)
+    def backward(cls, call: ir.Called) -> Any:
+        x, backward = call.sources[0], call.bl.gelu_backward
+        is_approximate = call.node.string_attr("approximate", ("none", "tanh")) == "tanh"
+        return (lambda grad: backward(grad, x, approximate=is_approximate),)
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -208,16 +205,11 @@ class Power(Eltwise, frozen=True):
     in_numpy = staticmethod(always(_power))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        (x, y), (result,) = sources, results
-        known = node.constant(1)
+    def backward(cls, call: ir.Called) -> Any:
+        (x, y), result, backward, known = call.sources, call.results[0], call.bl.pow_backward, call.node.constant(1)
         if known is not None and known.size == 1:
-            exponent = float(known.item())
-            return lambda grad: bl.pow_backward(grad, x, exponent), None
-        return (
-            lambda grad: unbroadcast(grad * y * x ** (y - 1), x.shape),
-            lambda grad: unbroadcast(grad * result * x.log(), y.shape),
-        )
+            return (lambda grad: backward(grad, x, float(known.item())),)
+        return lambda grad: grad * y * x ** (y - 1), lambda grad: grad * result * x.log()
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -246,34 +238,33 @@ class NumpyFunctions(ir.Facts, frozen=True):
         return _IN_NUMPY.get(node.op_type)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        (x,), op_type = sources, node.op_type
-        if op_type in ("Celu", "Selu"):
-            alpha = node.float_attr("alpha", 1.0 if op_type == "Celu" else 1.67326319217681884765625)
-            if op_type == "Celu":
-                return (lambda grad: bl.elu_backward(grad, x / alpha, 1.0),)
-            gamma = node.float_attr("gamma", 1.05070102214813232421875)
-            return (lambda grad: bl.elu_backward(grad, x, alpha) * gamma,)
-        if op_type == "Shrink":
-            limit = node.float_attr("lambd", 0.5)
-            return (lambda grad: grad * (abs(x) > limit).astype(grad.dtype),)
-        slope = _SLOPES.get(op_type)
-        return super().backward(node, bl, sources, results) if slope is None else (lambda grad: grad * slope(bl, x),)
+    def backward(cls, call: ir.Called) -> Any:
+        slope, bl, node, x = _SLOPES.get(call.node.op_type), call.bl, call.node, call.sources[0]
+        return (lambda grad: grad * slope(x, bl, node),) if slope else super().backward(call)
 
 
-_SLOPES: Mapping[str, Callable[[Any, Any], Any]] = {
-    "Acos": lambda _, x: -((1 - x * x) ** -0.5),
-    "Acosh": lambda _, x: (x * x - 1) ** -0.5,
-    "Asin": lambda _, x: (1 - x * x) ** -0.5,
-    "Asinh": lambda _, x: (x * x + 1) ** -0.5,
-    "Atan": lambda _, x: 1 / (x * x + 1),
-    "Atanh": lambda _, x: 1 / (1 - x * x),
-    "Cos": lambda bl, x: -bl.op("Sin", x),
-    "Erf": lambda _, x: (x * x * -1).exp() * (2 / math.sqrt(math.pi)),
-    "Sin": lambda bl, x: bl.op("Cos", x),
-    "Sinh": lambda _, x: x.cosh(),
-    "Softsign": lambda _, x: (abs(x) + 1) ** -2.0,
-    "Tan": lambda bl, x: bl.op("Cos", x) ** -2.0,
+def _elu_slope(x: Any, bl: Any, alpha: float) -> Any:
+    return bl.elu_backward(bl.ones_like(x), x, alpha)
+
+
+_SLOPES: Mapping[str, Callable[[Any, Any, ir.NodeInfo], Any]] = {
+    "Acos": lambda x, *_: -((1 - x * x) ** -0.5),
+    "Acosh": lambda x, *_: (x * x - 1) ** -0.5,
+    "Asin": lambda x, *_: (1 - x * x) ** -0.5,
+    "Asinh": lambda x, *_: (x * x + 1) ** -0.5,
+    "Atan": lambda x, *_: 1 / (x * x + 1),
+    "Atanh": lambda x, *_: 1 / (1 - x * x),
+    "Celu": lambda x, bl, node: _elu_slope(x / node.float_attr("alpha", 1.0), bl, 1.0),
+    "Cos": lambda x, bl, _: -bl.op("Sin", x),
+    "Erf": lambda x, *_: (x * x * -1).exp() * (2 / math.sqrt(math.pi)),
+    "Selu": lambda x, bl, node: (
+        _elu_slope(x, bl, node.float_attr("alpha", 1.6732632)) * node.float_attr("gamma", 1.0507010)
+    ),
+    "Shrink": lambda x, _, node: (abs(x) > node.float_attr("lambd", 0.5)).astype(x.dtype),
+    "Sin": lambda x, bl, _: bl.op("Cos", x),
+    "Sinh": lambda x, *_: x.cosh(),
+    "Softsign": lambda x, *_: (abs(x) + 1) ** -2.0,
+    "Tan": lambda x, bl, _: bl.op("Cos", x) ** -2.0,
 }
 
 
@@ -378,13 +369,13 @@ class Clip(Eltwise, frozen=True):
         return partial(_limit, **bounds)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        x, *_ = sources
-        lo, hi = _bounds(node)
-        if math.isnan(lo) or math.isnan(hi):
-            return "its bounds are computed; give numbers"
-        return lambda grad: bl.clip_backward(grad, x, lo, hi), *(None,) * (len(sources) - 1)
+    def backward(cls, call: ir.Called) -> Any:
+        x, bounds, backward = call.sources[0], _bounds(call.node), call.bl.clip_backward
+        return (
+            "its bounds are computed; give numbers"
+            if np.isnan(bounds).any()
+            else (lambda grad: backward(grad, x, *bounds),)
+        )
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -479,12 +470,10 @@ class Comparison(Follower, frozen=True):
         return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        if node.op_type != "ThresholdedRelu":
-            return (None,)
-        x, limit = sources[0], node.float_attr("alpha", 1.0)
-        return (lambda grad: grad * (x > limit).astype(grad.dtype),)
+    def backward(cls, call: ir.Called) -> Any:
+        x, limit = call.sources[0], call.node.float_attr("alpha", 1.0)
+        is_flat = call.node.op_type != "ThresholdedRelu"
+        return () if is_flat else (lambda grad: grad * (x > limit).astype(grad.dtype),)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = digits(src)
@@ -544,10 +533,9 @@ class Cosh(Follower, frozen=True):
         return ir.Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, results
-        x = sources[0]
-        return (lambda grad: bl.cosh_backward(grad, x),)
+    def backward(cls, call: ir.Called) -> Any:
+        x, backward = call.sources[0], call.bl.cosh_backward
+        return (lambda grad: backward(grad, x),)
 
     has_gradient = staticmethod(always(True))
 
@@ -587,12 +575,11 @@ class PRelu(Follower, frozen=True):
         return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, results
-        x, slope = sources
+    def backward(cls, call: ir.Called) -> Any:
+        (x, slope), bl = call.sources, call.bl
         return (
             lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1),
-            lambda grad: unbroadcast(grad * bl.min(x, 0.0), slope.shape),
+            lambda grad: grad * bl.min(x, 0.0),
         )
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:

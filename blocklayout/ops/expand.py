@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import MOVED, always, broadcast_dims, in_order, repeated
-from blocklayout.ops._gradients import unbroadcast
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
@@ -61,17 +60,12 @@ class Expand(ir.BaseOperator, frozen=True):
             return Reshape(dst.dims).bind({"src": src})
         return cls().bind({"src": src})
 
+    backward = staticmethod(always((same,)))
     in_numpy = staticmethod(always(lambda x, _, out: np.copyto(out, x)))
     keeps_rows = staticmethod(repeated)
     selects = staticmethod(always((0,)))
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
-
-    @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, bl, results
-        dims = sources[0].shape
-        return lambda grad: unbroadcast(grad, dims), None
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         info = argument(problem, "src")
@@ -126,14 +120,12 @@ class Tile(ir.Facts, frozen=True):
     same_as = staticmethod(same_if_same_shape)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        dims, counts = sources[0].shape, node.constant(1)
+    def backward(cls, call: ir.Called) -> Any:
+        dims, counts = call.sources[0].shape, call.node.integers(1, "repeats")
         if counts is None:
             return "its repeats are computed; give numbers"
-        parts = [extent for pair in zip(map(int, counts), dims, strict=True) for extent in pair]
-        copies = tuple(range(0, 2 * len(dims), 2))
-        return lambda grad: grad.reshape(parts).reduce_sum(copies, keepdims=False).reshape(dims), None
+        parts, copies = [n for pair in zip(counts, dims, strict=True) for n in pair], range(0, 2 * len(dims), 2)
+        return (lambda grad: grad.reshape(parts).reduce_sum(copies, keepdims=False),)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

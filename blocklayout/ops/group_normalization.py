@@ -7,7 +7,7 @@ a channel for each part that is normalised on its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import are_floats, has_f32_statistics, is_known, is_source, of_source, per_channel
-from blocklayout.ops._gradients import of_normalized
+from blocklayout.ops._gradients import of_channels, of_normalized
 from blocklayout.ops._layouts import (
     Digit,
     Follower,
@@ -142,10 +142,7 @@ class InstanceNormalization(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
 
-    @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        return _backward(node, sources, sources[0].shape[1])
+    backward = staticmethod(lambda call: _backward(call, call.sources[0].shape[1]))
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts, pixels = digits(src), range(2, src.ndims)
@@ -164,25 +161,23 @@ class InstanceNormalization(Follower, frozen=True):
         return by_groups(problem.dst.dims[1], self.epsilon, problem, wish, attr)
 
 
-def _backward(node: ir.NodeInfo, sources: Sequence[Any], n_groups: int) -> ir.Backward:
-    (x, scale, _), epsilon = sources, node.float_attr("epsilon", 1e-5)
-    (n, n_channels, *spatial), axes = x.shape, tuple(range(2, x.ndim))
+def _backward(call: ir.Called, n_groups: int) -> Any:
+    (x, scale, _), epsilon = call.sources, call.node.float_attr("epsilon", 1e-5)
+    (n, n_channels, *spatial), rows = x.shape, (x.shape[0], n_groups, x.shape[1] // n_groups)
     column = (n_channels, *(1 for _ in spatial))
     if scale.shape != (n_channels,):
         return "vectors of groups have no gradient here; give one number for each channel"
 
     def mean(t: Any) -> Any:
         """Over each channel's pixels, and then over the channels of a group, which are few numbers."""
-        of_channels = t.reduce_mean(axes) if axes else t
+        means = t.reduce_mean(range(2, t.ndim)) if spatial else t
         if n_groups == n_channels:
-            return of_channels
-        rows = (n, n_groups, n_channels // n_groups)
-        of_groups = of_channels.reshape(rows).reduce_mean((2,)).expand(rows)
-        return of_groups.reshape((n, *column)).to(memory_format=of_channels.desc)
+            return means
+        return means.reshape(rows).reduce_mean((2,)).expand(rows).reshape((n, *column)).to(memory_format=means.desc)
 
-    def gradients(needs: Sequence[bool], grad: Any) -> Sequence[Any]:
-        found = of_normalized(needs, grad, x, scale.reshape(column), (None, column, column), epsilon, mean)
-        return found[0], *(each.reshape((-1,)) for each in found[1:])
+    def gradients(_: Any, grad: Any) -> Iterator[Any]:
+        of_x, of_scale = of_normalized(grad, x, scale.reshape(column), epsilon, mean)
+        yield from (of_x, of_channels(of_scale), of_channels(grad))
 
     return gradients
 
@@ -221,10 +216,9 @@ class GroupNormalization(Follower, frozen=True):
     epsilon: float
     is_per_group: bool
 
-    @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        return _backward(node, sources, node.int_attr("num_groups" if "num_groups" in node.attrs else "n_groups", 1))
+    backward = staticmethod(
+        lambda call: _backward(call, int(call.node.attrs.get("n_groups") or call.node.attrs["num_groups"]))
+    )
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -45,12 +45,10 @@ class GatherElements(ir.Facts, frozen=True):
         return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        (x, places), axis = sources, node.int_attr("axis", 0)
-        dims, dtype = x.shape, x.dtype
-        given: Any = {"axis": axis, "reduction": "add"}
-        return lambda grad: bl.op("ScatterElements", bl.zeros(dims, dtype), places, grad, **given), None
+    def backward(cls, call: ir.Called) -> Any:
+        bl, (x, places), axis = call.bl, call.sources, call.node.int_attr("axis", 0)
+        given: Any = bl.zeros(x.shape, x.dtype), places
+        return (lambda grad: bl.op("ScatterElements", *given, grad, axis=axis, reduction="add"),)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -64,12 +62,11 @@ class GatherND(ir.Facts, frozen=True):
     op_types = ("GatherND",)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        dims, dtype, places = sources[0].shape, sources[0].dtype, sources[1]
-        if node.int_attr("batch_dims", 0):
-            return "attribute batch_dims has no gradient here"
-        return lambda grad: bl.op("ScatterND", bl.zeros(dims, dtype), places, grad, reduction="add"), None
+    def backward(cls, call: ir.Called) -> Any:
+        bl, (x, places) = call.bl, call.sources
+        given: Any = bl.zeros(x.shape, x.dtype), places
+        is_whole = not call.node.int_attr("batch_dims", 0)
+        return (lambda grad: bl.op("ScatterND", *given, grad, reduction="add"),) if is_whole else super().backward(call)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

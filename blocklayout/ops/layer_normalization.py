@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -19,7 +18,7 @@ from blocklayout.ops._answers import (
     is_source,
     trailing,
 )
-from blocklayout.ops._gradients import of_normalized, unbroadcast
+from blocklayout.ops._gradients import of_normalized
 from blocklayout.ops._layouts import are_eltwise, argument, as_row_desc, followed, has_argument, seen_as
 
 _VECTORS = ("scale", "shift")
@@ -57,13 +56,10 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
     transposed = staticmethod(trailing)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        x, scale, *_ = sources
-        axes, epsilon = tuple(range(node.axis_attr("axis", x.ndim, -1), x.ndim)), node.float_attr("epsilon", 1e-5)
-        shapes = [None if each is None else each.shape for each in sources]
-        mean = partial(_mean, axes=axes)
-        return lambda needs, grad: of_normalized(needs, grad, x, scale, shapes, epsilon, mean)
+    def backward(cls, call: ir.Called) -> Any:
+        (x, scale, *_), epsilon = call.sources, call.node.float_attr("epsilon", 1e-5)
+        axes = tuple(range(call.node.axis_attr("axis", x.ndim, -1), x.ndim))
+        return lambda _, grad: (*of_normalized(grad, x, scale, epsilon, lambda t: t.reduce_mean(axes)), grad)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         seen = None if attr.post_ops else self._seen(problem, wish)
@@ -106,10 +102,6 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
         return rows, whole
 
 
-def _mean(x: Any, axes: Sequence[int]) -> Any:
-    return x.reduce_mean(axes)
-
-
 def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
     return dims[-len(row) :] == row and prod(dims) == prod(row)
 
@@ -136,16 +128,14 @@ class RMSNormalization(ir.Facts, frozen=True):
     transposed = staticmethod(trailing)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        (x, scale), epsilon = sources, node.float_attr("epsilon", 1e-5)
-        axes = tuple(range(node.axis_attr("axis", x.ndim, -1), x.ndim))
+    def backward(cls, call: ir.Called) -> Any:
+        (x, scale), epsilon = call.sources, call.node.float_attr("epsilon", 1e-5)
+        axes = tuple(range(call.node.axis_attr("axis", x.ndim, -1), x.ndim))
 
-        def gradients(needs: Sequence[bool], grad: Any) -> Sequence[Any]:
-            del needs
+        def gradients(_: Any, grad: Any) -> Iterator[Any]:
             inverse = ((x * x).reduce_mean(axes) + epsilon) ** -0.5
             normal, scaled = x * inverse, grad * scale
-            of_x = inverse * (scaled - normal * (scaled * normal).reduce_mean(axes))
-            return of_x, unbroadcast(grad * normal, scale.shape)
+            yield inverse * (scaled - normal * (scaled * normal).reduce_mean(axes))
+            yield grad * normal
 
         return gradients

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -54,21 +53,21 @@ class LRN(Follower, frozen=True):
     transposed = staticmethod(per_channel)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
+    def backward(cls, call: ir.Called) -> Any:
         """With the sums over neighbours as a pointwise convolution, which computes in every layout."""
-        x, y = sources[0], results[0]
-        lowered = cls.from_onnx(node).operator
-        distance = np.arange(x.shape[1]) - np.arange(x.shape[1])[:, None]  # of each channel that is read
-        is_near = (-((lowered.size - 1) // 2) <= distance) & (distance <= lowered.size // 2)
-        band, share = is_near.astype(to_numpy(x.dtype)), lowered.alpha / lowered.size
+        x, y, lrn = call.sources[0], call.results[0], cls.from_onnx(call.node).operator
+        assert isinstance(lrn, LRN)  # noqa: S101 - for mypy
+        distances = np.arange(x.shape[1]) - np.arange(x.shape[1])[:, None]  # from each channel to each that it reads
+        band = (-((lrn.size - 1) // 2) <= distances) & (distances <= lrn.size // 2)
+        matrix, share = band.astype(to_numpy(x.dtype)), lrn.alpha / lrn.size
 
         def summed(t: Any, matrix: np.ndarray) -> Any:
-            return bl.conv(t, matrix.reshape(*matrix.shape, *(1,) * (t.ndim - 2))) if t.ndim > 2 else t @ matrix.T
+            return t.conv(matrix.reshape(*matrix.shape, *(1,) * (t.ndim - 2))) if t.ndim > 2 else t @ matrix.T
 
         def gradient(grad: Any) -> Any:
-            energy = summed(x * x, band) * share + lowered.bias
-            through = summed(grad * y / energy, np.ascontiguousarray(band.T))
-            return grad * energy**-lowered.beta - x * through * (2 * share * lowered.beta)
+            energy = summed(x * x, matrix) * share + lrn.bias
+            through = summed(grad * y / energy, np.ascontiguousarray(matrix.T))
+            return grad * energy**-lrn.beta - x * through * (2 * share * lrn.beta)
 
         return (gradient,)
 

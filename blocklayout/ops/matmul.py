@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import Any, ClassVar
 
@@ -15,7 +15,6 @@ from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import always, are_floats, broadcast_dims
-from blocklayout.ops._gradients import turned, unbroadcast
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -57,19 +56,18 @@ class MatMul(ir.BaseOperator, frozen=True):
         return cls().bind({"src": src, "weights": weights}, arrays)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, results
-        x, y = sources
+    def backward(cls, call: ir.Called) -> Any:
+        (x, y), bl = call.sources, call.bl
         before, behind = x.shape if x.ndim > 1 else (1, *x.shape), y.shape if y.ndim > 1 else (*y.shape, 1)
         shape = (*np.broadcast_shapes(before[:-2], behind[:-2]), before[-2], behind[-1])
 
-        def of_first(grad: Any) -> Any:
-            return unbroadcast(bl.matmul(grad.reshape(shape), turned(y.reshape(behind))), before).reshape(x.shape)
+        def turned(t: Any) -> Any:
+            return t.transpose((*range(t.ndim - 2), t.ndim - 1, t.ndim - 2))
 
-        def of_second(grad: Any) -> Any:
-            return unbroadcast(bl.matmul(turned(x.reshape(before)), grad.reshape(shape)), behind).reshape(y.shape)
-
-        return of_first, of_second
+        return (
+            lambda grad: bl.matmul(grad.reshape(shape), turned(y.reshape(behind))),
+            lambda grad: bl.matmul(turned(x.reshape(before)), grad.reshape(shape)),
+        )
 
     in_numpy = staticmethod(always(np.matmul))
 
@@ -228,25 +226,21 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         return 0b1
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, results
-        a, b, *c = sources
-        gemm = _Gemm.read(node)
+    def backward(cls, call: ir.Called) -> Any:
+        (a, b, *_), gemm = call.sources, _Gemm.read(call.node)
         alpha, beta, is_a, is_b = gemm.alpha, gemm.beta, gemm.is_a_transposed, gemm.is_b_transposed
 
-        def of_a(grad: Any) -> Any:
-            if is_a:
-                return b.gemm(grad, alpha=alpha, trans_a=is_b, trans_b=True)
-            return grad.gemm(b, alpha=alpha, trans_b=not is_b)
+        def product(factors: tuple[Any, Any], turns: tuple[bool, bool], *, swaps: bool) -> Any:
+            """Of two matrices, each turned or not; or its transpose."""
+            if swaps:
+                factors, turns = factors[::-1], (not turns[1], not turns[0])
+            return factors[0].gemm(factors[1], alpha=alpha, trans_a=turns[0], trans_b=turns[1])
 
-        def of_b(grad: Any) -> Any:
-            if is_b:
-                return grad.gemm(a, alpha=alpha, trans_a=True, trans_b=is_a)
-            return a.gemm(grad, alpha=alpha, trans_a=not is_a)
-
-        shape = c[0].shape if c and c[0] is not None else None
-        of_c = (None if shape is None else lambda grad: unbroadcast(grad, shape) * beta,)
-        return of_a, of_b, *of_c[: len(c)]
+        return (
+            lambda grad: product((grad, b), (False, not is_b), swaps=is_a),
+            lambda grad: product((a, grad), (not is_a, False), swaps=is_b),
+            lambda grad: grad * beta,
+        )
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

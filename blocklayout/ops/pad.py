@@ -68,22 +68,20 @@ class Pad(Follower, frozen=True):
         return partial(_padded, mode=mode, attrs=node.attrs)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        mode, dims, rest = node.string_attr("mode", _MODES), node.shape(0), (None,) * (len(sources) - 1)
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl = call.node, call.bl
+        matrices: dict[int, np.ndarray] = {}
         if any(node.has_input(index) and node.constant(index) is None for index in (1, 3)):
             return "its pads are computed; give numbers"
-        pads = _pads(node, len(dims))
+        pads, mode = _pads(node, len(node.shape(0))), node.string_attr("mode", _MODES)
         if mode == "constant":
             back = [-number for side in zip(*pads, strict=True) for number in side]
-            return lambda grad: bl.pad(grad, back), *rest
-        matrices = {}  # of each place the element that is there
-        for dim, (extent, pair) in enumerate(zip(dims, pads, strict=True)):
-            if any(pair):
-                taken = np.pad(np.arange(extent), [max(n, 0) for n in pair], mode)  # type: ignore[call-overload]
-                taken = taken[max(-pair[0], 0) : len(taken) - max(-pair[1], 0)]
-                matrices[dim] = (taken == np.arange(extent)[:, None]).astype(np.float32)
-        return lambda grad: along(bl, grad, matrices), *rest
+            return (lambda grad: bl.pad(grad, back),)
+        for dim, (extent, pair) in enumerate(zip(node.shape(0), pads, strict=True)):
+            taken = np.pad(np.arange(extent), [max(n, 0) for n in pair], mode)
+            taken = taken[max(-pair[0], 0) : len(taken) - max(-pair[1], 0)]  # the element that is at each place
+            matrices |= {dim: np.float32(taken == np.arange(extent)[:, None])} if any(pair) else {}
+        return (lambda grad: along(bl, grad, matrices),)
 
     @classmethod
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
@@ -28,7 +28,6 @@ from blocklayout.ops._window import (
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
 _FIRST_OPSET_OF_BYTES = 12
-_TINY = 1e-30
 _FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
@@ -101,14 +100,13 @@ class Pooling(Follower, frozen=True):
         return largest if node.op_type.endswith("MaxPool") else mean
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        x, desc, algorithm = sources[0], sources[0].desc, node.op_type
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl, x, desc = call.node, call.bl, call.sources[0], call.sources[0].desc
         window, covering = windows_of(node, node.required(0, "X"))
         given: Any = (window.kernel, window.strides, covering.pads)
-        if algorithm.endswith("MaxPool"):
+        if node.op_type.endswith("MaxPool"):
             return (lambda grad, *_: bl.max_pool_backward(grad, x, *given, dilations=window.dilations),)
-        if algorithm == "GlobalAveragePool":
+        if node.op_type == "GlobalAveragePool":
             return (lambda grad: bl.global_average_pool_backward(grad, desc),)
         if max(window.dilations) > 1:
             return "means over dilated windows have no gradient here"
@@ -302,16 +300,17 @@ class LpPooling(Follower, frozen=True):
         return norm
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        (x,), (y,), p, (_, window) = sources, results, _exponent(node), windows_of(node, node.required(0, "X"))
-        n = prod(window.kernel)
-        given: Any = (window.kernel, window.strides, window.pads)
+    def backward(cls, call: ir.Called) -> Any:
+        (x,), (y,), bl, p = call.sources, call.results, call.bl, _exponent(call.node)
+        _, window = windows_of(call.node, call.node.required(0, "X"))
 
         def gradient(grad: Any) -> Any:
-            """Of the sum of powers, and then of each power; where all elements are 0, it is 0."""
-            of_sum = grad * bl.max(y ** (p - 1), _TINY) ** -1.0
-            spread = bl.average_pool_backward(of_sum, x.desc, *given, count_include_pad=True) * float(n)
-            return spread * bl.op("Sign", x) * abs(x) ** (p - 1)
+            """By the sum of powers, and then by each element; 0 where all of a window are 0."""
+            of_sum = grad * float(prod(window.kernel)) / bl.max(y ** (p - 1), 1e-30)
+            given = (x.desc, window.kernel, window.strides, window.pads)
+            return (
+                bl.average_pool_backward(of_sum, *given, count_include_pad=True) * bl.op("Sign", x) * abs(x) ** (p - 1)
+            )
 
         return (gradient,)
 
@@ -361,10 +360,9 @@ class MaxUnpooling(Follower, frozen=True):
     numbered: tuple[int, ...]
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, results
-        indices = sources[1]
-        return lambda grad: bl.op("Gather", grad.reshape((-1,)), indices), *(None,) * (len(sources) - 1)
+    def backward(cls, call: ir.Called) -> Any:
+        op, indices = call.bl.op, call.sources[1]
+        return (lambda grad: op("Gather", grad.reshape((-1,)), indices),)
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

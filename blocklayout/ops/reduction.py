@@ -14,7 +14,6 @@ from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._answers import along_axis, beside_axis, is_known, is_source, with_axes
-from blocklayout.ops._gradients import repeated
 from blocklayout.ops._layouts import Run, argument, digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops.views import Reshape
 
@@ -151,46 +150,41 @@ def _is_filled(node: ir.NodeInfo) -> ir.Refusal | None:
     return node.refused(f"{src.name} has extents {list(src.shape)}", "its primitive needs at least one element")
 
 
-def _backward(node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-    """The gradient of the result at each element that was reduced, times the slope of that."""
-    axes, (x, *others), (y,), kind = _reduced_axes(node), sources, results, node.op_type.removeprefix("Reduce")
+def _backward(call: ir.Called) -> Any:
+    axes, x, y, bl, kind = _reduced_axes(call.node), call.sources[0], call.results[0], call.bl, call.node.op_type[6:]
     if axes is None:
         return "its axes are computed; give numbers"
-    desc, n_reduced = x.desc, prod(x.shape[axis] for axis in axes)
+    kept, desc = tuple(1 if dim in axes else extent for dim, extent in enumerate(x.shape)), x.desc
 
-    def spread(t: Any) -> Any:
-        return repeated(t, desc.dims, axes, desc)
+    def column(t: Any) -> Any:
+        return t.reshape(kept).to(memory_format=desc)
 
-    def of_product(grad: Any) -> Any:
-        """Of a zero, the product of all others; of others beside it, 0."""
+    def of_product() -> Any:
+        """By a zero, the product of all others; by others beside one, 0."""
         zeros = (x == 0).astype(x.dtype)
-        n_zeros = spread(zeros.reduce_sum(axes))
-        beside = (x + zeros).reduce_prod(axes)
-        share = zeros * (n_zeros == 1).astype(x.dtype) + (n_zeros == 0).astype(x.dtype) / (x + zeros)
-        return spread(grad) * spread(beside) * share
+        n_zeros = zeros.reduce_sum(axes).expand(x.shape)
+        shares = zeros * (n_zeros == 1).astype(x.dtype) + (n_zeros == 0).astype(x.dtype) / (x + zeros)
+        return shares * (x + zeros).reduce_prod(axes)
 
-    def of_extreme(grad: Any) -> Any:
+    def of_extreme() -> Any:
         """Shared among equal ones."""
-        chosen = (x == spread(y)).astype(x.dtype)
-        return chosen * spread(grad.reshape(y.shape) / chosen.reduce_sum(axes).reshape(y.shape))
+        chosen = (x == column(y).expand(x.shape)).astype(x.dtype)
+        return chosen / chosen.reduce_sum(axes)
 
-    functions: Mapping[str, Callable[[Any], Any]] = {
-        "L1": lambda grad: spread(grad) * bl.op("Sign", x),
-        "L2": lambda grad: x * spread(grad / bl.max(y, _TINY)),
-        "LogSum": lambda grad: spread(grad / y.exp()),
-        "LogSumExp": lambda grad: spread(grad) * (x - spread(y)).exp(),
+    if kind in ("Mean", "Sum"):
+        share = prod(kept) / desc.n_elements if kind == "Mean" else 1
+        return (lambda grad: column(grad * share).expand(desc.dims),)
+    slope: Callable[[], Any] = {
+        "L1": lambda: bl.op("Sign", x),
+        "L2": lambda: x / bl.max(column(y), 1e-30),  # of zeros alone it is 0
+        "LogSum": lambda: bl.exp(-column(y)),
+        "LogSumExp": lambda: bl.exp(x - column(y)),
         "Max": of_extreme,
-        "Mean": lambda grad: spread(grad / n_reduced),
         "Min": of_extreme,
         "Prod": of_product,
-        "Sum": spread,
-        "SumSquare": lambda grad: x * spread(grad * 2),
-    }
-    return functions[kind], *(None for _ in others)
-
-
-_TINY = 1e-30
-"""In the place of a norm of 0, whose elements have a gradient of 0 then."""
+        "SumSquare": lambda: x * 2,
+    }[kind]
+    return (lambda grad: (slope() * column(grad)).expand(desc.dims),)
 
 
 class Reduce(ir.BaseOperator, frozen=True):
@@ -220,10 +214,10 @@ class Reduce(ir.BaseOperator, frozen=True):
             return Reshape(node.result.dims).bind({"src": src})
         return cls(formula, wide).bind({"src": src})
 
+    backward = staticmethod(_backward)
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
-    backward = staticmethod(_backward)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -343,10 +337,10 @@ class ReduceLogSumExp(ir.Facts, frozen=True):
     op_types = ("ReduceLogSumExp",)
     is_quick_on_arrays = True
 
+    backward = staticmethod(_backward)
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
-    backward = staticmethod(_backward)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -392,13 +386,11 @@ class Cumulative(ir.Facts, frozen=True):
         return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        axis = node.constant(1)
-        if node.op_type == "CumProd" or axis is None:
-            return super().backward(node, bl, sources, results)
-        is_exclusive, is_reversed = node.int_attr("exclusive", 0), node.int_attr("reverse", 0)
-        along = tuple(map(int, np.ravel(axis)))
-        return lambda grad: bl.op("CumSum", grad, along, exclusive=is_exclusive, reverse=1 - is_reversed), None
+    def backward(cls, call: ir.Called) -> Any:
+        node, op, axes = call.node, call.bl.op, call.node.integers(1, "axis")
+        flags = {"exclusive": node.int_attr("exclusive", 0), "reverse": 1 - node.int_attr("reverse", 0)}
+        is_known = node.op_type == "CumSum" and axes
+        return (lambda grad: op("CumSum", grad, axes, **flags),) if is_known else super().backward(call)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -283,21 +283,19 @@ class Resize(Follower, frozen=True):
         return rows == {0} and not moves and is_known and _scales(node, node.shape(0))[0] == 1
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        mode, rest = node.string_attr("mode", _MODES), (None,) * (len(sources) - 1)
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl, mode = call.node, call.bl, call.node.string_attr("mode", _MODES)
         resized = _resized(node, node.required(0, "X"))
-        kernel = tuple(axis.dst // axis.src for axis in resized)
-        if mode == "nearest":
-            taken = {dim: _taken(node, axis) for dim, axis in enumerate(resized)}
-            repeats = [np.arange(axis.src).repeat(n) for axis, n in zip(resized, kernel, strict=True)]
-            if all(map(np.array_equal, taken.values(), repeats)) and kernel[:2] == (1, 1) and 3 <= len(kernel) <= 5:
-                return lambda grad: bl.average_pool(grad, kernel[2:]) * float(prod(kernel)), *rest
-            matrices = {dim: np.eye(axis.src, dtype=np.float32)[taken[dim]] for dim, axis in enumerate(resized)}
+        if mode != "nearest":
+            matrices = _matrices(node, mode, resized)
         else:
-            matrices = _matrices(node, "linear" if mode != "cubic" else mode, resized)
-        turned = {dim: matrix.T for dim, matrix in matrices.items()}
-        return lambda grad: along(bl, grad, turned), *rest
+            taken = [_taken(node, axis)[0] for axis in resized]
+            matrices = {dim: np.eye(axis.src, dtype=np.float32)[taken[dim]] for dim, axis in enumerate(resized)}
+            kernel = [axis.dst // axis.src for axis in resized]
+            repeats = [np.arange(axis.src).repeat(n) for axis, n in zip(resized, kernel, strict=True)]
+            if all(map(np.array_equal, taken, repeats)) and kernel[:2] == [1, 1] and 3 <= len(kernel) <= 5:
+                return (lambda grad: grad.average_pool(kernel[2:]) * float(prod(kernel)),)
+        return (lambda grad: along(bl, grad, {dim: matrix.T for dim, matrix in matrices.items()}),)
 
     @classmethod
     def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
@@ -417,7 +415,6 @@ def _otherwise(node: ir.NodeInfo, mode: str, src: ir.Value, resized: list[Axis])
 
 
 def _matrices(node: ir.NodeInfo, mode: str, resized: Sequence[Axis]) -> dict[int, NDArray[np.float32]]:
-    """The products along each dimension that an interpolation is."""
     kernel = Neighbours(
         mode == "cubic",
         node.float_attr("cubic_coeff_a", -0.75),
@@ -431,17 +428,17 @@ def _matrices(node: ir.NodeInfo, mode: str, resized: Sequence[Axis]) -> dict[int
     }
 
 
-def _taken(node: ir.NodeInfo, axis: Axis) -> NDArray[np.int64]:
-    transformation, (rounding, *_) = _rules(node, axis)
-    return nearest_elements(axis, transformation, rounding)
+def _taken(node: ir.NodeInfo, axis: Axis) -> list[NDArray[np.int64]]:
+    """The elements that are taken, by each way in which coordinates may be rounded."""
+    transformation, roundings = _rules(node, axis)
+    return [nearest_elements(axis, transformation, rounding) for rounding in roundings]
 
 
 def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered | ir.Refusal:
     """The nearest elements: one copy where they lie in equal steps, else products with rows of one 1 each."""
     taken = []
     for dim, axis in enumerate(resized):
-        transformation, roundings = _rules(node, axis)
-        elements, *others = (nearest_elements(axis, transformation, rounding) for rounding in roundings)
+        elements, *others = _taken(node, axis)
         if not all(np.array_equal(elements, other) for other in others):
             what = f"dimension {dim} from {axis.src} to {axis.dst} in opset {node.opset}"
             return node.refused(what, "it does not say how to round: convert the model to opset 11")

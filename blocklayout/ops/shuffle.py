@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from blocklayout import dnnl, ir
@@ -32,10 +31,9 @@ class ChannelShuffle(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        groups = sources[0].shape[1] // node.int_attr("groups", 1)
-        return (lambda grad: bl.channel_shuffle(grad, groups),)
+    def backward(cls, call: ir.Called) -> Any:
+        groups = call.sources[0].shape[1] // call.node.int_attr("groups", 1)
+        return (lambda grad: grad.channel_shuffle(groups),)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:

@@ -80,16 +80,18 @@ class Slice(ir.BaseOperator, frozen=True):
         return lambda x, *given, out: np.copyto(out, _cut(node, x, *(given or attrs)))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        starts, ends = (node.integers(_INPUTS[name], name) for name in ("starts", "ends"))
-        axes, steps = _sliced_axes(node), node.integers(_INPUTS["steps"], "steps")
-        if starts is None or ends is None or axes is None or (steps is None and node.has_input(_INPUTS["steps"])):
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl, desc = call.node, call.bl, call.sources[0].desc
+        starts, ends, axes = (*(node.integers(_INPUTS[name], name) for name in ("starts", "ends")), _sliced_axes(node))
+        steps = (
+            node.integers(_INPUTS["steps"], "steps") or () if node.has_input(_INPUTS["steps"]) else (1,) * desc.ndims
+        )
+        if not (starts and ends and axes and steps):
             return "its bounds are computed; give numbers"
-        desc, index = sources[0].desc, [slice(None)] * len(node.shape(0))
-        for axis, *bounds in zip(axes, starts, ends, steps or (1,) * len(axes), strict=True):
+        index = [slice(None)] * desc.ndims
+        for axis, *bounds in zip(axes, starts, ends, steps, strict=False):
             index[axis] = slice(*bounds)
-        return lambda grad: bl.slice_backward(grad, desc, tuple(index)), *(None,) * (len(sources) - 1)
+        return (lambda grad: bl.slice_backward(grad, desc, tuple(index)),)
 
     selects = staticmethod(always((0,)))
 
@@ -209,15 +211,13 @@ class Split(ir.Facts, frozen=True):
     transposed = staticmethod(along_axis)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del sources
-        axis, descs = node.axis_attr("axis", len(node.shape(0)), 0), [each.desc for each in results]
+    def backward(cls, call: ir.Called) -> Any:
+        bl, axis = call.bl, call.node.axis_attr("axis", len(call.node.shape(0)), 0)
+        descs = [each.desc for each in call.results]
 
-        def joined(needs: Sequence[bool], *grads: Any) -> Sequence[Any]:
-            del needs
+        def joined(_: Any, *grads: Any) -> Any:
             parts = zip(grads, descs, strict=True)
-            zeros = (bl.zeros(desc.dims, desc.dtype, desc.format_tag) if grad is None else grad for grad, desc in parts)
-            return (bl.concat([*zeros], axis=axis),)
+            return (bl.concat([bl.zeros(d.dims, d.dtype, d.format_tag) if g is None else g for g, d in parts], axis),)
 
         return joined
 
@@ -256,22 +256,20 @@ class Gather(ir.Facts, frozen=True):
         return along_axis(node, perm, keeps_axis=places.ndim == 1)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        (x, places), axis = sources, node.axis_attr("axis", len(node.shape(0)), 0)
-        dims, dtype, n_places = x.shape, x.dtype, len(node.shape(1))
-        rows = (dims[axis], *dims[:axis], *dims[axis + 1 :])
-        first = tuple(range(axis, axis + n_places))
+    def backward(cls, call: ir.Called) -> Any:
+        bl, (x, places), axis = call.bl, call.sources, call.node.axis_attr("axis", len(call.node.shape(0)), 0)
+        dims, dtype, marks = x.shape, x.dtype, call.node.shape(1)
+        shape, index = (*dims[:axis], *marks, *dims[axis + 1 :]), places.reshape((*marks, 1))
+        first, rows = tuple(range(axis, axis + len(marks))), (dims[axis], *dims[:axis], *dims[axis + 1 :])
+        order = (*first, *(dim for dim in range(len(shape)) if dim not in first))
 
-        def gradient(grad: Any) -> Any:
-            """Slices of the gradient added up at their places, as the first dimension."""
-            full = grad.reshape((*dims[:axis], *node.shape(1), *dims[axis + 1 :]))
-            others = (dim for dim in range(full.ndim) if dim not in first)
-            updates, index = full.transpose((*first, *others)), places.reshape((*node.shape(1), 1))
-            added = bl.op("ScatterND", bl.zeros(rows, dtype), index, updates, reduction="add")
-            return added.transpose((*range(1, axis + 1), 0, *range(axis + 1, len(dims))))
+        def added(grad: Any) -> Any:
+            """Slices added up at their places, as the first dimension, which goes to its place then."""
+            updates = grad.reshape(shape).transpose(order)
+            found = bl.op("ScatterND", bl.zeros(rows, dtype), index, updates, reduction="add")
+            return found.transpose((*range(1, axis + 1), 0, *range(axis + 1, len(dims))))
 
-        return gradient, None
+        return (added,)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -67,10 +66,9 @@ class Softmax(Follower, frozen=True):
         return normalise
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, sources
-        y, axes = results[0], _axes(node, node.shape(0))
-        if node.op_type == "LogSoftmax":
+    def backward(cls, call: ir.Called) -> Any:
+        y, axes = call.results[0], _axes(call.node, call.node.shape(0))
+        if call.node.op_type == "LogSoftmax":
             return (lambda grad: grad - y.exp() * grad.reduce_sum(axes),)
         return (lambda grad: y * (grad - (grad * y).reduce_sum(axes)),)
 
@@ -155,13 +153,13 @@ class LpNormalization(ir.Facts, frozen=True):
     transposed = staticmethod(partial(along_axis, default=-1))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        (x,), (y,), axis, p = sources, results, node.axis_attr("axis", len(node.shape(0)), -1), node.int_attr("p", 2)
+    def backward(cls, call: ir.Called) -> Any:
+        (x,), (y,), bl, node = call.sources, call.results, call.bl, call.node
+        axes, is_l1 = (node.axis_attr("axis", x.ndim, -1),), node.int_attr("p", 2) == 1
 
         def gradient(grad: Any) -> Any:
-            norm = x.reduce_l1((axis,)) if p == 1 else x.reduce_l2((axis,))
-            slope = bl.op("Sign", x) if p == 1 else y
-            return (grad - (grad * y).reduce_sum((axis,)) * slope) / norm
+            norm, slope = (x.reduce_l1(axes), bl.op("Sign", x)) if is_l1 else (x.reduce_l2(axes), y)
+            return (grad - (grad * y).reduce_sum(axes) * slope) / norm
 
         return (gradient,)
 
@@ -185,24 +183,23 @@ class Loss(ir.Facts, frozen=True):
     op_types = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        x, labels, *weights = sources
+    def backward(cls, call: ir.Called) -> Any:
+        (x, labels, *weights), bl, node = call.sources, call.bl, call.node
         reduction, ignored = node.string_attr("reduction", ("mean", "none", "sum")), node.attrs.get("ignore_index")
-        if len(results) > 1:
+        if len(call.results) > 1:
             return "the logarithms beside the loss have no gradient here; use log_softmax"
-        n_classes, beside = x.shape[1], (labels.shape[0], 1, *labels.shape[1:])
+        beside = (labels.shape[0], 1, *labels.shape[1:])
 
         def gradient(grad: Any) -> Any:
-            """Each row's share of the loss, times its probabilities, without that of its label."""
-            marks = bl.op("OneHot", labels, (n_classes,), np.array([0, 1], to_numpy(x.dtype)), axis=1)
-            if weights and weights[0] is not None:
-                marks = marks * weights[0].reshape((1, -1, *(1,) * (x.ndim - 2)))
+            """Each row's share of the loss, times its probabilities, less that of its label."""
+            marks = bl.op("OneHot", labels, (x.shape[1],), np.array([0, 1], to_numpy(x.dtype)), axis=1)
+            for each in weights:
+                marks = marks * each.reshape((-1, *(1 for _ in x.shape[2:])))
             if ignored is not None:
                 marks = marks * (labels != ignored).astype(x.dtype).reshape(beside)
-            own = grad.reshape(beside) if reduction == "none" else grad.reshape((1,) * x.ndim)
+            own = grad.reshape(beside if reduction == "none" else (1,) * x.ndim)
             own = own / marks.reduce_sum() if reduction == "mean" else own
-            if node.op_type == "NegativeLogLikelihoodLoss":
-                return -marks * own
-            return (x.softmax(1) * marks.reduce_sum((1,)) - marks) * own
+            is_of_scores = node.op_type == "SoftmaxCrossEntropyLoss"
+            return ((x.softmax(1) * marks.reduce_sum((1,)) - marks) if is_of_scores else -marks) * own
 
-        return gradient, *(None,) * (len(sources) - 1)
+        return (gradient,)

@@ -15,6 +15,7 @@ from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
 from blocklayout.ops._answers import always, has_one_output
+from blocklayout.ops._gradients import same
 
 
 def same_if_same_shape(node: ir.NodeInfo) -> int | None:
@@ -80,12 +81,7 @@ class Reshape(ir.BaseOperator, frozen=True):
             return None
         return _regrouped(before, after, perm) or _flattened(before, after, perm)
 
-    @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del node, bl, results
-        dims = sources[0].shape
-        return lambda grad: grad.reshape(dims), *(None,) * (len(sources) - 1)
-
+    backward = staticmethod(always((same,)))
     selects = staticmethod(always((0,)))
     not_negative_if = staticmethod(always((0,)))
     result_format = staticmethod(row_major)
@@ -189,10 +185,9 @@ class Transpose(ir.BaseOperator, frozen=True):
         return rows == {0} and perm is not None and perm[:1] == (0,)
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl, sources, results
-        perm = cls.permutation(node)
-        return "perm is none" if perm is None else (lambda grad: grad.transpose(inverse(perm)),)
+    def backward(cls, call: ir.Called) -> Any:
+        order = inverse(cls.permutation(call.node) or ())
+        return (lambda grad: grad.transpose(order),)
 
     selects = staticmethod(always((0,)))
 
@@ -249,11 +244,9 @@ class Identity(ir.BaseOperator, frozen=True):
         return None if _is_training(node) else 0
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del bl
-        if _is_training(node) or len(results) > 1:
-            return "what it drops is not kept; use dropout2d, or multiply with a mask"
-        return lambda grad: grad, *(None,) * (len(sources) - 1)
+    def backward(cls, call: ir.Called) -> Any:
+        is_inference = not _is_training(call.node) and len(call.results) == 1
+        return (same,) if is_inference else "what it drops is not kept; use dropout2d, or multiply with a mask"
 
     not_negative_if = staticmethod(always((0,)))
 
@@ -301,14 +294,16 @@ class Blocks(ir.Facts, frozen=True):
     selects = staticmethod(always((0,)))
 
     @classmethod
-    def backward(cls, node: ir.NodeInfo, bl: Any, sources: Sequence[Any], results: Sequence[Any]) -> ir.Backward:
-        del results
-        size, (n, c, h, w) = node.int_attr("blocksize", 1), sources[0].shape
+    def backward(cls, call: ir.Called) -> Any:
+        node, op, (n, c, h, w) = call.node, call.bl.op, call.sources[0].shape
+        size, is_columns_first = node.int_attr("blocksize", 1), node.string_attr("mode", ("DCR", "CRD")) == "DCR"
         if node.op_type == "SpaceToDepth":
-            return (lambda grad: bl.op("DepthToSpace", grad, blocksize=size),)
-        order = (0, 3, 5, 1, 2, 4) if node.string_attr("mode", ("DCR", "CRD")) == "DCR" else (0, 1, 3, 5, 2, 4)
-        parts = (n, c // size**2, h, size, w, size)
-        return (lambda grad: grad.reshape(parts).transpose(order).reshape((n, c, h, w)),)
+            return (lambda grad: op("DepthToSpace", grad, blocksize=size),)
+        order, parts = (
+            (0, 3, 5, 1, 2, 4) if is_columns_first else (0, 1, 3, 5, 2, 4),
+            (n, c // size**2, h, size, w, size),
+        )
+        return (lambda grad: grad.reshape(parts).transpose(order),)
 
 
 class Extents(ir.Facts, frozen=True):

@@ -202,6 +202,13 @@ def updated(x: bl.Tensor) -> bl.Tensor:
     return x
 
 
+def twice(x: bl.Tensor) -> bl.Tensor:
+    optimizer = bl.optim.SGD([SCALE], 0.0)
+    optimizer.step([x])
+    optimizer.step([x])
+    return x * 2
+
+
 def of_few_bits(x: bl.Tensor) -> bl.Tensor:
     parameter = bl.ones((2, 3, 4), dtype="bf16")
     bl.optim.SGD([parameter], 0.1).step([x.astype("bf16")])
@@ -227,6 +234,7 @@ REFUSED: Mapping[str, tuple[Callable[[bl.Tensor], Any], str]] = {
     "a number as result": (lambda x: (x * 2).numpy().sum(), "return Tensors"),
     "a result of numpy": (lambda x: (x * 2, bl.from_array(x.numpy())), "not computed by recorded functions"),
     "an argument that is updated": (updated, "leave it out of the arguments"),
+    "two steps": (twice, "steps twice"),
     "few bits": (of_few_bits, "keep them in f32"),
 }
 
@@ -242,8 +250,8 @@ def test_a_step_that_no_plan_is_is_refused(function: Callable[[bl.Tensor], Any],
 def test_arguments_of_compile_step() -> None:
     with pytest.raises(bl.InputError, match="give a tuple of arguments"):
         bl.compile_step(lambda x: x, X)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="nonsense"):
-        bl.compile_step(lambda x: x, (X,), nonsense=1)
+    with pytest.raises(bl.InputError, match=r"no option 'thread'; .*threads"):
+        bl.compile_step(lambda x: x, (X,), thread=1)
     step = bl.compile_step(lambda x: x * SCALE, (X,))
     with pytest.raises(bl.InputError, match="argument"):
         step("x")

@@ -49,7 +49,10 @@ def test_a_loss_of_any_shape_has_a_gradient_of_its_own() -> None:
     with bl.record() as tape:
         y = x * x
     assert tape.gradients(y, x).numpy().tolist() == [[4] * 3] * 2
-    assert tape.gradients(y, x, grad=np.float32([[1, 2, 3], [0, 0, 0]])).numpy().tolist() == [[4, 8, 12], [0, 0, 0]]
+    assert tape.gradients(y, x, grad=np.array([[1, 2, 3], [0, 0, 0]], np.float32)).numpy().tolist() == [
+        [4, 8, 12],
+        [0, 0, 0],
+    ]
 
 
 def test_a_value_that_is_used_several_times_gets_the_sum() -> None:
@@ -91,7 +94,8 @@ def test_functions_of_functions() -> None:
     assert value.item() == 63
     assert of_x.numpy().tolist() == [4] * 3
     assert of_w["w"].numpy().tolist() == [10] * 3
-    assert bl.grad(fn)({"w": np.float32([1, 2])}, np.float32([3, 4]), 1.0, shift=0.0)["w"].numpy().tolist() == [3, 4]
+    first, second = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+    assert bl.grad(fn)({"w": first}, second, 1.0, shift=0.0)["w"].numpy().tolist() == [3, 4]
     with pytest.raises(bl.InputError, match=r"^grad: argnums is 4; 3 arguments"):
         bl.grad(fn, 4)(w, x, 2.0, shift=1.0)
     with pytest.raises(bl.InputError, match=r"^grad: argnums is 'x'"):
@@ -144,12 +148,12 @@ def test_nothing_but_weights_is_reordered_in_a_second_step(layout: str) -> None:
         bl.conv_weights(x, random(16, 16, k, k, seed=k) / 10, pads=k // 2, memory_format=x.memory_format)
         for k in (3, 3, 1)
     ]
-    learned = {"convs": packed, "scale": scale, "shift": shift, "head": bl.as_tensor(random(10, 32, 1, 1))}
+    learned: Any = {"convs": packed, "scale": scale, "shift": shift, "head": bl.as_tensor(random(10, 32, 1, 1))}
     optimizer = bl.optim.SGD(learned, 0.01, momentum=0.9)
 
     def step() -> float:
         with bl.record() as tape:
-            first, second, third = learned["convs"]  # type: ignore[misc]
+            first, second, third = learned["convs"]
             y = bl.batch_norm_training(bl.conv(x, first, pads=1), learned["scale"], learned["shift"]).y
             y = bl.relu(bl.conv(bl.relu(y), second, pads=1)) + x
             y = bl.concat([bl.max_pool(y, 2), bl.average_pool(bl.clip(bl.conv(y, third), 0, 6), 2)])

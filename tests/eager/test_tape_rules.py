@@ -24,18 +24,18 @@ Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def positive(*dims: int, seed: int = 0) -> Array:
-    return np.abs(random(*dims, seed=seed)) + np.float32(0.5)
+    return np.asarray(np.abs(random(*dims, seed=seed)) + np.float32(0.5))
 
 
 def small(*dims: int, seed: int = 0) -> Array:
     """Within -0.8 and 0.8."""
-    return np.tanh(random(*dims, seed=seed)) * np.float32(0.8)
+    return np.asarray(np.tanh(random(*dims, seed=seed)) * np.float32(0.8))
 
 
 def apart(*dims: int) -> Array:
     """No two alike, and none within a step of another, or of 0."""
     n = int(np.prod(dims))
-    return ((np.random.default_rng(0).permutation(n).reshape(dims) - n // 2 + 0.5) / 8).astype(np.float32)
+    return np.asarray((np.random.default_rng(0).permutation(n).reshape(dims) - n // 2 + 0.5) / 8, np.float32)
 
 
 def vector(n: int = 18, seed: int = 1) -> Array:
