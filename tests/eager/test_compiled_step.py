@@ -34,7 +34,7 @@ def network(optimizer_of: Callable[[Any], Any]) -> tuple[dict[str, Any], Any, Tr
     Its functions are smooth: on a kink, or between two equal maxima, rounding decides where a gradient goes.
     """
     rng = np.random.default_rng(0)
-    of = {
+    of: dict[str, Any] = {
         "stem": {"weight": drawn(rng, 17, 3, 3, 3), "scale": bl.ones(17), "shift": bl.zeros(17)},
         "depthwise": [drawn(rng, 17, 1, 3, 3)],
         "conv": [drawn(rng, 32, 17, 3, 3), bl.zeros(32)],
