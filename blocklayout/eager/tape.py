@@ -49,7 +49,17 @@ class _Node(Struct, frozen=True, eq=False):
 
 
 class Tape:
-    """Calls in a block, and what their gradients take; see :func:`record`."""
+    """Calls in a block, and what their gradients take: of :func:`blocklayout.record`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x = bl.full((1, 8, 2, 2), 3, memory_format="nChw8c")
+        >>> with bl.record() as tape:
+        ...     loss = (x * x).sum()
+        >>> slope = tape.gradients(loss, {"x": x})["x"]
+        >>> slope.memory_format, slope[0, 0, 0, 0]
+        ('nChw8c', np.float32(6.0))
+    """
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
@@ -75,15 +85,6 @@ class Tape:
             InputError: ``loss`` was not computed in the block, or not of one of the parameters; or a Tensor that is
                 needed has been written to since.
             UnsupportedError: An operator on the way has no gradient; the message names it.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> x = bl.full((1, 8, 2, 2), 3, memory_format="nChw8c")
-            >>> with record() as tape:
-            ...     loss = (x * x).sum()
-            >>> slope = tape.gradients(loss, {"x": x})["x"]
-            >>> slope.memory_format, slope[0, 0, 0, 0]
-            ('nChw8c', np.float32(6.0))
         """
         start = self._number_of(loss, "loss")
         if start not in self._results:
@@ -240,7 +241,13 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
 
 
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that returns the gradients of ``fn`` alone; otherwise as :func:`value_and_grad`."""
+    """A function that returns the gradients of ``fn`` alone; otherwise as :func:`blocklayout.value_and_grad`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.grad(lambda x: (x * x).sum())(bl.ones(2)).numpy()
+        array([2., 2.], dtype=float32)
+    """
     both = value_and_grad(fn, argnums)
     return wraps(fn)(lambda *args, **kwargs: both(*args, **kwargs)[1])
 
