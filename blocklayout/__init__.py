@@ -53,6 +53,7 @@ from typing import Any
 _NAMES = {
     "api": "load load_tensors save",
     "commands.bench": "bench",
+    "eager.compiled_step": "CompiledStep compile_step",
     "eager.offers": "candidates",
     "eager.tape": "Tape grad record value_and_grad",
     "errors": """
@@ -87,7 +88,13 @@ _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name
 _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.eager.tape", "blocklayout.session", "blocklayout.tensor")
+_LEAD_TO_TENSORS = (
+    "blocklayout.api",
+    "blocklayout.eager.compiled_step",
+    "blocklayout.eager.tape",
+    "blocklayout.session",
+    "blocklayout.tensor",
+)
 """Homes of names that make Tensors: operators are loaded with them."""
 
 

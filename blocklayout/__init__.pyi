@@ -136,6 +136,8 @@ from blocklayout.eager.backward import sqrt_backward as sqrt_backward
 from blocklayout.eager.backward import square_backward as square_backward
 from blocklayout.eager.backward import swish_backward as swish_backward
 from blocklayout.eager.backward import tanh_backward as tanh_backward
+from blocklayout.eager.compiled_step import CompiledStep as CompiledStep
+from blocklayout.eager.compiled_step import compile_step as compile_step
 from blocklayout.eager.offers import candidates as candidates
 from blocklayout.eager.tape import Tape as Tape
 from blocklayout.eager.tape import grad as grad

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from blocklayout.show.profile import Profile
     from blocklayout.show.report import Report
     from blocklayout.show.verdict import Verdict
+    from blocklayout.tensor import Tensor
 
     Write = Callable[[Path, PlanBook, Sequence[str] | None, Sequence[Mapping[str, Any]]], None]
     Given = Mapping[str, np.ndarray]
@@ -110,6 +111,21 @@ class Session:
             return book.run(output_names, feed, out)
         call = partial(book.run, output_names, feed, out)
         return streams.call(carry(call) if is_watched or check_mode.get() else call)
+
+    def run_held(self, feed: Mapping[str, Any], held: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Run once on the calling thread: the outputs ``held`` are written to these Tensors, the others are fresh.
+
+        Args:
+            feed: As for :meth:`run`.
+            held: By output, in the plan's formats, and apart in memory from each other and from the feed.
+
+        Returns:
+            All outputs, by name.
+
+        Raises:
+            InputError: As :meth:`run`.
+        """
+        return self._book.run_held(feed, held)
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.

@@ -319,6 +319,11 @@ class Facts(Struct, frozen=True):
         return rule(operands, dims, dtype)
 
     @classmethod
+    def inferred(cls, node: NodeInfo) -> Sequence[tuple[tuple[int, ...], str]] | None:
+        """Extents and data types of all results, of an operator that is none of ONNX's: the node has no outputs yet."""
+        return None
+
+    @classmethod
     def backward(cls, call: Called) -> Any:
         """How the gradients of the sources follow from those of the results, by operators on Tensors.
 

@@ -115,16 +115,16 @@ def walk(
 
 
 def is_rewritten(node: Node) -> bool:
-    """Whether :func:`walk` writes a node by others, unless it is of a registered operator."""
+    """Whether :func:`walk` writes a node by others, unless it is of another domain and its operator is known here."""
     return bool(node.domain) or node.op_type in _REWRITTEN
 
 
 def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:
-    """The nodes that compute the same as one of onnxruntime's own; ``None`` of a registered operator."""
+    """The nodes that compute the same as one of onnxruntime's own; ``None`` of an operator that is known as it is."""
+    from blocklayout import ops
     from blocklayout.model.microsoft import nodes_of
-    from blocklayout.ops.registered import is_registered
 
-    return None if is_registered(node.op_type) else nodes_of(node, values, opset)
+    return nodes_of(node, values, opset) if ops.find(node.op_type) is None else None
 
 
 def _check_choice(node: Node, output: str, then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import FLOATS
+from blocklayout.errors import DnnlError, LayoutError
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
@@ -85,16 +87,19 @@ class Conv(ir.BaseOperator, frozen=True):
         return 0b11 if self.n_groups > 1 else 0b1
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        weights = argument(problem, "weights")
-        seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
-        whole: tuple[tuple[str, MemoryDesc], ...] = ()
-        if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):
-            # Computed at run time in ONNX's dimensions, and seen in groups over the same bytes.
-            whole = (("weights", plain(weights)),)
-            seen = MemoryDesc(_grouped(weights.dims, self.n_groups), weights.dtype)
-        src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        weights, src, dst = (
+            argument(problem, "weights"),
+            wish.src_desc(argument(problem, "src")),
+            wish.dst_desc(problem.dst),
+        )
+        if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):  # computed at run time
+            made, whole = in_groups(
+                lambda seen: self._spec((src, seen, dst), problem, wish, attr), "weights", weights, self.n_groups
+            )
+            return ir.Recipe.single(made, whole=(("weights", whole),))
+        seen = dnnl.AnyDesc(weights.dims, weights.dtype)
         if weights.dtype == "s8":  # only as the library likes it, with sums behind it, is it fast and right
-            return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr), whole=whole)
+            return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr))
         if self._is_pointwise and isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
             image = as_one_image(src, dst)
             if image is not None:
@@ -103,7 +108,7 @@ class Conv(ir.BaseOperator, frozen=True):
             recipe = self._of_line(src, dst, problem, wish, attr)
             if recipe is not None:
                 return recipe
-        return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr), whole=whole)
+        return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr))
 
     def _spec(
         self, descs: Sequence[dnnl.Desc], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr, **slides: Any
@@ -215,6 +220,22 @@ class Conv(ir.BaseOperator, frozen=True):
 def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
     """Extents of weights with the groups in front."""
     return (n_groups, dims[0] // n_groups, *dims[1:])
+
+
+def in_groups(
+    spec: Callable[[dnnl.Desc], dnnl.Spec], arg: str, weights: ir.TensorInfo, n_groups: int
+) -> tuple[dnnl.Spec, MemoryDesc]:
+    """A primitive that sees weights in ONNX's dimensions with the groups in front, and how they lie as a whole.
+
+    That is as the primitive likes it, where such a layout can be seen without groups, else row-major.
+    """
+    dims = _grouped(weights.dims, n_groups)
+    with suppress(LayoutError, DnnlError):
+        liked = dnnl.resolve(spec(dnnl.AnyDesc(dims, weights.dtype))).spec.memory_desc(arg)
+        whole = liked.reshaped(weights.dims)
+        if dnnl.is_expressible(whole):
+            return spec(liked), whole
+    return spec(MemoryDesc(dims, weights.dtype)), plain(weights)
 
 
 def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value, ir.Value | None, int]:

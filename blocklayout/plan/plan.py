@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
+from blocklayout.dnnl.arguments import results
 from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import PlanError, closest
 from blocklayout.ir import Demand, Fused, HostSpec, MadeWeights, Names
@@ -130,7 +131,14 @@ class Step(Struct, frozen=True, dict=True):
     @property
     def dsts(self) -> tuple[Operand, ...]:
         """The operands it writes."""
-        return tuple(operand for arg, operand in self.operands if arg.startswith("dst"))
+        return tuple(operand for arg, operand in self.operands if arg in self.written)
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """The arguments it writes, the main one first."""
+        if isinstance(self.spec, Spec):
+            return results(self.spec)
+        return tuple(arg for arg, _ in self.operands if arg.startswith("dst"))
 
     @property
     def is_conversion(self) -> bool:
@@ -417,7 +425,7 @@ class Plan(Struct, frozen=True, dict=True):
     @property
     def padding_nbytes(self) -> int:
         """Bytes of zero padding that the steps' results hold."""
-        descs = [operand.desc for step in self.steps for name, operand in step.operands if name == "dst"]
+        descs = [operand.desc for step in self.steps for operand in step.dsts[:1]]
         return sum(desc.n_padding * desc.itemsize for desc in descs)
 
     @property

@@ -50,9 +50,9 @@ def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]
 
 def report_step_of(step: Step, operator: str, ns: int) -> None:
     """Report a step that ran to the watches that ask for steps."""
-    operands = [(name, operand.desc) for name, operand in step.operands]
-    written = next((desc for name, desc in operands if name.startswith("dst")), None)
-    read = [desc for name, desc in operands if not name.startswith(("dst", "scratchpad", "workspace"))]
+    written = step.dsts[0].desc if step.dsts else None
+    unread = (*step.written, "scratchpad", "workspace")
+    read = [operand.desc for name, operand in step.operands if not name.startswith(unread)]
     report_step(operator, read, written, ns, step.spec.kind, step.spec.impl)
 
 

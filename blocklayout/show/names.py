@@ -81,17 +81,22 @@ def moved(plan: Plan, reorder: Entry | Step) -> tuple[str, MemoryDesc, MemoryDes
 def step_layouts(step: Step) -> str:
     """The layouts a step reads and writes, such as ``nChw8c, OIhw8i8o -> nChw8c``."""
     operands = step.operands
-    sources = [layout(operand.desc) for arg, operand in operands if arg == "src" or arg.startswith("src_")]
+    named = ("src", "diff_dst")
+    sources = [layout(operand.desc) for arg, operand in operands if arg in named or arg.startswith("src_")]
     weights = [layout(operand.desc, weights_role(step)) for arg, operand in operands if arg == "weights"]
     others = [f"+{layout(operand.desc)}" for arg, operand in operands if arg.startswith("post_op_")]
-    dst = ", ".join(layout(operand.desc) for operand in step.dsts)
+    written = [(arg, operand.desc) for arg, operand in operands if arg in step.written]
+    dst = ", ".join(layout(desc, weights_role(step) if arg == "diff_weights" else "src") for arg, desc in written)
     read = ", ".join([*sources, *weights, *others])
     return f"{read} -> {dst}" if read else dst
 
 
 def weights_role(step: Step) -> str:
     """The role by which the layout of a step's weights is named."""
-    grouped = step.spec.memory_desc("weights").ndims == step.spec.memory_desc("src").ndims + 1
+    descs = dict(step.operands)
+    image = next(descs[arg].desc for arg in ("src", "diff_src", "diff_dst") if arg in descs)
+    weights = next(descs[arg].desc for arg in ("weights", "diff_weights") if arg in descs)
+    grouped = weights.ndims == image.ndims + 1
     return "grouped_weights" if grouped else "weights"
 
 

@@ -176,7 +176,7 @@ def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
                 "argument": argument,
                 "buffer": operand.buffer,
                 "value": plan.buffers[operand.buffer].name,
-                "desc": descs.number(operand.desc, weights_role(step) if argument == "weights" else "src"),
+                "desc": descs.number(operand.desc, weights_role(step) if argument.endswith("weights") else "src"),
             }
             for argument, operand in step.operands
         ],
@@ -322,8 +322,8 @@ def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
     last_steps = {step.kernel: number for number, step in enumerate(plan.steps) if not step.is_reorder}
     for number, step in enumerate(plan.steps):
         for argument, operand in step.operands:
-            if argument.startswith("dst"):
-                is_result = argument == "dst" and last_steps.get(step.kernel) == number
+            if argument in step.written:
+                is_result = argument == step.written[0] and last_steps.get(step.kernel) == number
                 name = results[step.kernel] if is_result else plan.buffers[operand.buffer].name
                 held[operand.buffer].setdefault(name, operand.desc)
     for index, buffer in enumerate(plan.buffers):

@@ -274,6 +274,15 @@ def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert all(names == ["merged", "apart", "auto"] for names in charts(tmp_path).values())
 
 
+def test_training_step(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--models", "resnet10", "--size", "32", "--batch", "2", "--rounds", "1", "--json", "out.json", *PAGE)
+    done = run_bench("training_step.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert result["losses"][0] > result["losses"][2] > 0
+    assert charts(tmp_path)["Time of a step"] == [*result["ms"]]
+
+
 def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
     short = ("--models", "m3", "--sizes", "4000", "--batches", "2", "--json", "out.json", *PAGE)
     done = run_bench("extents.py", *short, environ=tree_environ, folder=tmp_path)

@@ -63,7 +63,7 @@ def is_gemm(spec: Spec) -> bool:
 def windowed_peak_share(spec: Spec) -> float:
     """Of the arithmetic of a convolution or a deconvolution; thin matrices are slower."""
     share = peak_share_by_name(spec)
-    weights, n_dims = spec.memory_desc("weights"), len(spec.memory_desc("src").dims)
+    weights, n_dims = spec.side("weights"), len(spec.side("src").dims)
     if not is_gemm(spec):
         is_depthwise = len(weights.dims) > n_dims and weights.dims[1:3] == (1, 1)
         return _bytes_depthwise_share(spec, weights) if is_depthwise and weights.dtype == "s8" else share
@@ -83,5 +83,5 @@ def bandwidth_share_by_name(spec: Spec, slow: Mapping[str, float] | None = None,
     """Of traffic: ``slow`` has those that do not stream, by prefix of their names, beside references."""
     for prefix, share in {**(slow or {}), "ref": _REFERENCE_BANDWIDTH_SHARE}.items():
         if spec.impl.startswith(prefix):
-            return share * (_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)
+            return share * (_NARROW_SHARE if spec.side("dst").dtype in ("bf16", "f16") else 1.0)
     return others

@@ -195,8 +195,8 @@ def _could_be_channels_last(desc: MemoryDesc) -> bool:
 
 
 def _peak_share(spec: Spec) -> float:
-    n_spatial = spec.memory_desc("src").ndims - 2
-    if spec.impl.startswith("jit:") and {*spec.memory_desc("weights").dims[-n_spatial:]} == {1}:
+    n_spatial = spec.side("src").ndims - 2
+    if spec.impl.startswith("jit:") and {*spec.side("weights").dims[-n_spatial:]} == {1}:
         return _DIRECT_1X1_SHARE_512 if "avx512" in spec.impl else _DIRECT_1X1_SHARE
     return windowed_peak_share(spec)
 

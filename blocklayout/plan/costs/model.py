@@ -159,7 +159,7 @@ class CostModel(Struct, frozen=True, dict=True):
         flops = 2 * multiply_adds(spec, padded=True)
         if not flops:
             return 0.0
-        peak_flops = self.machine.peak_flops(spec.impl, spec.desc("src").dtype)
+        peak_flops = self.machine.peak_flops(spec.impl, spec.side("src").dtype)
         return flops / (kind_of(spec.kind).peak_share(spec) * peak_flops)
 
     def _traffic_ns(self, spec: Spec) -> float:
@@ -179,4 +179,4 @@ def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:
 
 def _family(spec: Spec) -> tuple[str, ...]:
     """Its kind, data type and implementation."""
-    return spec.kind, spec.desc("src" if spec.has("src") else "src_0").dtype, spec.impl
+    return spec.kind, spec.side("src").dtype if not spec.has("src_0") else spec.desc("src_0").dtype, spec.impl
