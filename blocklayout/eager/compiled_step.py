@@ -97,6 +97,11 @@ class CompiledStep:
         state: The Tensors that it reads and writes, by the names that they have in plans: the same objects that the
             optimizer has. While the step lives their memory is exchanged for another at each call, so that views and
             arrays of them are of an earlier step.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.compile_step(lambda x: x * x, (bl.ones(3),))(bl.full(3, 2)).numpy()
+        array([4., 4., 4.], dtype=float32)
     """
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
