@@ -90,7 +90,7 @@ def test_what_quantises_in_between_and_is_read_by_others_is_a_table_too() -> Non
     b.output("inner", inner)
     b.output("y", quantized(x * dequantized(inner, 1 / 255)))
     session = check(b, ["ByteTable", "ByteTable"])
-    assert all(str(step.spec.desc("src").dtype) == "u8" for step in session.plan.steps)
+    assert all(dict(step.spec.descs)["src"].dtype == "u8" for step in session.plan.steps)
 
 
 def test_the_kernel_stands_for_all_that_are_gone() -> None:
