@@ -109,7 +109,11 @@ def test_what_other_commands_print_fits(cli: Command, tmp_path: Path, argv: tupl
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), *(("candidates", kind) for kind in KINDS)])
 def test_help_fits(cli: Command, command: tuple[str, ...]) -> None:
-    assert_fits(cli.ok(*command, "--help"), command)
+    done = cli(*command, "--help")
+    if "needs more packages" in done.err:
+        pytest.skip(done.err)
+    assert done.status == 0, done
+    assert_fits(done.out, command)
 
 
 def test_a_wider_screen_has_more_columns_in_it(cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
