@@ -17,7 +17,7 @@ from blocklayout.plan import Plan
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.plan import FREE
 from blocklayout.regular_file import open_regular
-from blocklayout.zoo import digits
+from blocklayout.zoo import ZOO, digits
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     Shapes = Mapping[str, tuple[int, ...]]
 
 SEED = 0
-
-ZOO = "zoo:"
-"""Prefix of names of networks in the zoo."""
 
 
 def open_model(args: argparse.Namespace) -> OnnxModel | Graph:

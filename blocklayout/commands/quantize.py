@@ -12,7 +12,7 @@ import numpy as np
 
 from blocklayout.atomic_write import replacing
 from blocklayout.commands import pictures
-from blocklayout.commands.feeds import ZOO, load_array, open_model
+from blocklayout.commands.feeds import load_array, open_model
 from blocklayout.commands.options import add_json, add_named, named_extents, nbytes, positive, seconds
 from blocklayout.errors import InputError
 from blocklayout.model import signature
@@ -22,6 +22,7 @@ from blocklayout.quantizing.quantize import OLDEST_OPSET, quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe
 from blocklayout.show.output import file_name, put, say, say_json, shown_progress
 from blocklayout.show.precision import verdict
+from blocklayout.zoo import ZOO
 
 if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel

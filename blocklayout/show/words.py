@@ -185,11 +185,10 @@ def table(
 
 
 def _least_width(cells: Sequence[Sequence[str]], is_number: bool) -> int:  # noqa: FBT001
-    """Columns that a column of a table takes at least: of numbers the longest, and whole words above them."""
+    """Columns that a column of a table takes at least: of numbers the longest, with no word above them broken."""
     if not is_number:
         return _LEAST_TEXT
-    words = cells[0][0].split()
-    return max(width_of(text) for text in (*words, *(line for cell in cells[1:] for line in cell), ""))
+    return max((width_of(word) for cell in cells for line in cell for word in line.split()), default=0)
 
 
 def _broken(lines: Sequence[str], width: int) -> list[str]:

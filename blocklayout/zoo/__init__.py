@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NetworkInfo", "build", "detector", "info", "names"]
 
+ZOO = "zoo:"
+"""Prefix of the names of its networks, where a command takes files as well."""
+
 IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
 

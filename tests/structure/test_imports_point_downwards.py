@@ -38,6 +38,7 @@ LEVELS = (
         "quantizing",
         "zoo",
         "__init__",
+        "http",
         "commands",
         "cli",
         "__main__",
@@ -58,12 +59,19 @@ HOMES = {
     "PIL": {"commands", "ops"},
     "ray": {"ray"},
     "torch": {"torch", "api"},  # likewise
-    "pydantic": {"quantizing"},
-    "pydantic_core": {"quantizing"},
+    "pydantic": {"quantizing", "http"},
+    "pydantic_core": {"quantizing", "http"},
+    "pydantic_settings": {"http"},
+    "fastapi": {"http"},
+    "starlette": {"http"},
+    "uvicorn": {"http"},
+    "httptools": {"http"},
+    "prometheus_client": {"http"},
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
 PROVIDED = {"google": "onnx", "pydantic_core": "pydantic", "_cffi_backend": "cffi", "PIL": "pillow"}
+PROVIDED |= {"starlette": "fastapi", "pydantic_settings": "pydantic-settings"}
 
 
 def unit_of(path: Path) -> str:
@@ -107,7 +115,7 @@ def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
 def test_the_package_imports_only_what_it_depends_on() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirements = project["dependencies"] + [
-        each for extra in ("image", "ray", "torch") for each in project["optional-dependencies"][extra]
+        each for extra in ("image", "ray", "serve", "torch") for each in project["optional-dependencies"][extra]
     ]
     declared = {re.split("[>=[]", requirement)[0].strip() for requirement in requirements}
     known = declared | sys.stdlib_module_names | {"blocklayout"}
