@@ -14,6 +14,7 @@ Networks:
                               torch.compile(module, backend="blocklayout") too
     quantize                  int8 within a budget of error; QuantizationRecipe
                               says how, a PrecisionReport what came out
+    bench                     time in each layout, or beside other runtimes
     export, merge_sessions    sessions for other machines
     register_operator         an operator of your own
     watch, checking           each reorder of a block of code; values proven
@@ -49,7 +50,9 @@ from typing import Any
 
 _NAMES = {
     "api": "load load_tensors save",
+    "commands.bench": "bench",
     "eager.offers": "candidates",
+    "eager.tape": "Tape grad record value_and_grad",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError ClosedError CostStoreWarning DeadlineExceededError DnnlError
         ExportError InputError InvalidArgumentsError LayoutError LayoutLossWarning LimitError ModelError OperatorError
@@ -82,11 +85,11 @@ _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name
 _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.session", "blocklayout.tensor")
+_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.eager.tape", "blocklayout.session", "blocklayout.tensor")
 """Homes of names that make Tensors: operators are loaded with them."""
 
 
-_MODULES = ("dnnl", "errors", "layout", "ray", "torch", "zoo")
+_MODULES = ("dnnl", "errors", "layout", "optim", "ray", "torch", "zoo")
 
 
 def _public_names() -> list[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -896,7 +897,7 @@ class Operators:
             raise InputError(f"group_norm: n_groups is {n_groups}; give a divisor of the channels of x, {self.shape}")
         # As PyTorch writes it: ONNX's own takes vectors of other extents before opset 21, and no recipe takes vectors
         # that come later, as a Tensor's do. Simplification makes one operator of it.
-        ones, zeros = np.ones(n_groups, np.float32), np.zeros(n_groups, np.float32)
+        ones, zeros = (make(n_groups, to_numpy(self.dtype)) for make in (np.ones, np.zeros))
         normal = self.reshape((0, n_groups, -1)).instance_norm(ones, zeros, epsilon).reshape(self.shape)
         column = (self.shape[1], *(1,) * (len(self.shape) - 2))
         result: Self = (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)

@@ -7,19 +7,25 @@ from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.eager.gradients import Call, Given, TensorLike, Way, formats, fresh, in_format
 from blocklayout.eager.operands import boolean
-from blocklayout.errors import LayoutError
+from blocklayout.eager.operands import memory_format as read_format
+from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
-from blocklayout.layout import MemoryDesc
-from blocklayout.tensor import Tensor
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.recording import recorded
+from blocklayout.tensor import Tensor, as_tensor
+from blocklayout.tensor.formats import placed
+from blocklayout.tensor.indexing import boxed, dims_of
 
 if TYPE_CHECKING:
     from blocklayout.operators import Extents
+    from blocklayout.tensor.indexing import Index
 
 # --- convolutions
 
@@ -42,7 +48,8 @@ class ConvGradients(NamedTuple):
     bias: Tensor | None
 
 
-def conv_backward(
+@recorded()
+def conv_backward(  # noqa: PLR0913 - the layer's own parameters
     grad: TensorLike,
     x: TensorLike,
     weights: TensorLike,
@@ -51,6 +58,7 @@ def conv_backward(
     pads: Extents = 0,
     dilations: Extents = 1,
     group: int = 1,
+    memory_format: str | FormatTag | MemoryDesc | None = None,
     needs: Collection[str] = _PARTS,
 ) -> ConvGradients:
     """Gradients of a convolution's source, weights and bias.
@@ -65,6 +73,7 @@ def conv_backward(
         pads: One number, one for each spatial dimension, or all in front and then all behind.
         dilations: Distance between two taps; 1 is dense.
         group: Groups of channels that are convolved apart.
+        memory_format: The format of the forward's result, where it was stated there.
         needs: Which are computed, among ``data``, ``weights`` and ``bias``.
 
     Raises:
@@ -80,7 +89,8 @@ def conv_backward(
         >>> data.desc.tag, float(data.numpy()[0, 0, 0, 0]), weights.shape, float(bias.numpy()[0])
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
-    call = _Convolution("conv_backward", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations)
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    call = _Convolution("conv_backward", (grad, x, weights), group, memory_format, **window)
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
     unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
@@ -91,6 +101,7 @@ def conv_backward(
     return ConvGradients(data, of_weights if "weights" in parts else None, of_bias)
 
 
+@recorded()
 def conv_backward_data(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -119,6 +130,7 @@ def conv_backward_data(
     return _Convolution("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()
 
 
+@recorded()
 def conv_backward_weights(
     grad: TensorLike,
     x: TensorLike,
@@ -175,7 +187,9 @@ def _convolution_ways(
 class _Convolution(Call):
     """One call: all that gradients of a convolution have in common."""
 
-    def __init__(self, function: str, operands: tuple[Any, Any, Any], group: int, **window: Extents) -> None:
+    def __init__(
+        self, function: str, operands: tuple[Any, Any, Any], group: int, memory_format: Any = None, **window: Extents
+    ) -> None:
         super().__init__(function)
         grad, x, weights = operands
         self.grad = self.read("grad", grad, (3, 4, 5))
@@ -190,6 +204,12 @@ class _Convolution(Call):
         self.check_dims(self.grad, dims)
         self.src = fresh(self.x.desc)
         self.dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
+        if memory_format is not None:
+            stated = read_format(memory_format, f"{function}: memory_format") or self.dst
+            try:
+                self.dst = placed(self.dst, stated)
+            except LayoutError as error:
+                raise self.error("memory_format", f"is none of the result: {error}") from None
 
     def data(self) -> Tensor:
         """The source's gradient."""
@@ -264,6 +284,7 @@ class InnerProductGradients(NamedTuple):
     bias: Tensor
 
 
+@recorded()
 def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """Sums over all but the first dimension: ``y[n, o] = bias[o] + sum(x[n] * weights[o])``; ``y`` is plain.
 
@@ -288,6 +309,7 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
     return call.run(_best_product(call, "forward", operands, dst, has_bias=bias is not None), operands)["dst"]
 
 
+@recorded()
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
@@ -392,6 +414,7 @@ class BatchNormGradients(NamedTuple):
     shift: Tensor
 
 
+@recorded()
 def batch_norm_training(
     x: TensorLike, scale: TensorLike, shift: TensorLike, epsilon: float = 1e-5
 ) -> BatchNormTraining:
@@ -418,6 +441,7 @@ def batch_norm_training(
     return BatchNormTraining(results["dst"], results["mean"], results["variance"])
 
 
+@recorded()
 def batch_norm_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -482,6 +506,7 @@ def _normalization_ways(src: MemoryDesc, epsilon: float, is_backward: bool, n_th
 # --- poolings
 
 
+@recorded()
 def max_pool_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -519,6 +544,7 @@ def max_pool_backward(
     return _gradient("max_pool_backward", "max", grad, x, kernel, strides, pads, dilations)
 
 
+@recorded()
 def average_pool_backward(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -550,6 +576,7 @@ def average_pool_backward(
     return _gradient(function, algorithm, grad, x, kernel, strides, pads)
 
 
+@recorded()
 def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -> Tensor:
     """The gradient of the mean over each channel's image, in the source's format.
 
@@ -610,3 +637,38 @@ def _pooling_ways(src: MemoryDesc, algorithm: str, window: Window, n_threads: in
             yield dnnl.pooling(each, dst, *given, prop_kind="forward_training", n_threads=n_threads), backward
         else:
             yield (backward,)
+
+
+# --- parts
+
+
+@recorded()
+def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Tensor:
+    """The gradient of ``x[index]``: zeros in the format of ``x``, but for the gradient where it was taken from.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source; its values are not needed, so its descriptor will do.
+        index: Integers, slices and an Ellipsis.
+
+    Raises:
+        InputError: An argument is wrong; the message names it, the rule and the right values.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> slice_backward(bl.ones(2), bl.zeros(5), slice(1, None, 2)).numpy()
+        array([0., 1., 0., 1., 0.], dtype=float32)
+    """
+    call, ranks = Call("slice_backward"), range(1, 13)
+    given, source = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=False)
+    call.check_same_dtype(given, source)
+    desc = fresh(source.desc)
+    try:
+        dims = dims_of(boxed(index, desc))
+    except (InputError, PositionError) as error:
+        raise call.error("index", f"is {index!r:.80}: {error}") from None
+    call.check_dims(given, dims, "x[index]")
+    made = Tensor(desc, np.zeros(desc.nbytes, np.uint8))
+    made[index] = as_tensor(grad)
+    return made

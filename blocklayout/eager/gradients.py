@@ -20,6 +20,7 @@ from blocklayout.ir import Window
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.layout_events import is_watched, report, report_step
+from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
 from blocklayout.value_checks import check_mode, prove
@@ -301,6 +302,7 @@ def formats(desc: MemoryDesc) -> tuple[MemoryDesc, ...]:
     return (desc, *(each for each in others if each != desc))
 
 
+@recorded()
 def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
     """The gradient of the square.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import Any
+
 import numpy as np
 
 from blocklayout import dnnl, ir
@@ -70,6 +73,17 @@ class Concat(ir.BaseOperator, frozen=True):
     @classmethod
     def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return tuple(range(len(node.inputs)))
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        axis, before = call.node.axis_attr("axis", len(call.node.result.shape), 1), (slice(None),)
+        ends = [0, *accumulate(each.shape[axis] for each in call.sources)]
+
+        def part(grad: Any, *bounds: int) -> Any:
+            found = grad[(*before * axis, slice(*bounds))]
+            return found if found.is_dense else found.clone()
+
+        return tuple(lambda grad, bounds=bounds: part(grad, *bounds) for bounds in pairwise(ends))
 
     result_format = staticmethod(concatenated)
 

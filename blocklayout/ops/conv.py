@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +14,16 @@ from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import is_source, of_source
+from blocklayout.ops._gradients import of_channels
 from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, pads_before, read_window, sliding
+
+
+def _given(node: ir.NodeInfo, spatial: tuple[int, ...]) -> dict[str, Any]:
+    """A node's window as functions on Tensors take it, over these extents."""
+    window = read_window(node, node.shape(1)[2:], spatial)
+    slides = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
+    return {**slides, "group": node.int_attr("group", 1)}
 
 
 class Conv(ir.BaseOperator, frozen=True):
@@ -48,6 +56,17 @@ class Conv(ir.BaseOperator, frozen=True):
     @classmethod
     def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, weights, *_), bl, given = call.sources, call.bl, _given(call.node, call.node.shape(0)[2:])
+        given["memory_format"] = call.results[0].desc.format_tag
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Any:
+            needed = [part for part, is_needed in zip(("data", "weights", "bias"), needs, strict=False) if is_needed]
+            return bl.conv_backward(grad, x, weights, **given, needs=needed)
+
+        return gradients
 
     result_format = staticmethod(dominating)
     keeps_rows = staticmethod(of_source)
@@ -236,6 +255,23 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
 
     window: ir.Window
     n_groups: int = 1
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        """Those of a convolution of the result's gradient, whose own result is the source's."""
+        (x, weights, *_), bl, given = call.sources, call.bl, _given(call.node, call.node.result.shape[2:])
+        if "output_shape" in call.node.attrs:
+            return "attribute output_shape has no gradient here; give pads"
+        order = (0, 2, 1, *range(3, weights.ndim)) if weights.ndim > x.ndim else tuple(range(weights.ndim))
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Iterator[Any]:
+            taps = weights.permute(order)
+            yield bl.conv(grad, taps, **given) if needs[0] else None
+            of_taps = bl.conv_backward(x, grad, taps, **given, needs=["weights"][: needs[1]]).weights
+            yield None if of_taps is None else of_taps.permute(order)
+            yield of_channels(grad)
+
+        return gradients
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

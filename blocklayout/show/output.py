@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 
 _MAX_NAME_NBYTES = 100
 
+_kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
+
+
+@contextlib.contextmanager
+def kept_output() -> Iterator[list[str]]:
+    """Texts that the block would print, in a list in place of the screen."""
+    texts: list[str] = []
+    token = _kept.set(texts)
+    try:
+        yield texts
+    finally:
+        _kept.reset(token)
+
 
 def say(text: str) -> None:
     """Print lines, none wider than the screen but for words that are."""
@@ -28,6 +42,9 @@ def say(text: str) -> None:
 
 def put(text: str) -> None:
     """Print a text as it is, but for letters that the terminal cannot show."""
+    if (kept := _kept.get()) is not None:
+        kept.append(text)
+        return
     try:
         sys.stdout.write(text)
     except UnicodeEncodeError as error:

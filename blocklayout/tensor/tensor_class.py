@@ -20,6 +20,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.packing import blocked_view
 from blocklayout.layout.padding import clear_padding, padding_is_zero
 from blocklayout.operators import Operators
+from blocklayout.recording import recorded
 from blocklayout.tensor.formats import contiguous_format, placed, preserve_format, tag_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Tensor(Operators):
         array([0., 4., 1., 5., 2., 6., 3., 7.], dtype=float32)
     """
 
-    __slots__ = ("buffer", "desc")
+    __slots__ = ("__weakref__", "buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray) -> None:
         """Wrap a raw buffer without copying it.
@@ -217,6 +218,7 @@ class Tensor(Operators):
 
         return converted(self, named(dtype))
 
+    @recorded()
     def permute(self, *dims: Any) -> Tensor:
         """The same bytes with axes exchanged: new axis ``i`` is old axis ``dims[i]``, as numpy transposes.
 

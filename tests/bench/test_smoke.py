@@ -98,6 +98,16 @@ def test_eager(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["Time of the chain"] == ["blocked", "channels last", "plain"]
 
 
+@pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")
+def test_torch_layers(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--layers", "8x8x3x6", "--batches", "1", "--rounds", "1")
+    done = run_bench("torch_layers.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split("8x8x3x6")[1].split()[0] for line in done.stdout.splitlines() if "8x8x3x6" in line] == [
+        *("inference", "inference,", "training")
+    ]
+
+
 def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
     short = ("--rounds", "1", "--networks", "squeezenet1_1", "--json", str(path))

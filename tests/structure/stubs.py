@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.eager.functions import Shown
 from tests.structure.tree import PACKAGE
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def stub_of(package: str) -> str:
 
 def is_made(thing: Any) -> bool:
     """Whether it is a function that no file defines."""
-    return hasattr(thing, "__wrapped__")
+    return isinstance(getattr(thing, "__wrapped__", None), Shown)
 
 
 def home_of(module: Any, name: str) -> str:

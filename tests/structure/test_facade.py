@@ -126,7 +126,7 @@ def test_help_is_a_page() -> None:
 
 def test_the_docstring_names_things_that_there_are() -> None:
     text = str(blocklayout.__doc__)
-    rows = re.findall(r"^    ([\w, ]+?)(?:, \.\.\.)?  ", text, re.MULTILINE)
+    rows = re.findall(r"^    (\w[\w, ]*?)(?:, \.\.\.)?  ", text, re.MULTILINE)
     named = re.findall(r"bl\.([a-z]\w*)", text) + ", ".join(rows).split(", ")
     assert len(named) > 30
     assert not [name for name in named if not hasattr(blocklayout, name)]
