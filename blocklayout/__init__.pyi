@@ -1,8 +1,11 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
 from blocklayout import dnnl as dnnl
+from blocklayout import errors as errors
+from blocklayout import layout as layout
 from blocklayout import ray as ray
 from blocklayout import torch as torch
+from blocklayout import zoo as zoo
 from blocklayout.api import load as load
 from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save
@@ -199,5 +202,4 @@ from blocklayout.torch.compiling import compile as compile
 from blocklayout.torch.compiling import explain_compile as explain_compile
 from blocklayout.value_checks import checking as checking
 
-__all__: list[str]
 __version__: str

@@ -45,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = make_parser().parse_args(argv)
         with warnings.catch_warnings():
+            for of_developers in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", of_developers)
+            warnings.filterwarnings("ignore", module=r"(numpy|onnx)\b")
             warnings.simplefilter("always", BlockLayoutWarning)
             warnings.showwarning = _warn
             with limits(nbytes=getattr(args, "limit_memory", None), seconds=getattr(args, "limit_seconds", None)):

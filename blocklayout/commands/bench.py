@@ -16,14 +16,15 @@ from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
-from blocklayout.commands.options import add_model_options, load_options, positive, words
+from blocklayout.commands.options import add_details, add_model_options, load_options, policies, positive, words
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.show.bench_page import BenchPage, Chart, Row, Table, add_html
 from blocklayout.show.comparison import comparison_charts, comparison_table, exceptions_of, say_comparison
 from blocklayout.show.output import print_table, say, say_json, shown_progress
-from blocklayout.show.words import spread
+from blocklayout.show.verdict import say_details, say_verdict
+from blocklayout.show.words import counted, spread
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Times are medians over the rounds; ratios are those of times taken in the same round."
     add_model_options(parser)
     parser.add_argument(
-        "--policies", "--layout", type=words, metavar="NAME,NAME", help="by default all; or oneDNN tags"
+        "--policies", "--layout", type=policies, metavar="NAME,NAME", help="by default all; or oneDNN tags"
     )
     parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, default="f32", help="data type of the activations inside")
     parser.add_argument(
@@ -67,11 +68,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="tell instead how many runs a second there are with N at a time, of auto unless --policies says more",
     )
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
+    add_details(parser)
     add_html(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if (args.streams or args.against) and (args.steps or args.top or args.why):
+        raise InputError("--steps, --top and --why are about layout policies: leave out --streams and --against")
     measure = _run_streams if args.streams else _run_against if args.against else _run_policies
     title, environment, charts, tables, notes = measure(args)
     if args.html:
@@ -117,12 +121,14 @@ def _run_policies(args: argparse.Namespace) -> _OfAPage:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
     else:
+        say_verdict(measurements[0].verdict.timed(measurements))
         say(
-            f"{opened.name}: {args.rounds} rounds, each policy in turn with {BASELINE}\n"
+            f"\n{opened.name}: {counted(args.rounds, 'round')}, each policy in turn with {BASELINE}\n"
             f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
             f"{environment['cpu']}\n"
         )
         say_comparison(measurements)
+        say_details(args, measurements[0].plans)
     title = f"{opened.name}, {args.dtype}, by layout policies"
     charts, tables = comparison_charts(measurements), [comparison_table(measurements)]
     return title, environment, charts, tables, exceptions_of(measurements)

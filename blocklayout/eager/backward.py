@@ -33,6 +33,8 @@ class _Shown(Shown):
     def __init__(self, definition: Any) -> None:
         super().__init__(definition)
         meaning = str(self.__doc__).partition("\n")[0].partition(";")[0].rstrip(".")
+        needed = [each for each in super().__signature__.parameters.values() if each.default is each.empty]
+        numbers = ", 2.0" * (len(needed) - 1)
         self.__doc__ = f"""The gradient of ``{self.__name__}``, {meaning[:1].lower()}{meaning[1:]}.
 
     Args:
@@ -44,6 +46,12 @@ class _Shown(Shown):
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x = bl.ones((1, 16, 4, 4), memory_format="nChw8c")
+        >>> bl.{self.__name__}_backward(bl.ones((1, 16, 4, 4)), x{numbers})
+        Tensor(f32 1x16x4x4 nChw8c)
     """
         self.__name__ += "_backward"
 

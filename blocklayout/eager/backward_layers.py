@@ -27,7 +27,15 @@ _PARTS = ("data", "weights", "bias")
 
 
 class ConvGradients(NamedTuple):
-    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, an f32 vector; ``None`` if not needed."""
+    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, an f32 vector; ``None`` if not needed.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
+        >>> grads = bl.conv_backward(bl.ones((1, 8, 4, 4)), x, w, pads=1, needs=("weights",))
+        >>> grads.data is None, grads.weights.shape
+        (True, (8, 16, 3, 3))
+    """
 
     data: Tensor | None
     weights: Tensor | None
@@ -100,6 +108,12 @@ def conv_backward_data(
     Raises:
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
+        >>> bl.conv_backward_data(bl.ones((1, 8, 4, 4)), x, w, pads=1)
+        Tensor(f32 1x16x4x4 nchw)
     """
     operands = grad, x, weights
     return _Convolution("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()
@@ -122,6 +136,13 @@ def conv_backward_weights(
     Raises:
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
+        >>> weights, bias = bl.conv_backward_weights(bl.ones((1, 8, 4, 4)), x, w, pads=1)
+        >>> weights.shape, bias.shape
+        ((8, 16, 3, 3), (8,))
     """
     call = _Convolution(
         "conv_backward_weights", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations
@@ -229,7 +250,14 @@ class _Convolution(Call):
 
 
 class InnerProductGradients(NamedTuple):
-    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, a vector of f32."""
+    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, a vector of f32.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> grads = bl.inner_product_backward(bl.ones((2, 3)), bl.ones((2, 5)), bl.ones((3, 5)))
+        >>> [each.shape for each in grads]
+        [(2, 5), (3, 5), (3,)]
+    """
 
     data: Tensor
     weights: Tensor
@@ -335,7 +363,14 @@ _LEARNED = ("use_scale", "use_shift")
 
 
 class BatchNormTraining(NamedTuple):
-    """The result, in the format of ``x``, and each channel's mean and (biased) variance over batch and images."""
+    """The result, in the format of ``x``, and each channel's mean and (biased) variance over batch and images.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> trained = bl.batch_norm_training(bl.ones((2, 16, 4, 4)), bl.ones(16), bl.zeros(16))
+        >>> trained.y.shape, trained.mean.shape
+        ((2, 16, 4, 4), (16,))
+    """
 
     y: Tensor
     mean: Tensor
@@ -343,7 +378,14 @@ class BatchNormTraining(NamedTuple):
 
 
 class BatchNormGradients(NamedTuple):
-    """Gradients of ``x``, in its format, and of the scale and the shift, which are vectors."""
+    """Gradients of ``x``, in its format, and of the scale and the shift, which are vectors.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, ones = bl.ones((2, 16, 4, 4)), bl.ones(16)
+        >>> bl.batch_norm_backward(x, x, ones, ones, ones).data.shape
+        (2, 16, 4, 4)
+    """
 
     data: Tensor
     scale: Tensor
@@ -392,6 +434,13 @@ def batch_norm_backward(
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, ones = bl.ones((2, 16, 4, 4)), bl.ones(16)
+        >>> grads = bl.batch_norm_backward(x, x, scale=ones, mean=ones, variance=ones)
+        >>> grads.data.shape, grads.scale.shape, grads.shift.shape
+        ((2, 16, 4, 4), (16,), (16,))
     """
     vectors = {"scale": scale, "mean": mean, "variance": variance}
     results = _trained("batch_norm_backward", x, epsilon, vectors, grad)
@@ -487,6 +536,13 @@ def average_pool_backward(
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.average_pool_backward(bl.ones((1, 1, 1, 2)), bl.ones((1, 1, 2, 4)), 2).numpy()[0, 0]
+        array([[0.25, 0.25, 0.25, 0.25],
+               [0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
     function = "average_pool_backward"
     includes = boolean(count_include_pad, f"{function}: count_include_pad")

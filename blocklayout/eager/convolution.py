@@ -113,7 +113,18 @@ def conv_transpose_weights(
     dilations: Extents = 1,
     group: Count = 1,
 ) -> Tensor:
-    """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one."""
+    """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> x = bl.ones((1, 16, 4, 4))
+        >>> w = bl.conv_transpose_weights(x, np.ones((16, 8, 2, 2), np.float32), strides=2)
+        >>> w.shape
+        (1, 8, 16, 2, 2)
+        >>> bl.conv_transpose(x, w, strides=2)
+        Tensor(f32 1x8x8x8 nchw)
+    """
     window = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
     return _packed(Operators.conv_transpose, x, weights, window | {"output_padding": output_padding}, has_bias=bias)
 

@@ -311,5 +311,11 @@ def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.square_backward(np.float32([1, 1]), np.float32([2, 3])).numpy()
+        array([4., 6.], dtype=float32)
     """
     return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))

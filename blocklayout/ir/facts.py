@@ -216,6 +216,11 @@ class Facts(Struct, frozen=True):
         return None
 
     @classmethod
+    def requantizes(cls, node: NodeInfo) -> bool:
+        """Whether what it selects from may be bytes of several scales, of which its primitive makes bytes of one."""
+        return False
+
+    @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
         """The permutation of dimensions, where the node does nothing else."""
         return None

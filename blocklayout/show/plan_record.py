@@ -10,7 +10,7 @@ from blocklayout.ir import Fused, layout_name
 from blocklayout.plan.place import ALIGNMENT
 from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
-from blocklayout.show.explain import verdict, way_text
+from blocklayout.show.explain import optimality, way_text
 from blocklayout.show.names import impl_words, layout, moved, primitive_name, weights_role
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
     return {
         **{name: getattr(plan, name) for name in _SCALARS},
-        "verdict": verdict(plan),
+        "verdict": optimality(plan),
         "declined_ns": declined_ns,
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),

@@ -42,6 +42,15 @@ class Tensor(Operators):
         desc: Extents, data type and layout.
         buffer: The raw bytes, padding included. Shape (``desc.nbytes``,), uint8; where there are holes between
             elements it may end with the last of them.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> x = bl.from_array(np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2), bl.channels_last)
+        >>> x.shape, x.stride(), x[0, 1, 0, 1]
+        ((1, 2, 2, 2), (8, 1, 4, 2), np.float32(5.0))
+        >>> x.physical()
+        array([0., 4., 1., 5., 2., 6., 3., 7.], dtype=float32)
     """
 
     __slots__ = ("buffer", "desc")

@@ -1,6 +1,6 @@
 """PyTorch programs: the backend of ``torch.compile``, and readers of its graphs.
 
-Takes the extra ``torch``. See docs/pytorch.md.
+Takes the extra ``torch``. See docs/how-to/pytorch.md.
 """
 
 from __future__ import annotations

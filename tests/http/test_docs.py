@@ -1,4 +1,4 @@
-"""The first section of docs/serving.md is run as it stands."""
+"""The first section of docs/how-to/serve.md is run as it stands."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.structure.tree import ROOT
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_server_in_one_command(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "serve.md").read_text(encoding="utf-8")
     section = page.split("## A server in one command")[1].split("\n## ")[0]
-    starting, asking, answer, others, _ = [block.text for block in blocks("serving.md", section)]
+    starting, asking, answer, others, _ = [block.text for block in blocks("docs/how-to/serve.md", section)]
     bl.save(scaling(2), tmp_path / "model.onnx")
     [install, command] = starting.splitlines()
     assert install == "pip install 'blocklayout[serve]'"

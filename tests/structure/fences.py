@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-KINDS = {"python", "pycon", "console", "sh", "text", "json", "mermaid", "toml"}
-"""``python`` and ``pycon`` and ``console`` are run; ``sh`` is what .ci/run runs; the others are pictures."""
+KINDS = {"python", "pycon", "console", "sh", "text", "json", "mermaid", "toml", "{toctree}"}
+"""``python`` and ``pycon`` and ``console`` are run; ``sh`` is what .ci/run runs; the others are shown."""
 
 COMPANIONS = {"torch": ("onnxscript",)}
 """What a package's own features need beside it: torch exports to ONNX with onnxscript."""
