@@ -289,3 +289,11 @@ def test_what_the_protocol_cannot_express_is_refused() -> None:
     refusal = pytest.raises(bl.UnsupportedError, match="'x' is sequence: the protocol has row-major tensors alone")
     with refusal, serving({"sequence": proto.SerializeToString()}):
         pass
+
+
+def test_many_large_requests_of_one_connection(server: Serving) -> None:
+    """Bodies of a connection are received in the same memory, once the run before is over."""
+    with server.client() as client:
+        for factor in range(20):
+            outputs = client.ask("POST", infer_path("large"), *binary({"x": factor * IMAGE})).outputs()
+            np.testing.assert_array_equal(np.frombuffer(outputs["twice"], np.float32), 2 * factor * IMAGE.ravel())
