@@ -18,6 +18,7 @@ _TO_THE_END = 2**63 - 1
 
 
 @lowers("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.flatten.using_ints")
+@lowers("aten.unflatten.int")
 def _view(w: NodeWriter, x: BuildValue, *size: Any) -> BuildValue:
     del size
     return w.reshape(x, w.shape)
@@ -123,11 +124,13 @@ def _select(w: NodeWriter, x: BuildValue, dim: int, index: int) -> Any:
     return w.op("Squeeze", part(w, x, axis, at, at + 1), integers(axis))
 
 
-@lowers("aten.split_with_sizes.default")
-def _split(w: NodeWriter, x: BuildValue, split_sizes: Sequence[int], dim: int = 0) -> Any:
-    if len(split_sizes) == 1:
+@lowers("aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default")
+def _split(w: NodeWriter, x: BuildValue, size: int | Sequence[int], dim: int = 0) -> Any:
+    del size
+    if len(w.results) == 1:
         return (x,)
-    return w.op("Split", x, integers(split_sizes), axis=dim % len(x.shape), n_outputs=len(split_sizes))
+    extents = [each.shape[dim] for each in w.results]
+    return w.op("Split", x, integers(extents), axis=dim % len(x.shape), n_outputs=len(extents))
 
 
 @lowers("aten.unbind.int")
