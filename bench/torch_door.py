@@ -79,7 +79,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             command = [__file__, *shared, "--worker", way, file]
             return stack.enter_context(TurnProcess(way, command, caches, sleeps=sleeps))
 
-        start("export", sleeps=False)
+        if ONNX in args.ways:
+            start("export", sleeps=False)
         processes = [start(way) for way in args.ways]
         ms: dict[str, list[float]] = {way: [] for way in args.ways}
         for _ in range(args.rounds):
@@ -145,7 +146,7 @@ def work(name: str, way: str, file: str, size: int, threads: int) -> int:
         from blocklayout.timing import fastest_ns
 
         for line in sys.stdin:
-            run()  # wakes the threads
+            fastest_ns(run, TURN_NS)  # wakes the threads, which had given up what other processes took from them
             _say({"ns": fastest_ns(run, float(line))})
     return 0
 

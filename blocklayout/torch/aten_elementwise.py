@@ -286,5 +286,5 @@ def _masked_fill(w: NodeWriter, x: BuildValue, mask: BuildValue, value: Operand)
 
 
 @lowers("aten._to_copy.default", "prims.convert_element_type.default")
-def _to_copy(w: NodeWriter, x: BuildValue, *_: Any) -> BuildValue:
+def _to_copy(w: NodeWriter, x: BuildValue, *_: Any, **__: Any) -> BuildValue:
     return w.cast(x, w.dtype)
