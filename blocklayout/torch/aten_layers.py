@@ -252,7 +252,7 @@ def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: 
     if w.dtype not in FLOATS:
         return _baddbmm(w, c, a, b, beta=beta, alpha=alpha)
     matrix = _was_constant(w, b)
-    attrs = {"transB": None if matrix is None else 1, "alpha": None if alpha == 1 else alpha}
+    attrs: dict[str, Any] = {"transB": None if matrix is None else 1, "alpha": None if alpha == 1 else alpha}
     added = c if beta else None
     return w.op("Gemm", a, b if matrix is None else matrix, added, beta=None if beta == 1 else beta, **attrs)
 

@@ -104,5 +104,5 @@ def _grid_sampler(
 def _col2im(w: NodeWriter, x: BuildValue, *args: Sequence[int]) -> Any:
     output_size, kernel_size, dilation, padding, stride = args
     batched = x if len(x.shape) == 3 else w.reshape(x, (1, *x.shape))
-    attrs = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
+    attrs: dict[str, Any] = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
     return w.reshape(w.op("Col2Im", batched, integers(output_size), integers(kernel_size), **attrs), w.shape)
