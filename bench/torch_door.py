@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_files(parser, has_page=False)
     args = parser.parse_args(argv)
     if args.worker:
-        return work(args.models[0], *args.worker, args.size, args.threads)
+        way, file = args.worker
+        return work(args.models[0], way, file, args.size, args.threads)
     from blocklayout.commands.environment import describe_environment
 
     record = read_measured(args, "results")
@@ -157,7 +158,7 @@ def _network(name: str, size: int) -> tuple[Any, Any]:
     import torchvision
 
     torch.manual_seed(0)
-    more = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    more: dict[str, Any] = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
     more |= {"image_size": size} if name.startswith("vit") else {}
     module = torchvision.models.get_model(name, weights=None, **more)
     for each in module.modules():
