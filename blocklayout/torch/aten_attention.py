@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+from blocklayout.torch.aten_writer import NodeWriter, filled, integers, lowers
 
 
 @lowers("aten.scaled_dot_product_attention.default")
@@ -17,13 +17,11 @@ def _attention(
     query: BuildValue,
     key: BuildValue,
     value: BuildValue,
-    attn_mask: BuildValue | None = None,
-    dropout_p: float = 0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    *args: Any,
+    scale: Any = None,
+    enable_gqa: Any = 0,
 ) -> Any:
+    attn_mask, dropout_p, is_causal = filled(args, None, 0, False)
     if dropout_p:
         raise w.refuse("attention with dropout; inference mode only")
     if enable_gqa and query.shape[-3] != key.shape[-3]:
@@ -39,10 +37,8 @@ def _attention(
 def _for_each_query(w: NodeWriter, x: BuildValue, n_heads: int) -> BuildValue:
     """Heads of keys or values, each as often as heads of queries share it."""
     *outer, heads, n, width = x.shape
-    spread = w.op(
-        "Expand", w.reshape(x, (*outer, heads, 1, n, width)), integers((*outer, heads, n_heads // heads, n, width))
-    )
-    return w.reshape(spread, (*outer, n_heads, n, width))
+    shared = integers((*outer, heads, n_heads // heads, n, width))
+    return w.reshape(w.op("Expand", w.reshape(x, (*outer, heads, 1, n, width)), shared), (*outer, n_heads, n, width))
 
 
 def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
@@ -61,18 +57,8 @@ def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
 
 
 @lowers("aten._scaled_dot_product_flash_attention_for_cpu.default")
-def _flash_attention(
-    w: NodeWriter,
-    query: BuildValue,
-    key: BuildValue,
-    value: BuildValue,
-    dropout_p: float = 0,
-    is_causal: bool = False,
-    *,
-    attn_mask: BuildValue | None = None,
-    scale: float | None = None,
-) -> tuple[Any, ...]:
-    return _attention(w, query, key, value, attn_mask, dropout_p, is_causal, scale=scale), None
+def _flash_attention(w: NodeWriter, *args: Any, attn_mask: Any = None, scale: Any = None) -> tuple[Any, ...]:
+    return _attention(w, *args[:3], attn_mask, *args[3:], scale=scale), None
 
 
 @lowers("aten._transformer_encoder_layer_fwd.default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from blocklayout.dtypes import FLOATS
@@ -61,25 +62,20 @@ def _round_to_decimals(w: NodeWriter, x: BuildValue, *, decimals: int) -> Any:
     return w.op(back, w.op("Round", w.op(there, x, power)), power)
 
 
-@lowers("aten.erfc.default")
-def _erfc(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Sub", w.constant(1, w.dtype), w.op("Erf", w.cast(x, w.dtype)))
+_COMPOSED: dict[str, Callable[[NodeWriter, BuildValue], Any]] = {
+    "erfc": lambda w, x: w.op("Sub", w.constant(1, w.dtype), w.op("Erf", x)),
+    "exp2": lambda w, x: w.op("Pow", w.constant(2, w.dtype), x),
+    "rsqrt": lambda w, x: w.op("Reciprocal", w.op("Sqrt", x)),
+    "log2": lambda w, x: w.op("Mul", w.op("Log", x), w.constant(1 / math.log(2), w.dtype)),
+    "log10": lambda w, x: w.op("Mul", w.op("Log", x), w.constant(1 / math.log(10), w.dtype)),
+    "silu": lambda w, x: w.op("Mul", x, w.op("Sigmoid", x)),
+    "hardsigmoid": lambda w, x: w.op("HardSigmoid", x, alpha=1 / 6, beta=0.5),
+}
 
 
-@lowers("aten.exp2.default")
-def _exp2(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Pow", w.constant(2, w.dtype), w.cast(x, w.dtype))
-
-
-@lowers("aten.rsqrt.default")
-def _rsqrt(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Reciprocal", w.op("Sqrt", w.cast(x, w.dtype)))
-
-
-@lowers("aten.log2.default", "aten.log10.default")
-def _log_to_base(w: NodeWriter, x: BuildValue) -> Any:
-    base = 2 if _name(w) == "log2" else 10
-    return w.op("Mul", w.op("Log", w.cast(x, w.dtype)), w.constant(1 / math.log(base), w.dtype))
+@lowers(*(f"aten.{name}.default" for name in _COMPOSED))
+def _composed(w: NodeWriter, x: BuildValue) -> Any:
+    return _COMPOSED[_name(w)](w, w.cast(x, w.dtype))
 
 
 @lowers("aten.expm1.default")
@@ -140,16 +136,6 @@ def _prelu(w: NodeWriter, x: BuildValue, weight: BuildValue) -> Any:
 @lowers("aten.gelu.default")
 def _gelu(w: NodeWriter, x: BuildValue, *, approximate: str = "none") -> Any:
     return w.op("Gelu", x, approximate=approximate)
-
-
-@lowers("aten.silu.default")
-def _silu(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Mul", x, w.op("Sigmoid", x))
-
-
-@lowers("aten.hardsigmoid.default")
-def _hardsigmoid(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
 
 
 @lowers("aten.softplus.default")
@@ -300,6 +286,5 @@ def _masked_fill(w: NodeWriter, x: BuildValue, mask: BuildValue, value: Operand)
 
 
 @lowers("aten._to_copy.default", "prims.convert_element_type.default")
-def _to_copy(w: NodeWriter, x: BuildValue, dtype: Any = None) -> BuildValue:
-    del dtype
+def _to_copy(w: NodeWriter, x: BuildValue, *_: Any, **__: Any) -> BuildValue:
     return w.cast(x, w.dtype)

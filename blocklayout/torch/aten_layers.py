@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, extents, lowers
+from blocklayout.torch.aten_writer import NodeWriter, extents, filled, lowers
 
 Ints = int | Sequence[int]
 
@@ -19,18 +19,8 @@ Ints = int | Sequence[int]
 
 
 @lowers("aten.convolution.default")
-def _convolution(
-    w: NodeWriter,
-    x: BuildValue,
-    weights: BuildValue,
-    bias: BuildValue | None,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> BuildValue:
+def _convolution(w: NodeWriter, x: BuildValue, weights: BuildValue, bias: BuildValue | None, *args: Any) -> BuildValue:
+    stride, padding, dilation, transposed, output_padding, groups = args
     rank = len(weights.shape) - 2
     batched = _batched(w, x, rank)
     attrs: dict[str, Any] = {
@@ -46,16 +36,8 @@ def _convolution(
 
 
 @lowers(*(f"aten.conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
-def _conv(
-    w: NodeWriter,
-    x: BuildValue,
-    weight: BuildValue,
-    bias: BuildValue | None = None,
-    stride: Ints = 1,
-    padding: Ints | str = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> Any:
+def _conv(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildValue | None = None, *args: Any) -> Any:
+    stride, padding, dilation, groups = filled(args, 1, 0, 1, 1)
     rank = len(weight.shape) - 2
     if not isinstance(padding, str):
         return _convolution(w, x, weight, bias, stride, padding, dilation, False, 0, groups)
@@ -66,17 +48,8 @@ def _conv(
 
 
 @lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
-def _conv_transpose(
-    w: NodeWriter,
-    x: BuildValue,
-    weight: BuildValue,
-    bias: BuildValue | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-) -> Any:
+def _conv_transpose(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any = None, *args: Any) -> Any:
+    stride, padding, output_padding, groups, dilation = filled(args, 1, 0, 0, 1, 1)
     return _convolution(w, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
@@ -122,13 +95,8 @@ def _batch_norm_by_own_statistics(
         return w.op("InstanceNormalization", x, scale, shift, epsilon=eps), None, None
     perm = [1, 0, *range(2, len(x.shape))]
     moved = w.transpose(x, perm)
-    y = w.op(
-        "InstanceNormalization",
-        w.reshape(moved, (1, channels, math.prod(x.shape) // channels)),
-        scale,
-        shift,
-        epsilon=eps,
-    )
+    flat = w.reshape(moved, (1, channels, math.prod(x.shape) // channels))
+    y = w.op("InstanceNormalization", flat, scale, shift, epsilon=eps)
     return w.transpose(w.reshape(y, moved.shape), perm), None, None
 
 
@@ -147,37 +115,19 @@ def _native_group_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *ar
 
 
 @lowers("aten.group_norm.default")
-def _group_norm(
-    w: NodeWriter,
-    x: BuildValue,
-    num_groups: int,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Any:
-    del cudnn_enabled
+def _group_norm(w: NodeWriter, x: BuildValue, num_groups: int, *args: Any) -> Any:
+    weight, bias, eps, *_ = filled(args, None, None, 1e-5)
     return w.op("GroupNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), num_groups=num_groups, epsilon=eps)
 
 
 @lowers("aten.native_layer_norm.default")
-def _native_layer_norm(
-    w: NodeWriter, x: BuildValue, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float
-) -> tuple[Any, ...]:
-    return _layer_norm(w, x, normalized_shape, weight, bias, eps), None, None
+def _native_layer_norm(w: NodeWriter, *args: Any) -> tuple[Any, ...]:
+    return _layer_norm(w, *args), None, None
 
 
 @lowers("aten.layer_norm.default")
-def _layer_norm(
-    w: NodeWriter,
-    x: BuildValue,
-    normalized_shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Any:
-    del cudnn_enable
+def _layer_norm(w: NodeWriter, x: BuildValue, normalized_shape: Sequence[int], *args: Any) -> Any:
+    weight, bias, eps, *_ = filled(args, None, None, 1e-5)
     scale, _ = _affine(w, weight, bias, normalized_shape)
     return w.op("LayerNormalization", x, scale, bias, axis=-len(normalized_shape), epsilon=eps)
 
@@ -186,15 +136,8 @@ def _layer_norm(
 
 
 @lowers(*(f"aten.max_pool{rank}d{kind}.default" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
-def _max_pool(
-    w: NodeWriter,
-    x: BuildValue,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-) -> Any:
+def _max_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> Any:
+    stride, padding, dilation, ceil_mode = filled(args, (), 0, 1, False)
     rank = _rank(w)
     kernel = extents(kernel_size, rank)
     batched = _batched(w, x, rank)
@@ -231,16 +174,8 @@ def _adaptive_max_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> Any:
 
 
 @lowers(*(f"aten.avg_pool{rank}d.default" for rank in (1, 2, 3)))
-def _avg_pool(
-    w: NodeWriter,
-    x: BuildValue,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> BuildValue:
+def _avg_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> BuildValue:
+    stride, padding, ceil_mode, count_include_pad, divisor_override = filled(args, (), 0, False, True, None)
     rank = _rank(w)
     kernel = extents(kernel_size, rank)
     if divisor_override is not None and ceil_mode:
@@ -317,15 +252,9 @@ def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: 
     if w.dtype not in FLOATS:
         return _baddbmm(w, c, a, b, beta=beta, alpha=alpha)
     matrix = _was_constant(w, b)
-    return w.op(
-        "Gemm",
-        a,
-        b if matrix is None else matrix,
-        c if beta else None,
-        transB=None if matrix is None else 1,
-        alpha=None if alpha == 1 else alpha,
-        beta=None if beta == 1 else beta,
-    )
+    attrs: dict[str, Any] = {"transB": None if matrix is None else 1, "alpha": None if alpha == 1 else alpha}
+    added = c if beta else None
+    return w.op("Gemm", a, b if matrix is None else matrix, added, beta=None if beta == 1 else beta, **attrs)
 
 
 @lowers("aten.baddbmm.default", "aten.addmv.default")

@@ -13,8 +13,8 @@ _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
 
 
 @lowers("aten.lstm.input")
-def _lstm(w: NodeWriter, x: BuildValue, hx: Sequence[BuildValue], *args: Any) -> tuple[Any, ...]:
-    return _recurrent(w, "LSTM", x, hx, *args)
+def _lstm(w: NodeWriter, *args: Any) -> tuple[Any, ...]:
+    return _recurrent(w, "LSTM", *args)
 
 
 @lowers("aten.gru.input")
@@ -22,19 +22,8 @@ def _gru(w: NodeWriter, x: BuildValue, hx: BuildValue, *args: Any) -> tuple[Any,
     return _recurrent(w, "GRU", x, [hx], *args)
 
 
-def _recurrent(
-    w: NodeWriter,
-    op_type: str,
-    x: BuildValue,
-    states: Sequence[BuildValue],
-    params: Sequence[BuildValue],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> tuple[Any, ...]:
+def _recurrent(w: NodeWriter, op_type: str, x: BuildValue, states: Sequence[BuildValue], *args: Any) -> tuple[Any, ...]:
+    params, has_biases, num_layers, dropout, train, bidirectional, batch_first = args
     if (train and dropout) or len(x.shape) != 3:
         raise w.refuse("dropout in training, or a sequence that is no batch")
     n_params, n_directions = 4 if has_biases else 2, 2 if bidirectional else 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+from blocklayout.torch.aten_writer import NodeWriter, filled, integers, lowers
 
 Dims = int | Sequence[int] | None
 
@@ -35,15 +35,13 @@ def _reduce(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims, shape: Sequen
 
 
 @lowers("aten.sum.dim_IntList", "aten.sum.default", "aten.mean.dim", "aten.mean.default")
-def _sum(w: NodeWriter, x: BuildValue, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    del keepdim, dtype
+def _sum(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any, **__: Any) -> Any:
     op_type = "ReduceSum" if ".sum." in w.overload else "ReduceMean"
     return _whole(w, op_type, x, dim)
 
 
 @lowers("aten.prod.default", "aten.prod.dim_int")
-def _prod(w: NodeWriter, x: BuildValue, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    del keepdim, dtype
+def _prod(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any, **__: Any) -> Any:
     return _whole(w, "ReduceProd", x, dim)
 
 
@@ -53,8 +51,7 @@ def _whole(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims) -> Any:
 
 
 @lowers("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
-def _extreme(w: NodeWriter, x: BuildValue, dim: Dims = (), keepdim: bool = False) -> Any:
-    del keepdim
+def _extreme(w: NodeWriter, x: BuildValue, dim: Dims = (), *_: Any) -> Any:
     return _largest(w, "ReduceMax" if "max" in w.overload else "ReduceMin", x, dim)
 
 
@@ -65,8 +62,7 @@ def _largest(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims) -> BuildValu
 
 
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
-def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, keepdim: bool = False) -> Any:
-    del keepdim
+def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any) -> Any:
     if 0 in x.shape:
         return w.constant(np.zeros(w.shape, np.bool_))
     if dim is not None and not isinstance(dim, int) and not dim and w.overload.endswith("dims"):
@@ -75,8 +71,7 @@ def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, keepdim: bool = False) 
 
 
 @lowers("aten.argmax.default", "aten.argmin.default")
-def _argmax(w: NodeWriter, x: BuildValue, dim: int | None = None, keepdim: bool = False) -> Any:
-    del keepdim
+def _argmax(w: NodeWriter, x: BuildValue, dim: int | None = None, *_: Any) -> Any:
     return _index_of(w, "ArgMax" if "argmax" in w.overload else "ArgMin", x, dim, w.shape)
 
 
@@ -88,24 +83,15 @@ def _index_of(w: NodeWriter, op_type: str, x: BuildValue, dim: int | None, shape
 
 
 @lowers("aten.max.dim", "aten.min.dim")
-def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, keepdim: bool = False) -> Any:
-    del keepdim
+def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, *_: Any) -> Any:
     kind = "Max" if ".max." in w.overload else "Min"
     index = _index_of(w, f"Arg{kind}", x, dim, w.shape) if 1 in w.read else None
     return _largest(w, f"Reduce{kind}", x, dim), index
 
 
 @lowers("aten.var.correction", "aten.var.dim", "aten.var_mean.correction")
-def _var(
-    w: NodeWriter,
-    x: BuildValue,
-    dim: Dims = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> Any:
-    del keepdim
+def _var(w: NodeWriter, x: BuildValue, *args: Any, correction: float | None = None, **__: Any) -> Any:
+    dim, unbiased, *_ = filled(args, None, True)
     less = int(unbiased) if correction is None else correction
     x = _ranked(w, x)
     axes = _axes(x, dim)
@@ -118,17 +104,9 @@ def _var(
 
 
 @lowers("aten.linalg_vector_norm.default")
-def _vector_norm(
-    w: NodeWriter,
-    x: BuildValue,
-    ord: float = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-) -> Any:
-    del keepdim, dtype
-    return norm(w, w.cast(x, w.dtype), ord, dim)
+def _vector_norm(w: NodeWriter, x: BuildValue, *args: Any, **__: Any) -> Any:
+    p, dim, *_ = filled(args, 2, None)
+    return norm(w, w.cast(x, w.dtype), p, dim)
 
 
 def norm(w: NodeWriter, x: BuildValue, p: float, dim: Dims) -> Any:
@@ -145,8 +123,7 @@ def norm(w: NodeWriter, x: BuildValue, p: float, dim: Dims) -> Any:
 
 
 @lowers("aten._cdist_forward.default")
-def _cdist(w: NodeWriter, a: BuildValue, b: BuildValue, p: float, compute_mode: int | None) -> Any:
-    del compute_mode
+def _cdist(w: NodeWriter, a: BuildValue, b: BuildValue, p: float, *_: Any) -> Any:
     first, second = (w.op("Unsqueeze", each, integers(axis)) for each, axis in ((a, -2), (b, -3)))
     return norm(w, w.op("Sub", first, second), p, -1)
 
@@ -159,16 +136,14 @@ def _pdist(w: NodeWriter, x: BuildValue, p: float = 2) -> Any:
 
 
 @lowers("aten._softmax.default", "aten._log_softmax.default", "aten.softmax.int", "aten.log_softmax.int")
-def _softmax(w: NodeWriter, x: BuildValue, dim: int, *unused: Any, dtype: Any = None) -> Any:
-    del unused, dtype  # the type of the result
+def _softmax(w: NodeWriter, x: BuildValue, dim: int, *_: Any, **__: Any) -> Any:
     ranked = w.cast(_ranked(w, x), w.dtype)
     y = w.op("LogSoftmax" if "log" in w.overload else "Softmax", ranked, axis=dim % len(ranked.shape))
     return w.reshape(y, w.shape)
 
 
 @lowers("aten.cumsum.default")
-def _cumsum(w: NodeWriter, x: BuildValue, dim: int, *, dtype: Any = None) -> Any:
-    del dtype
+def _cumsum(w: NodeWriter, x: BuildValue, dim: int, **__: Any) -> Any:
     ranked = w.cast(_ranked(w, x), w.dtype)
     computed = w.dtype if w.dtype in (*FLOATS, "s32", "s64") else "s64"
     y = w.op("CumSum", w.cast(ranked, computed), w.constant(dim % len(ranked.shape), "s64"))
@@ -176,15 +151,7 @@ def _cumsum(w: NodeWriter, x: BuildValue, dim: int, *, dtype: Any = None) -> Any
 
 
 @lowers("aten.topk.default")
-def _topk(
-    w: NodeWriter,
-    x: BuildValue,
-    k: int,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-) -> Any:
-    del sorted
+def _topk(w: NodeWriter, x: BuildValue, k: int, dim: int = -1, largest: bool = True, *_: Any) -> Any:
     return _ordered(w, x, k, dim, descending=largest)
 
 
@@ -194,10 +161,7 @@ def _sort(w: NodeWriter, x: BuildValue, dim: int = -1, descending: bool = False)
 
 
 @lowers("aten.sort.stable")
-def _sort_stable(
-    w: NodeWriter, x: BuildValue, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> Any:
-    del stable
+def _sort_stable(w: NodeWriter, x: BuildValue, *, dim: int = -1, descending: bool = False, **__: Any) -> Any:
     return _ordered(w, x, None, dim, descending=descending)
 
 

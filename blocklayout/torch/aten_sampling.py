@@ -34,11 +34,8 @@ def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *s
         usual = (2 * np.arange(n) + is_exact) * extent // (2 * n)
         if not np.array_equal(places, usual):  # by a scale that is not that of the extents, or by rounding
             x = w.op("Gather", x, places, axis=axis)
-    return (
-        x
-        if x.shape == w.shape
-        else w.op("Resize", x, None, None, integers(w.shape), **(_EXACT if is_exact else _NEAREST))
-    )
+    attrs = _EXACT if is_exact else _NEAREST
+    return x if x.shape == w.shape else w.op("Resize", x, None, None, integers(w.shape), **attrs)
 
 
 def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.ndarray:
@@ -104,23 +101,8 @@ def _grid_sampler(
 
 
 @lowers("aten.col2im.default")
-def _col2im(
-    w: NodeWriter,
-    x: BuildValue,
-    output_size: Sequence[int],
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-) -> Any:
+def _col2im(w: NodeWriter, x: BuildValue, *args: Sequence[int]) -> Any:
+    output_size, kernel_size, dilation, padding, stride = args
     batched = x if len(x.shape) == 3 else w.reshape(x, (1, *x.shape))
-    y = w.op(
-        "Col2Im",
-        batched,
-        integers(output_size),
-        integers(kernel_size),
-        dilations=dilation,
-        pads=[*padding, *padding],
-        strides=stride,
-    )
-    return w.reshape(y, w.shape)
+    attrs: dict[str, Any] = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
+    return w.reshape(w.op("Col2Im", batched, integers(output_size), integers(kernel_size), **attrs), w.shape)

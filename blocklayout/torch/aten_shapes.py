@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+from blocklayout.torch.aten_writer import NodeWriter, filled, integers, lowers
 
 _TO_THE_END = 2**63 - 1
 
@@ -18,8 +18,8 @@ _TO_THE_END = 2**63 - 1
 
 
 @lowers("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.flatten.using_ints")
-def _view(w: NodeWriter, x: BuildValue, *size: Any) -> BuildValue:
-    del size
+@lowers("aten.unflatten.int")
+def _view(w: NodeWriter, x: BuildValue, *_: Any) -> BuildValue:
     return w.reshape(x, w.shape)
 
 
@@ -64,8 +64,7 @@ def _transpose(w: NodeWriter, x: BuildValue, dim0: int = 0, dim1: int = 1) -> Bu
 
 
 @lowers("aten.expand.default", "aten.fill.Tensor")
-def _expand(w: NodeWriter, x: BuildValue, size: Any, *, implicit: bool = False) -> Any:
-    del implicit
+def _expand(w: NodeWriter, x: BuildValue, size: Any, **__: Any) -> Any:
     if isinstance(size, BuildValue):
         x = w.cast(size, w.dtype)
     return x if x.shape == w.shape else w.op("Expand", x, integers(w.shape))
@@ -123,11 +122,13 @@ def _select(w: NodeWriter, x: BuildValue, dim: int, index: int) -> Any:
     return w.op("Squeeze", part(w, x, axis, at, at + 1), integers(axis))
 
 
-@lowers("aten.split_with_sizes.default")
-def _split(w: NodeWriter, x: BuildValue, split_sizes: Sequence[int], dim: int = 0) -> Any:
-    if len(split_sizes) == 1:
+@lowers("aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default")
+def _split(w: NodeWriter, x: BuildValue, size: int | Sequence[int], dim: int = 0) -> Any:
+    del size
+    if len(w.results) == 1:
         return (x,)
-    return w.op("Split", x, integers(split_sizes), axis=dim % len(x.shape), n_outputs=len(split_sizes))
+    extents = [each.shape[dim] for each in w.results]
+    return w.op("Split", x, integers(extents), axis=dim % len(x.shape), n_outputs=len(extents))
 
 
 @lowers("aten.unbind.int")
@@ -156,15 +157,8 @@ def _select_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, dim: int, ind
 
 
 @lowers("aten.slice_scatter.default")
-def _slice_scatter(
-    w: NodeWriter,
-    x: BuildValue,
-    src: BuildValue,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> Any:
+def _slice_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, *args: Any) -> Any:
+    dim, start, end, step = filled(args, 0, None, None, 1)
     axis = dim % len(x.shape)
     first, last = _bounds(x.shape[axis], start, end)
     whole = w.op("Expand", w.cast(src, w.dtype), integers(src.shape))
@@ -222,8 +216,7 @@ def _unfold(w: NodeWriter, x: BuildValue, dimension: int, size: int, step: int) 
 
 
 @lowers("aten.embedding.default")
-def _embedding(w: NodeWriter, weight: BuildValue, indices: BuildValue, *unused: Any) -> Any:
-    del unused
+def _embedding(w: NodeWriter, weight: BuildValue, indices: BuildValue, *_: Any) -> Any:
     return w.op("Gather", weight, indices, axis=0)
 
 
@@ -235,8 +228,7 @@ def _index_select(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue) -> 
 
 
 @lowers("aten.gather.default")
-def _gather(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, *, sparse_grad: bool = False) -> Any:
-    del sparse_grad
+def _gather(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, **__: Any) -> Any:
     x, index, axis = _with_rank(w, x, index, dim)
     return w.reshape(w.op("GatherElements", _cut(w, x, index.shape, axis), w.cast(index, "s64"), axis=axis), w.shape)
 
@@ -256,16 +248,8 @@ def _cut(w: NodeWriter, x: BuildValue, shape: Sequence[int], but: int | None = N
 
 
 @lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter_reduce.two")
-def _scatter(
-    w: NodeWriter,
-    x: BuildValue,
-    dim: int,
-    index: BuildValue,
-    src: BuildValue | float,
-    reduce: str | None = None,
-    *,
-    include_self: bool = True,
-) -> Any:
+def _scatter(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, *args: Any, include_self: bool = True) -> Any:
+    src, reduce = filled(args, None, None)
     if w.dtype == "bool" and reduce is not None:
         raise w.refuse("reductions of truth")
     reduce = "sum" if "scatter_add" in w.overload else reduce
@@ -306,11 +290,8 @@ def _neutral(w: NodeWriter, reduce: str) -> float:
 def _masked_scatter(w: NodeWriter, x: BuildValue, mask: BuildValue, source: BuildValue) -> Any:
     spread = w.op("Expand", w.cast(mask, "s64"), integers(w.shape))
     counts = w.op("CumSum", w.reshape(spread, (math.prod(w.shape),)), w.constant(0, "s64"))
-    at = w.op(
-        "Clip",
-        w.op("Sub", counts, w.constant(1, "s64")),
-        *(w.constant(limit, "s64") for limit in (0, math.prod(source.shape) - 1)),
-    )
+    limits = (w.constant(limit, "s64") for limit in (0, math.prod(source.shape) - 1))
+    at = w.op("Clip", w.op("Sub", counts, w.constant(1, "s64")), *limits)
     taken = w.op("Gather", w.reshape(source, (math.prod(source.shape),)), at, axis=0)
     return w.op("Where", mask, w.reshape(taken, w.shape), w.op("Expand", x, integers(w.shape)))
 
@@ -393,8 +374,7 @@ def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float = 0) -> 
 
 
 @lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default", "aten.fill.Scalar")
-def _full(w: NodeWriter, *args: Any, dtype: Any = None) -> Any:
-    del dtype
+def _full(w: NodeWriter, *args: Any, **__: Any) -> Any:
     fill_value = args[-1]
     if isinstance(fill_value, BuildValue):
         return w.op("Expand", w.cast(fill_value, w.dtype), integers(w.shape))
@@ -404,19 +384,16 @@ def _full(w: NodeWriter, *args: Any, dtype: Any = None) -> Any:
 @lowers(*(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like", "empty_like")))
 @lowers(*(f"aten.new_{name}.default" for name in ("zeros", "ones", "empty", "empty_strided")))
 @lowers("aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default")
-def _filled(w: NodeWriter, *args: Any, dtype: Any = None) -> BuildValue:
-    del args, dtype
+def _filled(w: NodeWriter, *_: Any, **__: Any) -> BuildValue:
     return w.constant(np.full(w.shape, int("ones" in w.overload)), w.dtype)
 
 
 @lowers("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
-def _arange(w: NodeWriter, *bounds: float, dtype: Any = None) -> BuildValue:
-    del dtype
+def _arange(w: NodeWriter, *bounds: float, **__: Any) -> BuildValue:
     start, step = (bounds[0], (*bounds, 1, 1)[2]) if len(bounds) > 1 else (0, 1)
     return w.constant(start + np.arange(w.shape[0]) * step, w.dtype)
 
 
 @lowers("aten.scalar_tensor.default")
-def _scalar_tensor(w: NodeWriter, s: float, *, dtype: Any = None) -> BuildValue:
-    del dtype
+def _scalar_tensor(w: NodeWriter, s: float, **__: Any) -> BuildValue:
     return w.constant(s, w.dtype)

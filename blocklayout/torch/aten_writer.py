@@ -159,6 +159,11 @@ def integers(values: Any) -> np.ndarray:
     return np.atleast_1d(np.asarray(values, np.int64))
 
 
+def filled(args: Sequence[Any], *defaults: Any) -> tuple[Any, ...]:
+    """Arguments that were given, and the defaults of those behind them."""
+    return (*args, *defaults[len(args) :])
+
+
 def extents(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """One number for each of ``rank`` dimensions, of a list with one for all or one for each."""
     listed = [value] * rank if isinstance(value, int) else [*value]

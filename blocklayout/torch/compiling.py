@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from importlib.util import find_spec
@@ -16,13 +15,14 @@ from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_
 from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
-from blocklayout.torch.graph import decompositions
+from blocklayout.torch.dynamo import as_aten, parameters, path
+from blocklayout.torch.graph import decomposed, decompositions
 from blocklayout.torch.parts import Compiled
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
-    from torch.fx import GraphModule, Node
+    from torch.fx import GraphModule
 
     from blocklayout.plan import Plan
     from blocklayout.session import Session
@@ -108,7 +108,7 @@ def compile(
     dtype = dtype or _computed_in([*module.parameters()])
     options = _checked({"dtype": dtype, "threads": threads, **load_options})
     with torch.no_grad():
-        program = torch.export.export(module, tuple(example_inputs)).run_decompositions(decompositions())
+        program = decomposed(torch.export.export(module, tuple(example_inputs)))
     return CompiledModule(program, options)
 
 
@@ -298,22 +298,24 @@ def _dynamo_compiled(
     options = {"dtype": _computed_in(example_inputs), **options}
     if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):
         return ByNumbers(graph_module, example_inputs, options, graphs)
+    if (aten := as_aten(graph_module)) is not None:
+        compiled = Compiled(aten, parameters(graph_module), example_inputs, options, _break_reason(graph_module))
+        if not compiled.latest.fallbacks:
+            graphs.append(compiled)
+            return lambda *args: compiled(args)
     return _aot_compiled(graph_module, example_inputs, options, graphs)
 
 
 def _aot_compiled(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
-    """The same of fixed extents."""
+    """The same of fixed extents, by way of AOTAutograd."""
     from torch._functorch.aot_autograd import OutputType, aot_module_simplified
     from torch._guards import TracingContext
 
     own = {**dict(graph_module.named_parameters()), **dict(graph_module.named_buffers())}
-    names = dict(enumerate(own))
+    names = {**dict(enumerate(own)), **parameters(graph_module, len(own))}
     placeholders = graph_module.graph.find_nodes(op="placeholder")
-    for place, node in enumerate(placeholders, len(own)):
-        if "_dynamo_static_input_type" in node.meta.get("tensor_dict", {}):
-            names[place] = _path(node)
     tensors = [*own.values(), *inputs]
     broken = _break_reason(graph_module)
 
@@ -327,7 +329,7 @@ def _aot_compiled(
         if is_alike:
             written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data}
             for outer, inner in zip(placeholders, aten.graph.find_nodes(op="placeholder")[len(own) :], strict=True):
-                inner._rename(_path(outer))  # noqa: SLF001 - FX has no other way
+                inner._rename(path(outer))  # noqa: SLF001 - FX has no other way
         constant = {place: name for place, name in names.items() if place not in written}
         compiled = Compiled(aten, constant, tensors, options, broken)
         graphs.append(compiled)
@@ -410,13 +412,3 @@ def _break_reason(graph_module: GraphModule) -> str:
     words = [line.strip() for line in str(found.reason).splitlines() if line.strip()]
     where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found.user_stack[-1:])
     return " ".join(words[:2]) + where  # what follows are hints
-
-
-def _path(node: Node) -> str:
-    """The path of a parameter or buffer in its module, or the name of another input."""
-    source = getattr(node, "_dynamo_source", None)
-    if source is None:
-        return str(node.name)
-    words = re.findall(r"\w+", source.name)[1:]  # behind L, for locals, or G
-    inner = [word for word in words if word not in ("_modules", "_parameters", "_buffers")]
-    return ".".join(inner[1:] if inner != words else inner)  # without the variable that the module is in

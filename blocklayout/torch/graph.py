@@ -30,6 +30,9 @@ _TABLES = ("layers", "attention", "recurrent", "sampling", "elementwise", "reduc
 _SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
 """Arguments that say where and how bytes lie, which is for plans to choose."""
 
+_LEARNING = ("aten.batch_norm.default", "aten.instance_norm.default")
+"""Overloads that write running statistics in training."""
+
 
 @dataclass(frozen=True)
 class Read:
@@ -63,8 +66,7 @@ def read_exported(program: ExportedProgram) -> Read:
         >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # doctest: +SKIP
         >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
     """
-    if not _is_known(program.graph_module):
-        program = program.run_decompositions(decompositions())
+    program = decomposed(program)
     signature = program.graph_signature
     for kind in ("buffers_to_mutate", "user_inputs_to_mutate", "parameters_to_mutate"):
         if written := getattr(signature, kind, None):
@@ -163,10 +165,11 @@ class _Walk:
             if values[index] is None and node.users:
                 raise UnsupportedError(f"result {index} of {_where(node.args[0])} has no words in ONNX")
             return values[index]
-        lowering = _table().get(str(node.target))
+        overload = pure_overload(node)
+        lowering = _table().get(overload)
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
-        writer = self._writer(node)
+        writer = self._writer(node, overload)
         kwargs = {key: self._of(each) for key, each in node.kwargs.items() if key not in _SAYING_NO_VALUE}
         try:
             lowered = lowering(writer, *map(self._of, node.args), **kwargs)
@@ -177,15 +180,13 @@ class _Walk:
         self._check(node, writer.results, lowered)
         return lowered
 
-    def _writer(self, node: Node) -> NodeWriter:
+    def _writer(self, node: Node, overload: str) -> NodeWriter:
         path, in_layer = _module_of(node)
         picked = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
         results = _results(node, _where(node))
         read = picked if len(results) > 1 else [0]
         operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in node.args)
-        return NodeWriter(
-            self.builder, str(node.target), path, in_layer, results, frozenset(read), operands, self.transposed
-        )
+        return NodeWriter(self.builder, overload, path, in_layer, results, frozenset(read), operands, self.transposed)
 
     def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
         """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
@@ -217,10 +218,48 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     return array.view(to_numpy(dtype)) if dtype == "bf16" else array
 
 
-def _is_known(graph_module: GraphModule) -> bool:
-    """Whether every operator is in the table, so that nothing need be decomposed."""
-    targets = [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
-    return all(each is operator.getitem or str(each) in _table() for each in targets)
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """The program in overloads that are lowered, without writes; itself where it is so already."""
+    if all(is_lowered(node) for node in program.graph.nodes if node.op == "call_function"):
+        return program
+    return program.run_decompositions(decompositions())
+
+
+def is_lowered(node: Node) -> bool:
+    """Whether a call is in the table, and writes to nothing that others read."""
+    if node.target is operator.getitem:
+        return True
+    overload = pure_overload(node)
+    learns = overload in _LEARNING and node.args[3] is not None and node.args[5]
+    return overload in _table() and not learns
+
+
+def pure_overload(node: Node) -> str:
+    """The overload of a node; ``aten.relu.default`` of ``aten.relu_.default`` where nothing else reads its input."""
+    name = str(node.target)
+    namespace, _, rest = name.partition(".")
+    packet, _, overload = rest.partition(".")
+    if name in _table() or not packet.endswith("_"):
+        return name
+    x = node.args[0]
+    return f"{namespace}.{packet[:-1]}.{overload}" if packet == "dropout_" or _is_temporary(x) else name
+
+
+def _is_temporary(node: Any) -> bool:
+    """Whether a tensor lies in memory of its own, and has one reader."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or len(node.users) != 1:
+        return False
+    return not shares_memory(node.target) or all(
+        each.alias_info and each.alias_info.is_write for each in schema.returns
+    )
+
+
+def shares_memory(target: Any) -> bool:
+    """Whether the results of an overload may lie in the memory of its first argument."""
+    if target is operator.getitem or str(target) in ("aten.dropout.default", "aten._unsafe_view.default"):
+        return True
+    return any(each.alias_info is not None for each in target._schema.returns)  # noqa: SLF001 - PyTorch's own
 
 
 def decompositions() -> dict[Any, Any]:

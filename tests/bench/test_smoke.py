@@ -265,6 +265,20 @@ def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["From the import to the first result"] == [*result["seconds"]]
 
 
+@pytest.mark.skipif(
+    not all(map(find_spec, ("torch", "torchvision", "onnx2torch", "onnxscript"))), reason="PyTorch is not all there"
+)
+def test_torch_door(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--models", "squeezenet1_1", "--size", "32", "--rounds", "1", "--threads", "1", "--json", "out.json")
+    ways = ["torch.compile", "bl.compile", "bl.load"]  # inductor takes a compiler, and half a minute
+    done = run_bench("torch_door.py", *short, "--ways", ",".join(ways), environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert [*result["ms"]] == ways
+    assert all(each["difference"] < 1e-5 for each in result["first"].values())
+    assert done.stdout.count("geometric mean") == 2
+
+
 def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
     short = ("--sizes", "8x4", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "upsampling.json"), *PAGE)
     done = run_bench("upsampling.py", *short, environ=tree_environ, folder=tmp_path)

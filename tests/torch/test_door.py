@@ -74,6 +74,20 @@ def test_a_network_answers_as_it_does_eagerly(name: str, door: str) -> None:
             assert_same(compiled(x), module(x))
 
 
+@pytest.mark.parametrize("name", ["resnet", "mobilenet"])
+def test_a_network_of_layers_is_not_traced_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trace(*_: Any, **__: Any) -> None:
+        raise AssertionError("traced")
+
+    monkeypatch.setattr("torch._functorch.aot_autograd.aot_module_simplified", trace)
+    monkeypatch.setattr("torch.export.ExportedProgram.run_decompositions", trace)
+    make, make_input = NETWORKS[name]
+    module, x = networks.with_statistics(make()), make_input()
+    with torch.inference_mode():
+        for door in DOORS.values():
+            assert_same(door(module, x)(x), module(x))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_plan_runs_a_whole_network(name: str) -> None:
     make, make_input = NETWORKS[name]
@@ -221,6 +235,19 @@ class Writing(nn.Module):
         return x.relu()
 
 
+def write_through_a_view(x: Any) -> Any:
+    y = x + 1
+    y.view(-1).relu_()
+    return y * 2
+
+
+def write_behind_a_reader(x: Any) -> Any:
+    y = x + 1
+    before = y * 3
+    y.clamp_(0, 1)
+    return before - y, y
+
+
 class Mixed(nn.Module):
     def forward(self, x: Any, factor: float = 2.0, times: int = 3, mask: Any = None) -> Any:
         y = x * factor + times
@@ -230,6 +257,10 @@ class Mixed(nn.Module):
 ODD: dict[str, tuple[Callable[[], Any], Callable[[], tuple[Any, ...]]]] = {
     "outputs that are inputs": (Aliasing, lambda: (drawn(3, 4),)),
     "inputs that are written to": (Writing, lambda: (drawn(3, 4),)),
+    "a view that is written to": (lambda: write_through_a_view, lambda: (drawn(3, 4),)),
+    "a tensor that is written to when it was read": (lambda: write_behind_a_reader, lambda: (drawn(3, 4),)),
+    "outputs that share memory": (lambda: lambda x: (y := x + 1, y.relu_()), lambda: (drawn(3, 4),)),
+    "an output that is a part of an input": (lambda: lambda x: (x.chunk(2, 1)[0], x @ x.t()), lambda: (drawn(3, 4),)),
     "numbers, truth and scalars": (Mixed, lambda: (drawn(3, 4), 0.5, 7, drawn(3, 4) > 0)),
     "no rows": (Mixed, lambda: (drawn(0, 4).to(torch.float32)[:, :4],)),
     "f64": (Mixed, lambda: (drawn(3, 4).double(),)),
@@ -356,6 +387,17 @@ def test_a_buffer_that_is_written_to_is_no_constant() -> None:
     assert module.n.item() == 3
     with pytest.raises(bl.UnsupportedError, match="writes to n"):
         bl.compile(Counting(), (x,))
+
+
+def test_statistics_are_learnt_in_training() -> None:
+    module, eager = (networks.with_statistics(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))) for _ in range(2))
+    x, compiled = drawn(2, 3, 8, 8), by_backend(module.train())
+    with torch.no_grad():
+        for _ in range(2):
+            assert_same(compiled(x), eager.train()(x))
+    assert_same(module[1].running_mean, eager[1].running_mean)
+    with pytest.raises(bl.UnsupportedError, match=r"module.eval\(\)"):
+        bl.compile(module, (x,))
 
 
 # What PyTorch runs
