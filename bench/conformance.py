@@ -1,6 +1,6 @@
 """Which cases of ONNX's own test suite pass, natively, in numpy or by the reference, and in which layouts?
 
-python bench/conformance.py              # writes docs/conformance.md
+python bench/conformance.py              # writes docs/reference/conformance.md
 python bench/conformance.py --failing    # prints what does not pass, with the reasons
 python bench/conformance.py --reference  # prints what onnx.reference computes, with the reasons
 python bench/conformance.py --case test_relu
@@ -36,7 +36,7 @@ from bench.onnx_suite import (
 )
 from bench.onnx_suite_layouts import VIEW, layouts_in_networks, layouts_of
 
-TABLE = Path(__file__).parent.parent / "docs" / "conformance.md"
+TABLE = Path(__file__).parent.parent / "docs" / "reference" / "conformance.md"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

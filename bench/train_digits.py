@@ -173,7 +173,7 @@ def report(what: str, model: onnx.ModelProto, images: np.ndarray, labels: np.nda
 
 
 def main() -> None:
-    """Train, report, and write ``digits.onnx`` and ``held_out.npz``."""
+    """Train, report, and write ``digits.onnx``, ``held_out.npz`` and ``trained_on.npz``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="directory to write to")
     parser.add_argument("--seed", type=int, default=0)
@@ -193,7 +193,8 @@ def main() -> None:
     if options.validate:
         return
     onnx.save(model, options.output / "digits.onnx")
-    np.savez_compressed(options.output / "held_out.npz", images=pixels[held_out], labels=np.uint8(labels[held_out]))
+    for name, chosen in {"held_out": held_out, "trained_on": ~held_out}.items():
+        np.savez_compressed(options.output / f"{name}.npz", images=pixels[chosen], labels=np.uint8(labels[chosen]))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,48 @@
-"""blocklayout runs convolutional networks on CPUs and chooses every tensor's memory layout.
+"""blocklayout runs neural networks on CPUs, in memory layouts chosen by cost.
 
-Importing it loads nothing but this file: each name is fetched from its home at first use. Names and signatures are in
-the stub beside this file, which ``pytest tests/structure --update-golden`` writes.
+    import blocklayout as bl
+
+    session = bl.load("model.onnx")        # or a Builder, an exported program
+    outputs = session.run(None, {"x": x})  # session(x) takes arrays by position
+    print(session.plan.explain())          # each layout and reorder, and why
+
+Networks:
+    load, save, Session       a model becomes a session, its layouts chosen
+    Builder                   a network written in Python
+    Plan, describe            a choice of layouts, explained; one in words
+    compile, explain_compile  a PyTorch module in the place of itself;
+                              torch.compile(module, backend="blocklayout") too
+    quantize                  int8 within a budget of error; QuantizationRecipe
+                              says how, a PrecisionReport what came out
+    bench                     time in each layout, or beside other runtimes
+    export, merge_sessions    sessions for other machines
+    register_operator         an operator of your own
+    watch, checking           each reorder of a block of code; values proven
+
+Tensors:
+    Tensor                    values in any layout: plain, strided, in blocks
+    as_tensor, reorder        numpy, PyTorch, DLPack without a copy; reorders
+    zeros, ones, full, ...    and others that numpy and PyTorch have
+    MemoryDesc, FormatTag     a layout itself; nChw16c and its like
+    conv, relu, matmul, ...   ONNX's operators; bl.op("Erf", x) is any of them
+    conv_backward, ...        their gradients, in the forward's formats
+    record, grad              a tape, and gradients of what it saw
+
+Modules:
+    bl.dnnl       primitives of oneDNN, one by one
+    bl.errors     errors and warnings; each is bl.LayoutError and so on, too
+    bl.layout     descriptors, tags and offsets
+    bl.optim      optimisers, in any layout
+    bl.ray        Ray Data, Ray Serve and Ray Train
+    bl.torch      operators inside PyTorch
+    bl.zoo        networks to try, such as bl.zoo.digits
+
+help(bl.load) explains every option; blocklayout --help is the command line.
 """
+
+# Importing this loads nothing but this file: each name is fetched from its home at first use. Names and signatures are
+# in the stub beside it, which ``pytest tests/structure --update-golden`` writes. There is no ``__all__``: with one,
+# ``help`` prints every class in full.
 
 from __future__ import annotations
 
@@ -12,7 +52,10 @@ from typing import Any
 
 _NAMES = {
     "api": "load load_tensors save",
+    "commands.bench": "bench",
+    "eager.compiled_step": "CompiledStep compile_step",
     "eager.offers": "candidates",
+    "eager.tape": "Tape grad record value_and_grad",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError ClosedError CostStoreWarning DeadlineExceededError DnnlError
         ExportError InputError InvalidArgumentsError LayoutError LayoutLossWarning LimitError ModelError OperatorError
@@ -45,17 +88,28 @@ _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name
 _OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.session", "blocklayout.tensor")
+_LEAD_TO_TENSORS = (
+    "blocklayout.api",
+    "blocklayout.eager.compiled_step",
+    "blocklayout.eager.tape",
+    "blocklayout.session",
+    "blocklayout.tensor",
+)
 """Homes of names that make Tensors: operators are loaded with them."""
 
 
+_MODULES = ("dnnl", "errors", "layout", "optim", "ray", "torch", "zoo")
+
+
+def _public_names() -> list[str]:
+    operators = (each for home in _OPERATORS for each in import_module(home).__all__)
+    return sorted({"__version__", *_MODULES, *_HOMES, *operators})
+
+
 def _fetch(name: str) -> Any:
-    if name == "__all__":
-        operators = (each for home in _OPERATORS for each in import_module(home).__all__)
-        return sorted({"__version__", "dnnl", "ray", "torch", *_HOMES, *operators})
     if name == "__version__":
         return _installed_version()
-    if name in ("dnnl", "ray", "torch"):
+    if name in _MODULES:
         return import_module(f"blocklayout.{name}")
     if name in _HOMES:
         if _HOMES[name] in _LEAD_TO_TENSORS:
@@ -78,8 +132,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, fetched or not."""
-    return sorted({*globals(), *_fetch("__all__")})
+    """The public names, fetched or not; errors and gradients, which are many, are in homes of their own."""
+    apart = {*_NAMES["errors"].split(), *import_module("blocklayout.eager.backward").__all__}
+    return [name for name in _public_names() if name not in apart]
 
 
 def _installed_version() -> str:

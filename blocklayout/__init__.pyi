@@ -1,11 +1,16 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
 from blocklayout import dnnl as dnnl
+from blocklayout import errors as errors
+from blocklayout import layout as layout
+from blocklayout import optim as optim
 from blocklayout import ray as ray
 from blocklayout import torch as torch
+from blocklayout import zoo as zoo
 from blocklayout.api import load as load
 from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save
+from blocklayout.commands.bench import bench as bench
 from blocklayout.eager import abs as abs
 from blocklayout.eager import add as add
 from blocklayout.eager import average_pool as average_pool
@@ -125,12 +130,19 @@ from blocklayout.eager.backward import pow_backward as pow_backward
 from blocklayout.eager.backward import reciprocal_backward as reciprocal_backward
 from blocklayout.eager.backward import relu_backward as relu_backward
 from blocklayout.eager.backward import sigmoid_backward as sigmoid_backward
+from blocklayout.eager.backward import slice_backward as slice_backward
 from blocklayout.eager.backward import softplus_backward as softplus_backward
 from blocklayout.eager.backward import sqrt_backward as sqrt_backward
 from blocklayout.eager.backward import square_backward as square_backward
 from blocklayout.eager.backward import swish_backward as swish_backward
 from blocklayout.eager.backward import tanh_backward as tanh_backward
+from blocklayout.eager.compiled_step import CompiledStep as CompiledStep
+from blocklayout.eager.compiled_step import compile_step as compile_step
 from blocklayout.eager.offers import candidates as candidates
+from blocklayout.eager.tape import Tape as Tape
+from blocklayout.eager.tape import grad as grad
+from blocklayout.eager.tape import record as record
+from blocklayout.eager.tape import value_and_grad as value_and_grad
 from blocklayout.errors import BlockLayoutError as BlockLayoutError
 from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
 from blocklayout.errors import CheckError as CheckError
@@ -199,5 +211,4 @@ from blocklayout.torch.compiling import compile as compile
 from blocklayout.torch.compiling import explain_compile as explain_compile
 from blocklayout.value_checks import checking as checking
 
-__all__: list[str]
 __version__: str

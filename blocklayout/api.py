@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from blocklayout.ir import Asked
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
+    from blocklayout.plan.policies import PolicyName
+    from blocklayout.plan.request import ComputedDtype
     from blocklayout.value_checks import CheckMode
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel | ExportedProgram"
@@ -40,8 +42,8 @@ Progress = Callable[[str], None]
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
     source: Source,
     *,
-    dtype: DTypeLike | None = None,
-    layout: str | None = None,
+    dtype: ComputedDtype | DTypeLike | None = None,
+    layout: PolicyName | str | None = None,
     threads: int | None = None,
     streams: int = 1,
     max_waiting: int | None = None,
@@ -239,6 +241,19 @@ def save(
         LayoutError: Blocks of more than 4096 elements, among Tensors by name.
         ModelError: The model is incomplete or against its operators' specifications, or the file cannot be written.
         PlanError: ``pin``, ``expect`` or ``precision`` select nothing, or kernels that cannot be so.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> b = bl.Builder()
+        >>> x = b.input("x", (1, 16, 8, 8))
+        >>> b.output("y", x.conv(np.ones((16, 16, 3, 3), np.float32), pads=1, name="conv").relu())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     bl.save(b, Path(folder, "chain.onnx"))
+        ...     bl.load(Path(folder, "chain.onnx")).get_outputs()[0].shape
+        (1, 16, 8, 8)
     """
     demands = Demands.of(pin, expect, precision)
     if demands and isinstance(source, Tensor | Mapping):

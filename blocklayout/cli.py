@@ -26,6 +26,7 @@ COMMANDS = {
     "candidates": "List oneDNN's offers for one problem: every implementation, in every combination of layouts.",
     "operators": "List the layouts in which each operator computes on this CPU, its implementations and their prices.",
     "bench": "Time layout policies on one model, each in turn with auto.",
+    "serve": "Serve models over HTTP by the Open Inference Protocol, with metrics and pages of their layouts.",
     "quantize": "Make a model of 8-bit weights and activations, by ranges that are seen on data of yours.",
 }
 """Modules of :mod:`blocklayout.commands`."""
@@ -44,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = make_parser().parse_args(argv)
         with warnings.catch_warnings():
+            for of_developers in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+                warnings.simplefilter("ignore", of_developers)
+            warnings.filterwarnings("ignore", module=r"(numpy|onnx)\b")
             warnings.simplefilter("always", BlockLayoutWarning)
             warnings.showwarning = _warn
             with limits(nbytes=getattr(args, "limit_memory", None), seconds=getattr(args, "limit_seconds", None)):

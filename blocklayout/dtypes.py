@@ -30,6 +30,8 @@ _REORDERED = frozenset(ITEMSIZES) - {"f64"}
 
 _KINDS = {"f": "float", "s": "int", "u": "uint"}
 _NUMPY_NAMES = {name: _KINDS[name[0]] + name[1:] for name in _ALL_ITEMSIZES if name[0] in _KINDS} | {"bool": "bool"}
+_ALIASES = {"bfloat16": "bf16", "fp32": "f32", "fp16": "f16", "fp64": "f64", "half": "f16"}
+"""What others call them; numpy knows bfloat16 only where ml_dtypes was imported."""
 _FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()}
 
 
@@ -85,13 +87,13 @@ def named(dtype: DTypeLike | None) -> str:
     """The data type of a name, here or in numpy, or of numpy's or ml_dtypes' type; a LayoutError where there is none.
 
     Example:
-        >>> named("u8"), named("float32"), named(np.int8)
-        ('u8', 'f32', 's8')
+        >>> named("u8"), named("float32"), named("fp16"), named(np.int8)
+        ('u8', 'f32', 'f16', 's8')
     """
     if isinstance(dtype, str) and dtype in _ALL_ITEMSIZES:
         return dtype
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return "bf16"  # which numpy knows where ml_dtypes was imported
+    if isinstance(dtype, str) and dtype in _ALIASES:
+        return _ALIASES[dtype]
     try:
         given = np.dtype(dtype) if isinstance(dtype, str | type | np.dtype) else None  # numpy also takes records
     except (TypeError, ValueError, SyntaxError):  # numpy has Python parse texts that begin with a digit

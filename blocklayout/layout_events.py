@@ -114,6 +114,13 @@ class Watch:
         mode: How events are treated.
         kinds: The kinds of events that it sees.
         events: Those that were seen, in order.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> with bl.watch("record") as seen:
+        ...     x = bl.zeros((1, 3, 2, 2)).to("nChw8c")
+        >>> [(event.kind, event.operator, event.nbytes) for event in seen]
+        [('reorder', 'Tensor.to', 176)]
     """
 
     def __init__(self, mode: WatchMode, kinds: tuple[EventKind, ...] = MOVES) -> None:

@@ -47,7 +47,7 @@ class Served:
         Args:
             source: As for :func:`blocklayout.load`.
             warm: Sets of shapes that it is warmed up for, each as for ``Session.warm_up``; by default those that the
-                model declares. ``None``: it is not warmed up.
+                model declares, unless it leaves others free than first extents. ``None``: it is not warmed up.
             options: Those of :func:`blocklayout.load`, for this model and those that replace it.
 
         Raises:
@@ -121,7 +121,9 @@ class Served:
     def _loaded(self, source: Source) -> Session:
         session = load(source, **self._options)
         try:
-            for shapes in (None,) if self._warm == () else self._warm or ():
+            declared = [extent for info in session.get_inputs() for extent in (info.shape or (None, None))[1:]]
+            is_declared = all(isinstance(extent, int) for extent in declared)
+            for shapes in ((None,) if is_declared else ()) if self._warm == () else self._warm or ():
                 session.warm_up(shapes)
         except BaseException:
             session.close()

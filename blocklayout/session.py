@@ -25,9 +25,14 @@ if TYPE_CHECKING:
     from blocklayout.serve.submissions import Submission, Submissions
     from blocklayout.show.profile import Profile
     from blocklayout.show.report import Report
+    from blocklayout.show.verdict import Verdict
+    from blocklayout.tensor import Tensor
 
     Write = Callable[[Path, PlanBook, Sequence[str] | None, Sequence[Mapping[str, Any]]], None]
     Given = Mapping[str, np.ndarray]
+
+_NO_FEED: Mapping[str, Any] = {}
+"""Stands for a feed that was left out: an array alone is given as the first argument then."""
 
 
 class Session:
@@ -35,6 +40,17 @@ class Session:
 
     Made by :func:`blocklayout.load`. The threads of its streams end when it is closed, by :meth:`close` or as a context
     manager, and when nobody refers to it any more.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> b = bl.Builder()
+        >>> x = b.input("x", (1, 16, 8, 8))
+        >>> b.output("y", x.conv(np.ones((16, 16, 3, 3), np.float32), pads=1, name="conv").relu())
+        >>> session = bl.load(b)
+        >>> [y] = session.run(None, {"x": np.ones((1, 16, 8, 8), np.float32)})
+        >>> y.shape, float(y[0, 0, 4, 4])
+        ((1, 16, 8, 8), 144.0)
     """
 
     def __init__(self, book: PlanBook, write: Write, queue: Queue | None = None) -> None:
@@ -64,7 +80,7 @@ class Session:
         return list(self._book.signature.defaults)
 
     def run(
-        self, output_names: Sequence[str] | None, feed: Mapping[str, Any], *, out: Given | None = None
+        self, output_names: Sequence[str] | None, feed: Mapping[str, Any] = _NO_FEED, *, out: Given | None = None
     ) -> list[Any]:
         """Run the model once: on the calling thread where there is one stream, else on the next that is free.
 
@@ -85,12 +101,31 @@ class Session:
             CheckError: Dirty padding, or a value that is not finite, where the session or a block around it checks.
         """
         book = self._book
+        if feed is _NO_FEED:
+            first = book.signature.inputs[0].name if book.signature.inputs else "x"
+            right = f"run(None, {{{first!r}: x}}), where None stands for all outputs"
+            raise InputError(f"run takes names of outputs and a feed by name: {right}; session(x) takes arrays alone")
         streams = book.streams
         is_watched = watches_around()
         if streams.n == 1 and not (is_watched or streams.is_closed):
             return book.run(output_names, feed, out)
         call = partial(book.run, output_names, feed, out)
         return streams.call(carry(call) if is_watched or check_mode.get() else call)
+
+    def run_held(self, feed: Mapping[str, Any], held: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Run once on the calling thread: the outputs ``held`` are written to these Tensors, the others are fresh.
+
+        Args:
+            feed: As for :meth:`run`.
+            held: By output, in the plan's formats, and apart in memory from each other and from the feed.
+
+        Returns:
+            All outputs, by name.
+
+        Raises:
+            InputError: As :meth:`run`.
+        """
+        return self._book.run_held(feed, held)
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.
@@ -340,6 +375,31 @@ class Session:
         from blocklayout.runtime.book_report import profile
 
         return profile(self._book, feed, n_runs)
+
+    def verdict(self, profile: Profile | None = None) -> Verdict:
+        """Which layout is best and by how much, what reorders and slow code cost, and what would help most.
+
+        The command line prints it first. Times are prices, and where the load ran whole plans, those of the runs.
+
+        Args:
+            profile: That of a typical run, whose times are taken then.
+
+        Returns:
+            A record: print it for five lines.
+
+        Raises:
+            PlanError: There is no plan yet.
+
+        Example:
+            >>> from blocklayout import Builder, load
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
+            >>> load(b).verdict().n_reorders
+            0
+        """
+        from blocklayout.runtime.book_report import verdict
+
+        return verdict(self._book, profile)
 
     def report(self, feed: Mapping[str, Any] | None = None, *, n_runs: int = 5) -> Report:
         """A page about the plan: layouts, reasons, memory, and times where there is something to run on.

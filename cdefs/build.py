@@ -14,7 +14,9 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
-_OWN_NAMES = "describe executor team winograd max_pooling copying region_means group_normalization widening"
+_OWN_NAMES = (
+    "describe executor team winograd max_pooling copying region_means group_normalization widening requantizing"
+)
 OWN = tuple(HERE / "executor" / f"{name}.h" for name in _OWN_NAMES.split())
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.options import Parser, add_json, add_threads, extents, indices, positive
+from blocklayout.commands.options import Help, Parser, add_json, add_threads, extents, indices, positive
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.ir import TensorInfo, wished_desc
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "> marks oneDNN's own pick where every layout is left to it.\n"
-    "Measured times are those of one primitive run alone again and again on random data, its weights in the\n"
+    "Measured times are those of one primitive run alone again and again on random data, its weights in the "
     "caches: inside a network it takes longer."
 )
 ANY = "any"
@@ -54,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     pool = _add_kind(kinds, "pool", "a pooling", Asker.pooling, images)
     pool.add_argument("--kernel", type=indices, default=(2,), metavar="N[,N]", help="extents of it (default: 2)")
     algorithms = ("max", "avg_include_padding", "avg_exclude_padding")
-    made = "of the elements of a window (default: max)"
-    pool.add_argument("--algorithm", choices=algorithms, default="max", help=made)
+    made = f"of the elements of a window: {', '.join(algorithms)} (default: max)"
+    pool.add_argument("--algorithm", choices=algorithms, default="max", metavar="NAME", help=made)
     _add_window(pool)
     eltwise = _add_kind(kinds, "eltwise", "a function of each element", Asker.eltwise, "extents, such as 1x64x56x56")
     eltwise.add_argument("--algorithm", default="relu", metavar="NAME", help="in oneDNN's words (default: relu)")
@@ -91,8 +91,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, ask: AskAbout, src: str) -> Parser:
     summary = f"OneDNN's offers for {what}, in every combination of layouts."
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=raw)
+    parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=Help)
     add_json(parser)
     parser.add_argument(
         "--dtype", choices=(*PRIMITIVE_FLOATS, "s8"), default="f32", help="of all tensors (default: f32)"

@@ -207,6 +207,8 @@ def _measurement(
     names = [info.name for info in session.get_outputs()]
     return Measurement(
         plan=plan_of(session),
+        plans=session.plans if session.pieces is not None else session.plans[-1:],
+        verdict=session.verdict(),
         time_ms=Spread.of(times).scaled(1e-6),
         ratio=ratio,
         difference=largest_difference(outputs, expected),

@@ -17,7 +17,7 @@ from blocklayout.plan import Plan
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.plan import FREE
 from blocklayout.regular_file import open_regular
-from blocklayout.zoo import digits
+from blocklayout.zoo import ZOO, digits
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     Shapes = Mapping[str, tuple[int, ...]]
 
 SEED = 0
-
-ZOO = "zoo:"
-"""Prefix of names of networks in the zoo."""
 
 
 def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
@@ -50,13 +47,13 @@ def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
     if has_ranges(dict(args.shape)):
         raise InputError(f"--shape: {args.model} is built for one set of extents; ranges are for ONNX files")
     arrays = {name: load_array(name, path).shape for name, path in args.input}
-    return _built(args.model, dict(args.shape) | arrays, dict(args.io_layout)).to_graph()
+    return built(args.model, dict(args.shape) | arrays, dict(args.io_layout)).to_graph()
 
 
 def save_source(source: str | None, given: Shapes, path: Path) -> None:
     """Write the model that MODEL names as an ONNX file, one of the zoo for these extents; errors of ``open_model``."""
     if source is not None and source.startswith(ZOO):
-        model.write(_built(source, given, {}), path)
+        model.write(built(source, given, {}), path)
     else:
         path.write_bytes(digits.model_bytes() if source is None else Path(source).read_bytes())
 
@@ -168,11 +165,12 @@ def _extents(desc: MemoryDesc, layout: str | None) -> tuple[int, ...]:
     return tuple(desc.dims[dim] for dim in tag.order)
 
 
-def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
+def built(name: str, given: Shapes, io_layout: Mapping[str, str] | None = None) -> Builder:
+    """A network of the zoo for these extents of its input; an InputError of others than it can take."""
     name = name.removeprefix(ZOO)
     if not given:
         return zoo.build(name)
-    [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout)[0]
+    [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout or {})[0]
     usual = info.logical(info.shape or ())
     shape = info.logical(given.get(info.name, ()))
     n_fixed = min(2, len(usual) - 1)  # words have no channels

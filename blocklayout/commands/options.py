@@ -14,6 +14,16 @@ _UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
 """Powers of two by letter."""
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help whose paragraphs are one line each in the source, and as wide as the screen for readers."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            super(argparse.RawDescriptionHelpFormatter, self)._fill_text(line, width, indent)
+            for line in text.splitlines()
+        )
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
@@ -29,7 +39,7 @@ class CommandParser(Parser):
     """
 
     def __init__(self, module: str, summary: str, **kwargs: Any) -> None:
-        super().__init__(description=summary, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        super().__init__(description=summary, formatter_class=Help, **kwargs)
         self._module = module
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -164,6 +174,17 @@ def add_plan_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_details(parser: argparse.ArgumentParser, top: str = "show the N steps that take longest") -> None:
+    """``--steps``, ``--why`` and ``--top``: details behind the verdict."""
+    parser.add_argument("--steps", action="store_true", help="show every step, with its layouts")
+    parser.add_argument("--top", type=positive, metavar="N", help=top)
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="show the alternatives of each kernel, the reason of each reorder, the ends of runs of a layout",
+    )
+
+
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """``--threads``."""
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")
@@ -220,6 +241,13 @@ def words(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: give names with commas between them")
     return found
+
+
+def policies(text: str) -> tuple[str, ...]:
+    """Layout policies such as ``auto,nhwc``, each once; ``channels_last`` and its like are policies, too."""
+    from blocklayout.plan.policies import ALIASES
+
+    return tuple(dict.fromkeys(ALIASES.get(word, word) for word in words(text)))
 
 
 def named_extents(text: str) -> tuple[str, tuple[int | tuple[int, int], ...]]:

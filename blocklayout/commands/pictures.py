@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.commands.feeds import asked_shapes
+from blocklayout.commands.feeds import ZOO, asked_shapes
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
 from blocklayout.loading.signature import signature_of
@@ -37,6 +37,13 @@ PIXELS = {
 
 NOMINAL_RANGES = {"NominalRange_0_255": "bytes", "Normalized_0_1": "unit", "Normalized_1_1": "signed"}
 """Values of ``Image.NominalPixelRange``. Source: ONNX, MetadataProps.md."""
+
+CLASSIFY = "classify"
+"""The task that ultralytics writes into a classifier's metadata."""
+
+RANDOM = "random weights, so that the classes it names mean nothing"
+N_EDGES = 4
+"""Numbers of a box."""
 
 SIDE = 224
 """Height and width of an input where neither the model nor its metadata says any."""
@@ -179,17 +186,30 @@ def pixels_of(text: str) -> tuple[Sequence[float], Sequence[float]]:
 
 
 def class_names(args: argparse.Namespace, opened: OnnxModel | Graph) -> list[str]:
-    """Names of a classifier's classes, by ``--labels`` or the model's metadata; an InputError where neither has any."""
+    """Names of a classifier's classes, by ``--labels`` or the model's metadata; an InputError where neither has any.
+
+    An InputError as well where the metadata say that it does something else.
+    """
+    task = _metadata(opened).get("task", CLASSIFY)
+    if task != CLASSIFY:
+        raise InputError(f"--image: {args.model} is no classifier, by its metadata its task is to {task}; {EXAMPLES}")
     if args.labels is not None:
         return _labels(args.labels)
     names = _literal(_metadata(opened).get("names"), dict, list) if args.model else [*range(10)]  # digits
     if isinstance(names, dict):  # as ultralytics writes them
         by_number = {str(number): name for number, name in names.items()}
         names = [by_number[str(number)] for number in range(len(names)) if str(number) in by_number]
+    if not names and has_random_weights(args):
+        raise InputError(f"--image: {args.model} has {RANDOM}; give a trained model, or --labels FILE to see it run")
     if not names:
         rule = "a classifier has names of classes, in its metadata or by --labels FILE, one a line"
         raise InputError(f"--image: {args.model} does not say that it is one: {rule}; {EXAMPLES}")
     return [str(name) for name in names]
+
+
+def has_random_weights(args: argparse.Namespace) -> bool:
+    """Whether nothing trained the model: it is one of the zoo."""
+    return args.model is not None and args.model.startswith(ZOO)
 
 
 def _labels(path: str) -> list[str]:
@@ -208,12 +228,16 @@ def _labels(path: str) -> list[str]:
 def best_classes(outputs: Mapping[str, np.ndarray], names: Sequence[str], n: int) -> tuple[str, list[dict[str, Any]]]:
     """How scores come about, and for JSON the ``n`` best classes of the first image.
 
-    An InputError where the first output has another number of scores than there are names.
+    An InputError where the first output has another number of scores than there are names, or is a detector's.
     """
     name, array = next(iter(outputs.items()))
     if array.ndim < 2 or not array.size or array[0].size != len(names):
         rule = f"{len(names)} names of classes, and the first output of a classifier has a number for each"
         raise InputError(f"--image: {name} is {_by(array.shape)}; there are {rule} (--labels); {EXAMPLES}")
+    boxes = [other for other, each in outputs.items() if each.ndim > 1 and each.shape[-1] == N_EDGES]
+    if max(array.shape[1:]) != len(names) or array.dtype.kind in "iub" or (boxes and len(outputs) > 1):
+        said = f"{name} is {array.dtype} {_by(array.shape)}" + (f" beside boxes in {boxes[0]}" if boxes else "")
+        raise InputError(f"--image: {said}, which are no scores of a classifier; {EXAMPLES}")
     scores, rule = array[0].ravel().astype(np.float64), f"{name} as it is"
     if not ((scores >= 0) & (scores <= 1 + 1e-3)).all():
         powers = np.exp(scores - scores.max())

@@ -5,26 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.commands.comparing import race_of
-from blocklayout.commands.options import add_model_options, add_named, add_pins, add_plan_options, named_layout, words
+from blocklayout.commands.options import (
+    add_details,
+    add_model_options,
+    add_named,
+    add_pins,
+    add_plan_options,
+    named_layout,
+    words,
+)
 from blocklayout.errors import InputError, PlanError
 from blocklayout.loading.exporting import export
-from blocklayout.plan.precision import PrecisionReport
-from blocklayout.show.output import json_text, say, shown_progress
+from blocklayout.show.output import json_text, put, say, shown_progress
+from blocklayout.show.verdict import say_details, say_verdict
+from blocklayout.show.words import counted
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.runtime import Pieces
+    from blocklayout.session import Session
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_model_options(parser)
-    parser.add_argument(
-        "--why",
-        action="store_true",
-        help="the alternatives of each kernel, the reason of each reorder, the ends of runs of a layout",
-    )
+    add_details(parser)
     add_pins(parser)
     add_named(
         parser,
@@ -68,31 +73,36 @@ def run(args: argparse.Namespace) -> None:
         session = race.session(contender)
         if args.save_session is not None:
             session.save(args.save_session, targets=args.targets, feeds=[race.feeds])
-    if session.pieces is not None:
-        _say_pieces(args, session.pieces)
-        return
-    plan = session.plans[-1]
+    if session.pieces is not None and (args.save is not None or args.export is not None):
+        n_pieces = len(session.pieces)
+        raise PlanError(f"--save, --export: the model is cut into {n_pieces} pieces; there is no plan of the whole")
     if args.save is not None:
-        plan.save(args.save)
+        session.plans[-1].save(args.save)
     if args.export is not None:
-        export(race.opened, args.export, plan)
+        export(race.opened, args.export, session.plans[-1])
     if args.json:
-        say(plan.to_json())
+        put(f"{_json(session)}\n")
     else:
-        report = PrecisionReport.of(race.opened) if args.why else None
-        say(plan.explain() if args.why else str(plan))
-        if report is not None:
-            say(f"\nwhich layers were quantised, when the file was made:\n{report}")
+        _say(args, session)
 
 
-def _say_pieces(args: argparse.Namespace, pieces: Pieces) -> None:
-    if args.save is not None or args.export is not None:
-        raise PlanError(f"--save, --export: the model is cut into {len(pieces)} pieces; there is no plan of the whole")
-    if args.json:
-        plans = ", ".join(plan.to_json() for plan in pieces.plans)
-        cut = json_text([{"node": piece.name, "reason": piece.reason} for piece in pieces if piece.reason])
-        say(f'{{"cut": {cut}, "plans": [{plans}]}}')
-    elif args.why:
-        say("\n\n".join([str(pieces), *(plan.explain() for plan in pieces.plans)]))
-    else:
-        say(str(pieces))
+def _say(args: argparse.Namespace, session: Session) -> None:
+    plans = session.plans[-1:] if session.pieces is None else session.plans
+    if plans:
+        say_verdict(session.verdict())
+    if session.pieces is None or args.top:
+        say_details(args, plans)
+    elif args.steps or args.why or not plans:
+        say("\n\n".join([*[""] * bool(plans), str(session.pieces), *(plan.explain() for plan in plans if args.why)]))
+    if plans and not (args.steps or args.top or args.why):
+        n_steps = sum(len(plan.steps) for plan in plans)
+        say(f"\n--steps shows its {counted(n_steps, 'step')}, --top 10 the longest, --why the reasons")
+
+
+def _json(session: Session) -> str:
+    """The plan, or those of the pieces and where the model is cut."""
+    if session.pieces is None:
+        return session.plans[-1].to_json()
+    plans = ", ".join(plan.to_json() for plan in session.pieces.plans)
+    cut = json_text([{"node": piece.name, "reason": piece.reason} for piece in session.pieces if piece.reason])
+    return f'{{"cut": {cut}, "plans": [{plans}]}}'

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.commands.comparing import race_of
-from blocklayout.commands.options import add_model_options, add_plan_options, positive
+from blocklayout.commands.options import add_details, add_model_options, add_plan_options, positive
 from blocklayout.errors import InputError
-from blocklayout.show.output import json_text, say, shown_progress
+from blocklayout.show.output import say, say_json, shown_progress
+from blocklayout.show.verdict import say_verdict
 
 if TYPE_CHECKING:
     import argparse
+
+N_SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_plan_options(parser)
     parser.add_argument("--runs", type=positive, default=20, metavar="N", help="take medians of so many (default: 20)")
+    add_details(parser, "show so many steps, those that take longest (default: 10)")
     parser.add_argument("--trace", metavar="FILE", help="write a trace there that chrome://tracing and Perfetto show")
 
 
@@ -33,4 +37,11 @@ def run(args: argparse.Namespace) -> None:
             profile.save_chrome_trace(args.trace)
         except InputError as error:
             raise InputError(f"--trace: {error}") from error
-    say(json_text(profile.to_dict()) if args.json else str(profile))
+    if args.json:
+        say_json(profile.to_dict())
+        return
+    if session.plans:
+        say_verdict(session.verdict(profile))
+    say(f"\n{profile.text(None if args.steps else args.top or N_SHOWN)}")
+    for plan in session.plans if args.why else ():
+        say(f"\n{plan.explain()}")

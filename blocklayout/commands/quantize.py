@@ -12,16 +12,17 @@ import numpy as np
 
 from blocklayout.atomic_write import replacing
 from blocklayout.commands import pictures
-from blocklayout.commands.feeds import ZOO, load_array, open_model
+from blocklayout.commands.feeds import load_array, open_model
 from blocklayout.commands.options import add_json, add_named, named_extents, nbytes, positive, seconds
 from blocklayout.errors import InputError
 from blocklayout.model import signature
 from blocklayout.plan.precision import PrecisionReport
 from blocklayout.quantizing.budget import METRICS
-from blocklayout.quantizing.quantize import quantize
+from blocklayout.quantizing.quantize import OLDEST_OPSET, quantize
 from blocklayout.quantizing.recipe import QuantizationRecipe
-from blocklayout.show.output import file_name, say, say_json, shown_progress
+from blocklayout.show.output import file_name, put, say, say_json, shown_progress
 from blocklayout.show.precision import verdict
+from blocklayout.zoo import ZOO
 
 if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel
@@ -34,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
         "In FOLDER, each .npy file is a feed of a model with one input, each .npz file has arrays by input name, and "
-        "pictures are fed as run --image does. What recipes say: docs/quantising.md."
+        "pictures are fed as run --image does. What recipes say: docs/how-to/quantise.md."
     )
     parser.add_argument("model", metavar="MODEL", help="an ONNX file in f32, or zoo:resnet50 and its like")
     parser.add_argument("--data", required=True, metavar="FOLDER", help="calibration data, some hundred files")
@@ -82,10 +83,11 @@ def run(args: argparse.Namespace) -> None:
     if args.picture is not None and recipe.max_error == "any":
         raise InputError("--picture: --max-error any has no choice to draw")
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        source: Any = open_model(args) if args.model.startswith(ZOO) else args.model
         opened = open_model(args)
+        is_old = opened.opset < OLDEST_OPSET and not args.model.startswith(ZOO)
+        source = args.model if is_old else opened  # the file is what can be converted
         feeds = Folder(args, opened)
-        how = {"dtype": args.dtype, "threads": args.threads, "measures_all": args.picture is not None}
+        how: Any = {"dtype": args.dtype, "threads": args.threads, "measures_all": args.picture is not None}
         quantized = quantize(source, feeds, recipe, **how, progress=tell)
     target = Path(args.output or file_name(f"{Path(args.model.removeprefix(ZOO)).stem}-int8", ".onnx"))
     beside = target.with_name(f"{target.name}.recipe.json")
@@ -102,8 +104,8 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         say_json({"file": str(target), "recipe": str(beside), "nbytes": len(contents), "n_quantized": n_pairs})
         return
-    say(f"{target}, {len(contents) / 1e6:.3g} MB: {n_pairs} values are quantised, ranges seen on {len(feeds)} files")
-    say(f"{beside}: the recipe, which --recipe takes")
+    put(f"{target}, {len(contents) / 1e6:.3g} MB: {n_pairs} values are quantised, ranges seen on {len(feeds)} files\n")
+    put(f"{beside}: the recipe, which --recipe takes\n")
     if report is not None:
         say(str(report) if args.picture else verdict(report))
 

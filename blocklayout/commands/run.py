@@ -12,12 +12,13 @@ from blocklayout.commands import pictures
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
-from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
+from blocklayout.commands.options import add_details, add_model_options, add_plan_file, load_options, policies, positive
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.show.comparison import Measurement, say_agreement, say_comparison, say_layouts
 from blocklayout.show.output import print_table, say, say_json, shown_progress
+from blocklayout.show.verdict import say_details, say_verdict
 from blocklayout.show.words import kib, spread
 from blocklayout.zoo import digits
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
 N_BEST = 5
-PICTURE_OPTIONS = ("labels", "fit", "pixels", "order", "top")
+PICTURE_OPTIONS = ("labels", "fit", "pixels", "order")
 DIGITS_HEADER = ("layout", "dtype", "right", "images/s", "ratio", "least-most", "reorders", "KiB moved")
 
 
@@ -36,7 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "Without MODEL, the embedded digit classifier is run on its held-out images in every layout policy."
     add_model_options(parser)
-    parser.add_argument("--layout", type=words, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with")
+    parser.add_argument(
+        "--layout", type=policies, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with"
+    )
     parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, help="data type of the activations inside")
     add_plan_file(parser)
     parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="measurements of each (default: 5)")
@@ -48,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--labels", metavar="FILE", help="names of the classes, one a line (default: those in the model's metadata)"
     )
     pictures.add_fitting(group)
-    group.add_argument("--top", type=positive, metavar="N", help="how many classes to tell (default: 5)")
+    add_details(parser, "show the N steps that take longest; with --image, as many classes (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -84,19 +87,25 @@ def run_model(args: argparse.Namespace) -> None:
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST) if picture else ("", [])
     if args.json:
-        classified = {"picture": picture, "answer": {"rule": rule, "classes": best}} if picture else {}
+        weights = {"weights": "random"} if pictures.has_random_weights(args) else {}
+        classified = {"picture": picture, "answer": {"rule": rule, "classes": best} | weights} if picture else {}
         environment = describe_environment(measurements[0].plan.n_threads)
         runs = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, **classified, "outputs": outputs, "runs": runs})
         return
+    say_verdict(measurements[0].verdict.timed(measurements))
+    say("")
     if picture:
         say(f"{pictures.feed_text(picture)}\n")
         print_table(("class", "score"), [(each["name"], f"{each['score']:.4f}") for each in best], text_columns=(0,))
-        say(f"score: {rule}\n")
+        say(f"score: {rule}")
+        say(f"{args.model} has {pictures.RANDOM}\n" if pictures.has_random_weights(args) else "")
     else:
         print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
         say("")
     say_comparison(measurements)
+    args.top = None if picture else args.top
+    say_details(args, measurements[0].plans)
 
 
 def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -139,8 +148,9 @@ def run_digits(args: argparse.Namespace) -> None:
         rows = [measurement.to_dict() | score for measurement, score in zip(measurements, scores, strict=True)]
         say_json({"environment": environment, "policies": rows, "not_run": missing})
         return
+    say_verdict(measurements[0].verdict.timed(measurements))
     say(
-        f"digit classifier, {len(labels)} held-out images in one batch\n"
+        f"\ndigit classifier, {len(labels)} held-out images in one batch\n"
         f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"
     )
     print_table(DIGITS_HEADER, map(_digits_row, measurements, scores), text_columns=(0, 1))
@@ -150,6 +160,7 @@ def run_digits(args: argparse.Namespace) -> None:
     say_layouts(measurements)
     for line in missing:
         say(line)
+    say_details(args, measurements[0].plans)
 
 
 def _digits_row(measurement: Measurement, score: dict[str, Any]) -> tuple[str, ...]:

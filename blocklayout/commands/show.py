@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from blocklayout.commands.comparing import Contender, race_of
 from blocklayout.commands.feeds import asked_shapes
-from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, words
+from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, natural, policies
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
-from blocklayout.show.output import file_name, say, say_json, say_page, shown_progress
+from blocklayout.show.output import file_name, put, say, say_json, say_page, shown_progress
 from blocklayout.show.report import Report, check_name
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policies",
-        type=words,
+        type=policies,
         default=(),
         metavar="all|NAME,NAME",
         help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side",
@@ -113,7 +113,7 @@ def _serve(args: argparse.Namespace) -> None:
     what_if = partial(race.what_if, contender, session, args.runs)
     page = Report(report.record | {"served": True}).to_html()
     with session, PlanServer(args.port or 0, page, what_if) as server:
-        say(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it")
+        put(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:
             server.serve_forever()

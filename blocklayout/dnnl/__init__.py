@@ -36,6 +36,7 @@ _NAMES = {
     "primitives.group_normalization": "group_normalization",
     "primitives.inner_product": "inner_product inner_product_backward_data inner_product_backward_weights",
     "primitives.layer_normalization": "layer_normalization",
+    "primitives.lookup": "lookup",
     "primitives.lrn": "lrn",
     "primitives.matmul": "matmul",
     "primitives.max_pooling": "max_pooling",

@@ -27,6 +27,11 @@ class Sum(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag
 
     Attributes:
         dtype: Data type to read the destination as; empty for its own.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.Attr(post_ops=(dnnl.Sum(0.5), dnnl.Eltwise("relu"))).post_ops[0]
+        Sum(scale=0.5, zero_point=0, dtype='')
     """
 
     scale: float = 1.0
@@ -71,6 +76,12 @@ class Binary(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
     Attributes:
         src1: Descriptor of the second operand, which must have a layout before the primitive
             is made; ``None`` until somebody knows it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> from blocklayout import dnnl
+        >>> dnnl.Binary("add", bl.MemoryDesc((1, 16, 8, 8), "f32", "nhwc")).algorithm
+        'binary_add'
     """
 
     algorithm: str
@@ -85,6 +96,11 @@ class Prelu(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
 
     Attributes:
         mask: Bit i set: one slope for each index along dimension i; 0: a single slope.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.Prelu(mask=2)  # a slope for each channel
+        Prelu(mask=2)
     """
 
     mask: int
@@ -101,6 +117,11 @@ class DepthwiseConv(Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         kernel: Extent of the kernel, both dimensions.
         padding: Zeros before the first element of each dimension.
         bias_dtype: Empty for no bias.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.DepthwiseConv(stride=2).kernel
+        3
     """
 
     kernel: int = 3

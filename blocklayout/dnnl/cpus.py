@@ -18,6 +18,11 @@ def default_threads() -> int:
     """Default number of threads: the affinity mask, capped by cgroup quota and ``OMP_NUM_THREADS``.
 
     A quota of two and a half CPUs gives 2: threads that spin beyond the quota get the whole process suspended.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.default_threads() >= 1
+        True
     """
     return min(usable_cpus(), _user_limit() or usable_cpus())
 
@@ -32,6 +37,12 @@ def cpu_shares(n_shares: int, n_threads: int) -> list[frozenset[int]] | None:
 
     Each share has ``n_threads`` CPUs at least. A CPU quota may allow less than all of them: shares are still of all, so
     that containers do not meet on the first.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> shares = dnnl.cpu_shares(1, 1)
+        >>> shares is None or len(shares) == 1
+        True
     """
     if not hasattr(os, "sched_getaffinity"):
         return None

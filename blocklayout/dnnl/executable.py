@@ -54,6 +54,13 @@ class Stop:
     Attributes:
         c: The executor's own.
         deadline_ns: By the monotonic clock; 0 if there is none.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> stop = dnnl.Stop()
+        >>> stop.ask()
+        >>> stop.is_asked, stop.is_overdue
+        (True, False)
     """
 
     def __init__(self, deadline_ns: int = 0) -> None:
@@ -92,6 +99,16 @@ class Executable:
     step are narrower where its Spec says so and our own team computes.
 
     One thread at a time may run it, and others that share memories with it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> from blocklayout import dnnl
+        >>> desc = bl.MemoryDesc((4,))
+        >>> relu = dnnl.Primitive(dnnl.eltwise(desc, algorithm="relu"))
+        >>> results = relu.run({"src": np.float32([-1, 0, 1, 2]).view(np.uint8)})  # by an Executable of one step
+        >>> results["dst"].view(np.float32)
+        array([0., 0., 1., 2.], dtype=float32)
     """
 
     def __init__(

@@ -24,6 +24,18 @@ class Execution:
 
     Attributes:
         memories: By argument, the scratchpad included.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> from blocklayout import dnnl
+        >>> desc = bl.MemoryDesc((4,))
+        >>> src, dst = dnnl.Memory.empty(desc), dnnl.Memory.empty(desc)
+        >>> src.buffer.view(np.float32)[:] = -1, 0, 1, 2
+        >>> execution = dnnl.Primitive(dnnl.eltwise(desc, algorithm="relu")).bind({"src": src, "dst": dst})
+        >>> dnnl.run_parallel(execution.run, 1)
+        >>> dst.buffer.view(np.float32)
+        array([0., 0., 1., 2.], dtype=float32)
     """
 
     __slots__ = ("__weakref__", "_c_args", "_call", "_execute", "_primitive", "memories", "spec")

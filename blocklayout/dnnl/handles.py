@@ -85,5 +85,11 @@ def _make(kind: str, *c_args: Any, keep: Handle | None = None) -> Handle:
 
 
 def live_handles() -> dict[str, int]:
-    """How many C objects of each kind are alive, engines, streams and cached descriptors included."""
+    """How many C objects of each kind are alive, engines, streams and cached descriptors included.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> sorted(dnnl.live_handles())
+        ['engine', 'memory', 'memory_desc', 'post_ops', 'primitive', 'primitive_attr', 'primitive_desc', 'stream']
+    """
     return {kind: len(addresses) for kind, addresses in _live.items()}

@@ -15,7 +15,13 @@ _refused: dict[Spec, str] = {}
 
 
 def refusals() -> Mapping[Spec, str]:
-    """The resolved Specs that the library offered and then refused in this process, each with the refused verb."""
+    """The resolved Specs that the library offered and then refused in this process, each with the refused verb.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dict(dnnl.refusals())
+        {}
+    """
     return _refused
 
 

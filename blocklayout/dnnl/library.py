@@ -198,7 +198,13 @@ def is_sequential() -> bool:
 
 @cache
 def isa() -> str:
-    """The instruction set the library uses, such as ``avx2``: this CPU's best that ``ONEDNN_MAX_CPU_ISA`` allows."""
+    """The instruction set the library uses, such as ``avx2``: this CPU's best that ``ONEDNN_MAX_CPU_ISA`` allows.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.isa() in dnnl.isa_names()
+        True
+    """
     return enums.name("cpu_isa", load().dnnl_get_effective_cpu_isa())
 
 
@@ -215,7 +221,13 @@ def has_isa(name: str) -> bool:
 
 
 def sums_bytes_exactly() -> bool:
-    """Whether sums of products of bytes are exact on this CPU: before VNNI, sums of two saturate at 16 bits."""
+    """Whether sums of products of bytes are exact on this CPU: before VNNI, sums of two saturate at 16 bits.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.sums_bytes_exactly() in (True, False)
+        True
+    """
     return has_isa("avx512_core_vnni") or has_isa("avx2_vnni")
 
 
@@ -242,7 +254,13 @@ def highest_isa(names: Iterable[str]) -> str:
 
 
 def has_bf16() -> bool:
-    """Whether the library computes in bf16 here."""
+    """Whether the library computes in bf16 here.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.has_bf16() <= dnnl.has_isa("avx512_core")
+        True
+    """
     return missing_isa("bf16") is None
 
 

@@ -22,7 +22,13 @@ OPENMP = _PACKAGE / "libgomp.so.1"
 
 
 def has_native_executor() -> bool:
-    """Whether runs are one call into C; else each step is one from Python, and denormals stay as they are."""
+    """Whether runs are one call into C; else each step is one from Python, and denormals stay as they are.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.has_native_executor() in (True, False)
+        True
+    """
     return native() is not None
 
 

@@ -340,6 +340,14 @@ def primitive_of(spec: Spec) -> Primitive:
 
     Raises:
         RefusedError: As :class:`Primitive`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> from blocklayout import dnnl
+        >>> desc = bl.MemoryDesc((4,))
+        >>> resolved = dnnl.resolve(dnnl.eltwise(desc, algorithm="relu"))
+        >>> dnnl.primitive_of(resolved.spec) is dnnl.primitive_of(resolved.spec)
+        True
     """
     if leaves_code_behind(spec):
         return _lasting(spec)

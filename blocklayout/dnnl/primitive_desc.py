@@ -31,6 +31,14 @@ class Resolved(Struct, frozen=True):
     Attributes:
         spec: Lists every execution argument but the scratchpad.
         scratchpad_nbytes: Bytes it needs while it runs.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> from blocklayout import dnnl
+        >>> desc = bl.MemoryDesc((4,))
+        >>> resolved = dnnl.resolve(dnnl.eltwise(desc, algorithm="relu"))
+        >>> resolved.spec.kind, resolved.is_reference, resolved.scratchpad_nbytes
+        ('eltwise', False, 0)
     """
 
     spec: Spec

@@ -73,7 +73,7 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
 
 
 def optimised(spec: Spec) -> tuple[Resolved, ...]:
-    """The implementations worth running, the library's own favourite first; references where nothing else exists.
+    """The implementations worth running, our favourite, then the library's first; references where nothing else exists.
 
     Of an implementation that exists for several instruction sets only the library's first, the largest. Answers are
     kept, so asking again is free.
@@ -174,7 +174,8 @@ def _ask_optimised(spec: Spec) -> tuple[Spec, tuple[Resolved, ...] | str]:
     ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
-        return spec, (*theirs, *ours) or str(_refusal(spec))
+        found = sorted((*theirs, *ours), key=lambda each: not own.is_favourite(each.spec.impl))
+        return spec, tuple(found) or str(_refusal(spec))
     except UnimplementedError as error:
         return spec, ours or str(error)
 

@@ -27,6 +27,16 @@ def write_region_means(
         begins: The first row of each region's window, and the first column.
         weights: Of the rows and of the columns of windows: (regions, bins, rows or columns). Zero beyond the image.
         results: Shape (regions, channels, bins down, bins across).
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout import dnnl
+        >>> pixels, means = np.ones((1, 4, 4, 8), np.float32), np.empty((1, 8, 1, 1), np.float32)
+        >>> halves = np.full((1, 1, 2), 0.5, np.float32)  # one region, one bin of two rows and two columns
+        >>> zero = np.zeros(1, np.int64)
+        >>> is_done = dnnl.write_region_means(pixels, zero, (zero, zero), (halves, halves), means)
+        >>> not is_done or bool((means == 1).all())
+        True
     """
     code: Any = native()
     if code is None or any(each.dtype != np.float32 or not each.flags.c_contiguous for each in (pixels, results)):

@@ -105,6 +105,10 @@ class Spec(
             raise InvalidArgumentsError(f"{self.kind}: {name} has no layout yet; resolve the Spec first")
         return desc
 
+    def side(self, name: str) -> MemoryDesc:
+        """The layout of an argument, or of its gradient, where that is computed or read in its place."""
+        return self.memory_desc(name if self.has(name) else f"diff_{name}")
+
     def has(self, name: str) -> bool:
         """Whether there is an argument of this name."""
         return name in dict(self.descs)

@@ -28,7 +28,13 @@ def team() -> Any | None:
 
 
 def threads_name() -> str:
-    """Which threads compute: ``own team``, ``libgomp`` with the reason in parentheses, or ``sequential``."""
+    """Which threads compute: ``own team``, ``libgomp`` with the reason in parentheses, or ``sequential``.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.threads_name().split()[0] in ("own", "libgomp", "sequential")
+        True
+    """
     functions, reason = _served()
     return "own team" if functions is not None else reason
 
@@ -65,6 +71,11 @@ def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
 
     Raises:
         InvalidArgumentsError: ``n_threads`` is less than 1.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.run_parallel(lambda: "computed", n_threads=2)
+        'computed'
     """
     if n_threads < 1:
         raise InvalidArgumentsError(f"n_threads is {n_threads}; a region has 1 thread or more")
@@ -88,6 +99,11 @@ def run_apart(fn: Callable[[], _Result], n_threads: int) -> _Result:
 
     Source: ``SetError`` in ``src/cpu/x64/xbyak/xbyak.h``, and ``create_kernel`` in ``src/cpu/x64/jit_generator.hpp``,
     oneDNN v3.2.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.run_apart(lambda: "created", n_threads=1)
+        'created'
     """
     if _here.is_expendable:
         try:
@@ -130,6 +146,11 @@ def callers_at_once(n_threads: int) -> int:
     """How many of so many threads may call :func:`run_parallel` while another waits for them, inside of such a call.
 
     One where libgomp computes the regions: it takes other threads' calls in turn.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.callers_at_once(2) in (1, 2)
+        True
     """
     return n_threads if team() is not None else 1
 
@@ -139,6 +160,10 @@ def wake_team() -> None:
 
     Raises:
         OutOfMemoryError: The system refuses some of them.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> dnnl.run_parallel(dnnl.wake_team, 1)
     """
     functions = team()
     if functions is not None and not functions.bl_wake():
@@ -157,6 +182,13 @@ def own_stream(cpus: Iterable[int] | None = None) -> None:
     """Makes the calling thread keep its workers until it ends.
 
     It and they run on ``cpus``; where the system cannot say so, anywhere.
+
+    Example:
+        >>> import threading
+        >>> from blocklayout import dnnl
+        >>> thread = threading.Thread(target=dnnl.own_stream)
+        >>> thread.start()
+        >>> thread.join()
     """
     if cpus is not None:
         pin_to(cpus)

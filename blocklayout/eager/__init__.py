@@ -1,7 +1,7 @@
 """Operators on Tensors: functions that keep the layout of their operands, each a plan that is made once.
 
 Most are made of the definitions of :class:`blocklayout.operators.Operators`, and are Tensor's methods too. See
-docs/eager.md for the rules.
+docs/explanation/eager.md for the rules.
 
 The names stand where each function is defined, and in the stub beside this file, which is generated.
 """

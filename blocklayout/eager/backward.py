@@ -25,6 +25,7 @@ from blocklayout.eager.functions import Function, Shown, ordered, public_names, 
 from blocklayout.eager.gradients import Call, square_backward
 from blocklayout.eager.operands import boolean
 from blocklayout.operators import Operators
+from blocklayout.recording import recorded
 
 
 class _Shown(Shown):
@@ -33,6 +34,8 @@ class _Shown(Shown):
     def __init__(self, definition: Any) -> None:
         super().__init__(definition)
         meaning = str(self.__doc__).partition("\n")[0].partition(";")[0].rstrip(".")
+        needed = [each for each in super().__signature__.parameters.values() if each.default is each.empty]
+        numbers = ", 2.0" * (len(needed) - 1)
         self.__doc__ = f"""The gradient of ``{self.__name__}``, {meaning[:1].lower()}{meaning[1:]}.
 
     Args:
@@ -44,6 +47,12 @@ class _Shown(Shown):
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x = bl.ones((1, 16, 4, 4), memory_format="nChw8c")
+        >>> bl.{self.__name__}_backward(bl.ones((1, 16, 4, 4)), x{numbers})
+        Tensor(f32 1x16x4x4 nChw8c)
     """
         self.__name__ += "_backward"
 
@@ -72,7 +81,7 @@ def _function_of(definition: Any, op_type: str) -> Function:
         }
         return facts.gradient(op_type, call, grad, x, given)
 
-    return shown_as(shown, function, __name__)
+    return shown_as(shown, recorded(name)(function), __name__)
 
 
 _operators = ((definition, ops.op_type_named(name)) for name, definition in vars(Operators).items())

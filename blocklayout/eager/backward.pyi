@@ -24,6 +24,7 @@ from blocklayout.eager.backward_layers import global_average_pool_backward as gl
 from blocklayout.eager.backward_layers import inner_product as inner_product
 from blocklayout.eager.backward_layers import inner_product_backward as inner_product_backward
 from blocklayout.eager.backward_layers import max_pool_backward as max_pool_backward
+from blocklayout.eager.backward_layers import slice_backward as slice_backward
 from blocklayout.eager.gradients import square_backward as square_backward
 
 __all__: list[str]

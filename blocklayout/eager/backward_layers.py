@@ -7,19 +7,25 @@ from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.eager.gradients import Call, Given, TensorLike, Way, formats, fresh, in_format
 from blocklayout.eager.operands import boolean
-from blocklayout.errors import LayoutError
+from blocklayout.eager.operands import memory_format as read_format
+from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
-from blocklayout.layout import MemoryDesc
-from blocklayout.tensor import Tensor
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.recording import recorded
+from blocklayout.tensor import Tensor, as_tensor
+from blocklayout.tensor.formats import placed
+from blocklayout.tensor.indexing import boxed, dims_of
 
 if TYPE_CHECKING:
     from blocklayout.operators import Extents
+    from blocklayout.tensor.indexing import Index
 
 # --- convolutions
 
@@ -27,14 +33,23 @@ _PARTS = ("data", "weights", "bias")
 
 
 class ConvGradients(NamedTuple):
-    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, an f32 vector; ``None`` if not needed."""
+    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, an f32 vector; ``None`` if not needed.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
+        >>> grads = bl.conv_backward(bl.ones((1, 8, 4, 4)), x, w, pads=1, needs=("weights",))
+        >>> grads.data is None, grads.weights.shape
+        (True, (8, 16, 3, 3))
+    """
 
     data: Tensor | None
     weights: Tensor | None
     bias: Tensor | None
 
 
-def conv_backward(
+@recorded()
+def conv_backward(  # noqa: PLR0913 - the layer's own parameters
     grad: TensorLike,
     x: TensorLike,
     weights: TensorLike,
@@ -43,6 +58,7 @@ def conv_backward(
     pads: Extents = 0,
     dilations: Extents = 1,
     group: int = 1,
+    memory_format: str | FormatTag | MemoryDesc | None = None,
     needs: Collection[str] = _PARTS,
 ) -> ConvGradients:
     """Gradients of a convolution's source, weights and bias.
@@ -57,6 +73,7 @@ def conv_backward(
         pads: One number, one for each spatial dimension, or all in front and then all behind.
         dilations: Distance between two taps; 1 is dense.
         group: Groups of channels that are convolved apart.
+        memory_format: The format of the forward's result, where it was stated there.
         needs: Which are computed, among ``data``, ``weights`` and ``bias``.
 
     Raises:
@@ -72,7 +89,8 @@ def conv_backward(
         >>> data.desc.tag, float(data.numpy()[0, 0, 0, 0]), weights.shape, float(bias.numpy()[0])
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
-    call = _Convolution("conv_backward", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations)
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    call = _Convolution("conv_backward", (grad, x, weights), group, memory_format, **window)
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
     unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
@@ -83,6 +101,7 @@ def conv_backward(
     return ConvGradients(data, of_weights if "weights" in parts else None, of_bias)
 
 
+@recorded()
 def conv_backward_data(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -100,11 +119,18 @@ def conv_backward_data(
     Raises:
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
+        >>> bl.conv_backward_data(bl.ones((1, 8, 4, 4)), x, w, pads=1)
+        Tensor(f32 1x16x4x4 nchw)
     """
     operands = grad, x, weights
     return _Convolution("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()
 
 
+@recorded()
 def conv_backward_weights(
     grad: TensorLike,
     x: TensorLike,
@@ -122,6 +148,13 @@ def conv_backward_weights(
     Raises:
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, w = bl.ones((1, 16, 4, 4)), bl.ones((8, 16, 3, 3))
+        >>> weights, bias = bl.conv_backward_weights(bl.ones((1, 8, 4, 4)), x, w, pads=1)
+        >>> weights.shape, bias.shape
+        ((8, 16, 3, 3), (8,))
     """
     call = _Convolution(
         "conv_backward_weights", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations
@@ -154,7 +187,9 @@ def _convolution_ways(
 class _Convolution(Call):
     """One call: all that gradients of a convolution have in common."""
 
-    def __init__(self, function: str, operands: tuple[Any, Any, Any], group: int, **window: Extents) -> None:
+    def __init__(
+        self, function: str, operands: tuple[Any, Any, Any], group: int, memory_format: Any = None, **window: Extents
+    ) -> None:
         super().__init__(function)
         grad, x, weights = operands
         self.grad = self.read("grad", grad, (3, 4, 5))
@@ -169,6 +204,12 @@ class _Convolution(Call):
         self.check_dims(self.grad, dims)
         self.src = fresh(self.x.desc)
         self.dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
+        if memory_format is not None:
+            stated = read_format(memory_format, f"{function}: memory_format") or self.dst
+            try:
+                self.dst = placed(self.dst, stated)
+            except LayoutError as error:
+                raise self.error("memory_format", f"is none of the result: {error}") from None
 
     def data(self) -> Tensor:
         """The source's gradient."""
@@ -229,13 +270,21 @@ class _Convolution(Call):
 
 
 class InnerProductGradients(NamedTuple):
-    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, a vector of f32."""
+    """Gradients of ``x`` and ``weights``, in their formats, and of the bias, a vector of f32.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> grads = bl.inner_product_backward(bl.ones((2, 3)), bl.ones((2, 5)), bl.ones((3, 5)))
+        >>> [each.shape for each in grads]
+        [(2, 5), (3, 5), (3,)]
+    """
 
     data: Tensor
     weights: Tensor
     bias: Tensor
 
 
+@recorded()
 def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """Sums over all but the first dimension: ``y[n, o] = bias[o] + sum(x[n] * weights[o])``; ``y`` is plain.
 
@@ -260,6 +309,7 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
     return call.run(_best_product(call, "forward", operands, dst, has_bias=bias is not None), operands)["dst"]
 
 
+@recorded()
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
@@ -335,7 +385,14 @@ _LEARNED = ("use_scale", "use_shift")
 
 
 class BatchNormTraining(NamedTuple):
-    """The result, in the format of ``x``, and each channel's mean and (biased) variance over batch and images."""
+    """The result, in the format of ``x``, and each channel's mean and (biased) variance over batch and images.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> trained = bl.batch_norm_training(bl.ones((2, 16, 4, 4)), bl.ones(16), bl.zeros(16))
+        >>> trained.y.shape, trained.mean.shape
+        ((2, 16, 4, 4), (16,))
+    """
 
     y: Tensor
     mean: Tensor
@@ -343,13 +400,21 @@ class BatchNormTraining(NamedTuple):
 
 
 class BatchNormGradients(NamedTuple):
-    """Gradients of ``x``, in its format, and of the scale and the shift, which are vectors."""
+    """Gradients of ``x``, in its format, and of the scale and the shift, which are vectors.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, ones = bl.ones((2, 16, 4, 4)), bl.ones(16)
+        >>> bl.batch_norm_backward(x, x, ones, ones, ones).data.shape
+        (2, 16, 4, 4)
+    """
 
     data: Tensor
     scale: Tensor
     shift: Tensor
 
 
+@recorded()
 def batch_norm_training(
     x: TensorLike, scale: TensorLike, shift: TensorLike, epsilon: float = 1e-5
 ) -> BatchNormTraining:
@@ -376,6 +441,7 @@ def batch_norm_training(
     return BatchNormTraining(results["dst"], results["mean"], results["variance"])
 
 
+@recorded()
 def batch_norm_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -392,6 +458,13 @@ def batch_norm_backward(
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x, ones = bl.ones((2, 16, 4, 4)), bl.ones(16)
+        >>> grads = bl.batch_norm_backward(x, x, scale=ones, mean=ones, variance=ones)
+        >>> grads.data.shape, grads.scale.shape, grads.shift.shape
+        ((2, 16, 4, 4), (16,), (16,))
     """
     vectors = {"scale": scale, "mean": mean, "variance": variance}
     results = _trained("batch_norm_backward", x, epsilon, vectors, grad)
@@ -433,6 +506,7 @@ def _normalization_ways(src: MemoryDesc, epsilon: float, is_backward: bool, n_th
 # --- poolings
 
 
+@recorded()
 def max_pool_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -470,6 +544,7 @@ def max_pool_backward(
     return _gradient("max_pool_backward", "max", grad, x, kernel, strides, pads, dilations)
 
 
+@recorded()
 def average_pool_backward(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -487,6 +562,13 @@ def average_pool_backward(
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.average_pool_backward(bl.ones((1, 1, 1, 2)), bl.ones((1, 1, 2, 4)), 2).numpy()[0, 0]
+        array([[0.25, 0.25, 0.25, 0.25],
+               [0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
     function = "average_pool_backward"
     includes = boolean(count_include_pad, f"{function}: count_include_pad")
@@ -494,6 +576,7 @@ def average_pool_backward(
     return _gradient(function, algorithm, grad, x, kernel, strides, pads)
 
 
+@recorded()
 def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -> Tensor:
     """The gradient of the mean over each channel's image, in the source's format.
 
@@ -554,3 +637,38 @@ def _pooling_ways(src: MemoryDesc, algorithm: str, window: Window, n_threads: in
             yield dnnl.pooling(each, dst, *given, prop_kind="forward_training", n_threads=n_threads), backward
         else:
             yield (backward,)
+
+
+# --- parts
+
+
+@recorded()
+def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Tensor:
+    """The gradient of ``x[index]``: zeros in the format of ``x``, but for the gradient where it was taken from.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source; its values are not needed, so its descriptor will do.
+        index: Integers, slices and an Ellipsis.
+
+    Raises:
+        InputError: An argument is wrong; the message names it, the rule and the right values.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> slice_backward(bl.ones(2), bl.zeros(5), slice(1, None, 2)).numpy()
+        array([0., 1., 0., 1., 0.], dtype=float32)
+    """
+    call, ranks = Call("slice_backward"), range(1, 13)
+    given, source = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=False)
+    call.check_same_dtype(given, source)
+    desc = fresh(source.desc)
+    try:
+        dims = dims_of(boxed(index, desc))
+    except (InputError, PositionError) as error:
+        raise call.error("index", f"is {index!r:.80}: {error}") from None
+    call.check_dims(given, dims, "x[index]")
+    made = Tensor(desc, np.zeros(desc.nbytes, np.uint8))
+    made[index] = as_tensor(grad)
+    return made

@@ -15,6 +15,7 @@ from blocklayout.errors import BlockLayoutError, PlainKernelWarning
 from blocklayout.forking import Lock
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout_events import report, warn_caller, watches_around
+from blocklayout.recording import Entry, recorders_around, recording, tell
 from blocklayout.tensor import Tensor, reorder
 from blocklayout.tensor.formats import placed
 from blocklayout.value_checks import check_mode
@@ -100,6 +101,15 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
         WatchError: A watch raises.
         CheckError: Inside of a block that is checked, something is not as it should be.
     """
+    if not recorders_around():
+        return _called(op, operands, attrs, memory_format)
+    with recording():
+        results = _called(op, operands, attrs, memory_format)
+    tell(Entry(op.name, operands, dict(attrs), tuple(results), op, memory_format))
+    return results
+
+
+def _called(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> list[Tensor]:
     ids, buffers = [], []
     for each in operands:
         if isinstance(each, Tensor):

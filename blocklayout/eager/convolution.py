@@ -7,7 +7,6 @@ are reordered at each call, which a watch tells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -54,7 +53,7 @@ def _by_output_channel(operands: Sequence[Any], group: int, function: str) -> Se
     if weights.ndim not in (3, 4, 5):
         raise InputError(f"{function}: weights has shape {weights.shape}; give one of rank 3 to 5")
     split = _split(weights, group, function, "input")
-    return x, Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer), *others
+    return x, split.permute(0, 2, 1, *range(3, split.ndim)), *others
 
 
 def _has_groups(x: Tensor | MemoryDesc, weights: Tensor) -> bool:
@@ -69,7 +68,7 @@ def _split(weights: Tensor, group: int, function: str, channels: str) -> Tensor:
         )
     if not weights.desc.is_plain:
         weights = reorder(weights, MemoryDesc(dims, weights.desc.dtype))
-    return Tensor(weights.desc.reshaped((group, dims[0] // group, *dims[1:])), weights.buffer)
+    return weights.view(group, dims[0] // group, *dims[1:])
 
 
 def conv_weights(
@@ -113,7 +112,18 @@ def conv_transpose_weights(
     dilations: Extents = 1,
     group: Count = 1,
 ) -> Tensor:
-    """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one."""
+    """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> x = bl.ones((1, 16, 4, 4))
+        >>> w = bl.conv_transpose_weights(x, np.ones((16, 8, 2, 2), np.float32), strides=2)
+        >>> w.shape
+        (1, 8, 16, 2, 2)
+        >>> bl.conv_transpose(x, w, strides=2)
+        Tensor(f32 1x8x8x8 nchw)
+    """
     window = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
     return _packed(Operators.conv_transpose, x, weights, window | {"output_padding": output_padding}, has_bias=bias)
 
@@ -127,8 +137,7 @@ def _packed(
     *,
     has_bias: bool,
 ) -> Tensor:
-    from blocklayout.eager.call import problem_of
-    from blocklayout.eager.planning import plan_for
+    from blocklayout.eager.planning import weights_desc
 
     op = replace(op_of(definition), name=f"{definition.__name__}_weights")
     function = op.name
@@ -136,10 +145,6 @@ def _packed(
     prepare: Any = preparation_of(definition)[0]
     read = {name: READERS[op.kinds[name]][1](each, f"{function}: {name}") for name, each in attrs.items()}
     _, kernel = prepare((source, as_tensor(weights, f"{function}: weights")), read["group"], function)
-    outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
-    vector = MemoryDesc((prod(outputs),)) if boolean(has_bias, f"{function}: bias") else None
+    is_biased = boolean(has_bias, f"{function}: bias")
     said = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
-    problem = problem_of(op, (source, kernel, vector), tuple(read.items()), said)
-    role = "weights" if len(outputs) == 1 else "grouped_weights"
-    plan = plan_for(replace(problem, free=frozenset(("weights",)))).ready.plan
-    return reorder(kernel, dict(plan.inputs)["weights"].in_role(role))
+    return reorder(kernel, weights_desc(op, source, kernel.desc, tuple(read.items()), said, has_bias=is_biased))

@@ -21,22 +21,50 @@ if TYPE_CHECKING:
 
 
 def max(*tensors: Operand | float) -> Tensor:
-    """The largest, element by element, with numpy's broadcasting."""
+    """The largest, element by element, with numpy's broadcasting.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.max(np.float32([1, 5]), np.float32([3, 2])).numpy()
+        array([3., 5.], dtype=float32)
+    """
     return _elementwise("Max", "max", tensors)
 
 
 def min(*tensors: Operand | float) -> Tensor:
-    """The smallest, element by element, with numpy's broadcasting."""
+    """The smallest, element by element, with numpy's broadcasting.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.min(np.float32([1, 5]), np.float32([3, 2])).numpy()
+        array([1., 2.], dtype=float32)
+    """
     return _elementwise("Min", "min", tensors)
 
 
 def sum(*tensors: Operand | float) -> Tensor:
-    """The sum, element by element, with numpy's broadcasting."""
+    """The sum, element by element, with numpy's broadcasting.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.sum(np.float32([1, 5]), np.float32([3, 2]), np.float32([1, 1])).numpy()
+        array([5., 8.], dtype=float32)
+    """
     return _elementwise("Sum", "sum", tensors)
 
 
 def concat(tensors: Sequence[Operand], axis: int = 1) -> Tensor:
-    """Tensors side by side along ``axis``, in the format of the first; where another differs, the caller is warned."""
+    """Tensors side by side along ``axis``, in the format of the first; where another differs, the caller is warned.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> x = bl.ones((1, 16, 4, 4), memory_format="nChw8c")
+        >>> bl.concat([x, x])
+        Tensor(f32 1x32x4x4 nChw8c)
+    """
     given: Any = tensors
     if not isinstance(given, Sequence) or isinstance(given, str | bytes) or not given:
         raise refused(given, "concat: tensors", "a list of at least one tensor")
@@ -50,7 +78,14 @@ def concat(tensors: Sequence[Operand], axis: int = 1) -> Tensor:
 
 
 def cast(x: Operand, dtype: DTypeLike) -> Tensor:
-    """Another data type, by name or as numpy's and ml_dtypes' types, in the same format; see :meth:`Tensor.astype`."""
+    """Another data type, by name or as numpy's and ml_dtypes' types, in the same format; see :meth:`Tensor.astype`.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.cast(np.float32([0.5, 1.5, 300]), "u8").numpy()
+        array([  0,   2, 255], dtype=uint8)
+    """
     tensor = as_tensor(x, "cast: x")
     try:
         return tensor.astype(dtype)
@@ -59,7 +94,14 @@ def cast(x: Operand, dtype: DTypeLike) -> Tensor:
 
 
 def cast_like(x: Operand, other: Operand) -> Tensor:
-    """The data type of ``other``, in the format of ``x``."""
+    """The data type of ``other``, in the format of ``x``.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.cast_like(np.float32([1, 2]), bl.zeros(1, "s32"))
+        Tensor(s32 2 a)
+    """
     return as_tensor(x, "cast_like: x").astype(as_tensor(other, "cast_like: other").dtype)
 
 
@@ -169,7 +211,13 @@ def dropout2d(
 def dropout3d(
     x: Operand, p: float = 0.5, *, training: bool = False, rng: np.random.Generator | int | None = None
 ) -> Tensor:
-    """As :func:`dropout2d`, of volumes: rank 5."""
+    """As :func:`dropout2d`, of volumes: rank 5.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.dropout3d(bl.ones((1, 4, 2, 2, 2)), 0.5, training=True, rng=1).numpy().max(axis=(2, 3, 4))
+        array([[2., 2., 0., 2.]], dtype=float32)
+    """
     return _dropped("dropout3d", x, 5, p, rng, training=training)
 
 

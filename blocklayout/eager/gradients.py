@@ -20,6 +20,7 @@ from blocklayout.ir import Window
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.layout_events import is_watched, report, report_step
+from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
 from blocklayout.value_checks import check_mode, prove
@@ -301,6 +302,7 @@ def formats(desc: MemoryDesc) -> tuple[MemoryDesc, ...]:
     return (desc, *(each for each in others if each != desc))
 
 
+@recorded()
 def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
     """The gradient of the square.
 
@@ -311,5 +313,11 @@ def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.square_backward(np.float32([1, 1]), np.float32([2, 3])).numpy()
+        array([4., 6.], dtype=float32)
     """
     return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))

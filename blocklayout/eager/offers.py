@@ -23,6 +23,7 @@ from blocklayout.plan import Machine
 
 if TYPE_CHECKING:
     from blocklayout.ir.result_format import Followed
+    from blocklayout.model import BuildValue
     from blocklayout.plan import Plan
 
     Input: TypeAlias = "tuple[int, ...] | TensorInfo | np.ndarray | None"
@@ -223,6 +224,13 @@ def _whole(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+def _between_bytes(x: BuildValue) -> BuildValue:
+    """A function of numbers that bytes stand for, quantised."""
+    numbers = x.builder.op("DequantizeLinear", x, np.array(0.05, np.float32)).sigmoid()
+    quantized: BuildValue = x.builder.op("QuantizeLinear", numbers, np.array(1 / 255, np.float32))
+    return quantized
+
+
 _SCALES = np.array([1, 1, 2, 2], np.float32)
 _WINDOW = Sample((IMAGE,), {"kernel_shape": (2, 2), "strides": (2, 2)})
 _MATRICES = (_C, 256)
@@ -246,6 +254,7 @@ _SAMPLES: Mapping[str, Sample] = {
     "BatchNormalization": Sample((IMAGE, *[_numbers(_C)] * 4)),
     "BitShift": Sample((_BYTES, _BYTES), {"direction": "LEFT"}),
     "BitwiseNot": Sample((_WHOLE,)),
+    "ByteTable": Sample((_BYTES,), build=_between_bytes),
     "Cast": Sample((_BYTES,), {"to": 1}),
     "CastLike": Sample((_BYTES, IMAGE)),
     "ChannelShuffle": Sample((IMAGE,), build=lambda x: x.channel_shuffle(4)),

@@ -9,12 +9,14 @@ from math import copysign
 from numbers import Real
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.recording import recorders_around, recording
 from blocklayout.tensor import Tensor, preserve_format
 from blocklayout.tensor import as_tensor as over_memory
 
@@ -125,9 +127,10 @@ def as_tensor(operand: Any, name: str) -> Tensor:
     if isinstance(operand, Tensor):
         return operand
     try:
-        return over_memory(operand, name)
+        made = over_memory(operand, name)
     except InputError as error:
         raise InputError(f"{name} is no tensor: {error}") from None
+    return _constant(made) if recorders_around() else made
 
 
 def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
@@ -141,7 +144,12 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
         except (InputError, OverflowError) as error:
             raise InputError(f"{name}: {error}") from None
     made = as_tensor(operand, name)
-    return made if made.shape != other.shape else made.to(memory_format=other.desc.format_tag)
+    if made.shape != other.shape:
+        return made
+    is_recorded = bool(recorders_around())
+    with recording():  # a constant, however it lies
+        made = made.to(memory_format=other.desc.format_tag)
+    return _constant(made) if is_recorded else made
 
 
 def alike(x: Any, y: Any, names: tuple[str, str]) -> tuple[Tensor, Tensor]:
@@ -176,7 +184,21 @@ def _number(value: Any, sign: float, dtype: str, ndims: int) -> Tensor:
         element = None
     if element is None or (dtype not in FLOATS and element[0] != value):
         raise InputError(f"{value} is no {dtype}, which the tensor holds: convert it first, with .astype")
-    return Tensor(MemoryDesc((1,) * ndims, dtype), element.view(np.uint8))
+    return _constant(Tensor(MemoryDesc((1,) * ndims, dtype), element.view(np.uint8)))
+
+
+_constants: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+"""By their identity, Tensors that were made of numbers, and of arrays while calls are recorded."""
+
+
+def _constant(tensor: Tensor) -> Tensor:
+    _constants[id(tensor)] = tensor
+    return tensor
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """Whether a Tensor was made of a number or an array for a call, so that nobody can ask for its gradient."""
+    return _constants.get(id(tensor)) is tensor
 
 
 READERS: Mapping[str, tuple[type | None, Callable[[Any, str], Any]]] = {

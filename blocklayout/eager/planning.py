@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from blocklayout.eager.call import Op
     from blocklayout.ir import Program
     from blocklayout.layout_events import EventKind
+    from blocklayout.model.graph import Graph
     from blocklayout.plan import Plan, Step
 
 
@@ -107,6 +108,26 @@ def plan_for(problem: OperatorCall) -> Planned:
         raise
 
 
+def weights_desc(
+    op: Op,
+    source: MemoryDesc,
+    kernel: MemoryDesc,
+    attrs: tuple[tuple[str, Any], ...],
+    memory_format: str | FormatTag | None = None,
+    *,
+    has_bias: bool,
+) -> MemoryDesc:
+    """The layout in which a convolution reads its weights, whose extents ``kernel`` has as the primitive takes them."""
+    from blocklayout.eager.call import problem_of
+
+    outputs = kernel.dims[: kernel.ndims - source.ndims + 1]
+    vector = MemoryDesc((prod(outputs),), kernel.dtype) if has_bias else None
+    problem = problem_of(op, (source, kernel, vector), attrs, memory_format)
+    role = "weights" if len(outputs) == 1 else "grouped_weights"
+    plan = plan_for(replace(problem, free=frozenset(("weights",)))).ready.plan
+    return dict(plan.inputs)["weights"].in_role(role)
+
+
 def _planned(problem: OperatorCall) -> Planned:
     program = _program(problem)
     followed = tuple(_followed(problem, value) for value in program.outputs)
@@ -121,11 +142,12 @@ def _planned(problem: OperatorCall) -> Planned:
     return Planned(ready, followed, tuple(_fixed(program, value) for value in program.outputs))
 
 
-def _program(problem: OperatorCall) -> Program:
+def graph_of(problem: OperatorCall) -> Graph:
+    """The network of one call, as its operator applies ONNX's to values of the operands' extents and data types."""
     is_bf16 = any(desc.dtype == "bf16" for desc in problem.descs.values())
     usual = BF16_OPSET if is_bf16 else DEFAULT_OPSET
     builder = model.Builder(problem.op.name, opset_with(problem.op.op_type, usual))
-    onnx_dims = problem.op.onnx_dims([*problem.operands.values()]) if problem.op.onnx_dims else {}
+    onnx_dims = _onnx_dims(problem)
     operands = [
         builder.input(name, onnx_dims.get(name, each.dims), each.dtype) if isinstance(each, MemoryDesc) else each
         for name, each in problem.operands.items()
@@ -133,10 +155,18 @@ def _program(problem: OperatorCall) -> Program:
     made = problem.op.build(*operands, **problem.attrs)
     for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
         builder.output(f"result_{number}", value)
-    program = model.lower(model.legalize(model.simplify(builder.to_graph())))
-    for name in onnx_dims:
+    return builder.to_graph()
+
+
+def _program(problem: OperatorCall) -> Program:
+    program = model.lower(model.legalize(model.simplify(graph_of(problem))))
+    for name in _onnx_dims(problem):
         program = _seen_as_given(program, name, problem.operands[name].dims)
     return program
+
+
+def _onnx_dims(problem: OperatorCall) -> Mapping[str, tuple[int, ...]]:
+    return problem.op.onnx_dims([*problem.operands.values()]) if problem.op.onnx_dims else {}
 
 
 def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Program:

@@ -18,6 +18,7 @@ from blocklayout.ir.result_format import pointwise
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import report
 from blocklayout.operators import Operators
+from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, from_array
 from blocklayout.tensor.interop import plain_view
 from blocklayout.tensor.moving import brought, compact
@@ -74,6 +75,7 @@ def _transpose(x: Tensor, perm: Sequence[int] | None = None) -> Tensor:
     return x.permute(order)
 
 
+@recorded("view")
 def _view(x: Tensor, dims: tuple[int, ...]) -> Tensor | None:
     """Other extents over the same bytes; ``None`` where these would have to move."""
     with suppress(LayoutError):
@@ -145,4 +147,4 @@ for _definition, _compare in {
     Operators.greater: np.greater,
     Operators.greater_or_equal: np.greater_equal,
 }.items():
-    special(_definition)(partial(_compared, _definition.__name__, _compare))
+    special(_definition)(recorded(_definition.__name__)(partial(_compared, _definition.__name__, _compare)))

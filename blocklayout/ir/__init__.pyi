@@ -8,6 +8,7 @@ from blocklayout.ir.demands import Names as Names
 from blocklayout.ir.demands import preceding as preceding
 from blocklayout.ir.facts import Affine as Affine
 from blocklayout.ir.facts import ArraysFunction as ArraysFunction
+from blocklayout.ir.facts import Called as Called
 from blocklayout.ir.facts import Facts as Facts
 from blocklayout.ir.facts import NumpyFunction as NumpyFunction
 from blocklayout.ir.facts import Padding as Padding

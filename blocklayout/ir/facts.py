@@ -35,6 +35,22 @@ an empty optional; results likewise.
 """
 
 
+class Called(Struct, frozen=True, eq=False):
+    """An operator that was called on Tensors.
+
+    Attributes:
+        node: The operator; or a function that is named after it, with that one's arguments.
+        bl: Functions on Tensors, by name; ``bl.signs(y)`` is a function that returns a Tensor of the signs of ``y``.
+        sources: For each input its Tensor; an array where it is constant, ``None`` where it is absent.
+        results: The Tensors that were computed.
+    """
+
+    node: NodeInfo
+    bl: Any
+    sources: Sequence[Any]
+    results: Sequence[Any]
+
+
 class Transposed(Struct, frozen=True, eq=False):
     """A node rewritten to read a source from before a Transpose.
 
@@ -216,6 +232,11 @@ class Facts(Struct, frozen=True):
         return None
 
     @classmethod
+    def requantizes(cls, node: NodeInfo) -> bool:
+        """Whether what it selects from may be bytes of several scales, of which its primitive makes bytes of one."""
+        return False
+
+    @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
         """The permutation of dimensions, where the node does nothing else."""
         return None
@@ -296,6 +317,24 @@ class Facts(Struct, frozen=True):
         """The format of an eager call's result of these extents and data type."""
         rule = keep if cls.broadcasts_from is None else pointwise
         return rule(operands, dims, dtype)
+
+    @classmethod
+    def inferred(cls, node: NodeInfo) -> Sequence[tuple[tuple[int, ...], str]] | None:
+        """Extents and data types of all results, of an operator that is none of ONNX's: the node has no outputs yet."""
+        return None
+
+    @classmethod
+    def backward(cls, call: Called) -> Any:
+        """How the gradients of the sources follow from those of the results, by operators on Tensors.
+
+        A function for each source; ``None``, or no function, where its gradient is zero. Each gets the gradients of all
+        results, ``None`` where there is none, and returns a Tensor of the source's elements, or of those that it was
+        broadcast to, in any layout and data type. Or one function for all sources, which gets before the gradients
+        whether each source needs one, and may return fewer or more. Or, in words, why there are none.
+
+        Functions are kept until gradients are taken, with the Tensors that they refer to.
+        """
+        return f"{call.node.op_type} has no gradient here"
 
     @classmethod
     def has_gradient(cls, op_type: str) -> bool:

@@ -131,6 +131,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     Attributes:
         outputs: A constant or an input may be among them.
         gone: Reasons why other names of the model's nodes and values stand for no kernel.
+        precision_report: Of a model that was quantised under a budget of error, as JSON; plans tell it.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     gone: Mapping[str, str] = field(default_factory=dict)
+    precision_report: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -163,6 +165,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
             )
         parts.append(_described("outputs", ((value.name, value) for value in self.outputs)))
         parts.append(repr([value.is_constant for value in self.outputs]))
+        parts += [self.precision_report] if self.precision_report else []
         return blake2b("".join(f"{part}\0" for part in parts).encode(), digest_size=_DIGEST_NBYTES).hexdigest()
 
 

@@ -27,6 +27,12 @@ class Extra(Struct, frozen=True):
         scale_adjust: The factor that the weights were multiplied by.
         asymm_compensation_mask: As ``compensation_mask``, of the sums for a zero point.
         nbytes: Bytes behind the elements.
+
+    Example:
+        >>> from blocklayout.layout import Extra
+        >>> extra = Extra(("conv_s8s8",), compensation_mask=1, scale_adjust=1.0, asymm_compensation_mask=0, nbytes=128)
+        >>> str(extra), extra.nbytes
+        ('conv_s8s8', 128)
     """
 
     flags: tuple[str, ...]
@@ -48,6 +54,11 @@ class Layout(Struct, frozen=True, repr_omit_defaults=True):
         inner_blks: Sizes of the blocks from the outermost to the innermost, in elements.
         inner_idxs: The dimension that each block was cut out of.
         extra: Data behind the elements of the library's packed weights, if any.
+
+    Example:
+        >>> from blocklayout.layout import Layout
+        >>> Layout((480, 160, 32, 8), inner_blks=(8,), inner_idxs=(1,)).blocks
+        (1, 8, 1, 1)
     """
 
     strides: tuple[int, ...]

@@ -56,6 +56,14 @@ def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
 
     The buffer is contiguous bytes, or elements of the descriptor's data type, at least ``desc.nbytes`` long (a strided
     one may end at its last element); a LayoutError where it is not.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout.layout import MemoryDesc, pack, unpack
+        >>> desc = MemoryDesc((1, 3, 2, 2), "f32", "nChw8c")
+        >>> array = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
+        >>> np.array_equal(unpack(pack(array, desc), desc), array)
+        True
     """
     elements = as_elements(buffer, desc)
     if 0 in desc.dims:

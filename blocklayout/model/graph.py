@@ -165,6 +165,7 @@ class Graph(Struct, frozen=True, eq=False, tag=True):
         demands: Those that the model's file or builder states.
         formats: Memory formats that constants were given in, by name, where not row-major. For files; plans choose
             their own.
+        precision_report: Of the file, where it was quantised under a budget of error, as JSON.
 
     Example:
         >>> x, y = Value("x", (2, 3), "f32"), Value("y", (2, 3), "f32")
@@ -186,6 +187,7 @@ class Graph(Struct, frozen=True, eq=False, tag=True):
     renamed: Mapping[str, str] = field(default_factory=dict)
     demands: Demands = field(default_factory=Demands)
     formats: Mapping[str, str] = field(default_factory=dict)
+    precision_report: str = ""
 
     def opened(self) -> Graph:
         """This graph as one that passes have not seen, if it is well-formed.

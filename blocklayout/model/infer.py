@@ -50,7 +50,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     check_time(f"node {node.name!r}")
     _check_itself(node)
     if node.domain:
-        return _registered(node, inputs)
+        return _of_other_domain(node, inputs, opset)
     if branches_of(node):
         raise DependsOnDataError(f"node {node.name!r}: {node.op_type} runs a subgraph as often as its data say", node)
     inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
@@ -80,9 +80,13 @@ def _check_itself(node: Node) -> None:
         raise ModelError(f"node {node.name!r}: attribute batch_dims is {node.attrs['batch_dims']}; give 0 or more")
 
 
-def _registered(node: Node, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
+def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
     from blocklayout.ops.registered import result_of
 
+    found = node.facts.inferred(NodeInfo(node.name, node.op_type, node.attrs, tuple(inputs), (), opset))
+    if found is not None:
+        named = zip(node.outputs, found, strict=False)
+        return tuple(Value(name, *each) if name else None for name, each in named)
     if len(node.outputs) != 1:
         raise ModelError(f"node {node.name!r}: {node.op_type} has {len(node.outputs)} outputs; a class computes one")
     return (result_of(node.op_type, node.name, node.attrs, inputs, node.outputs[0]),)

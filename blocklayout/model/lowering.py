@@ -62,6 +62,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
         inputs=tuple(graph.values[name] for name in graph.inputs),
         outputs=tuple(graph.values[name] for name in graph.outputs),
         gone=gone,
+        precision_report=graph.precision_report,
     )
 
 

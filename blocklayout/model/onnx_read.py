@@ -43,6 +43,9 @@ _MAX_PROTO_NBYTES = 2**31 - 1
 DEMANDS_KEY = "blocklayout.demands"
 """Key of the entry among a model's ``metadata_props`` that other runtimes pass over: demands, as JSON by option."""
 
+REPORT_KEY = "blocklayout.precision"
+"""Likewise: which layers were quantised under a budget of error, and why, a ``PrecisionReport`` as JSON."""
+
 _Option = Literal["pin", "expect", "precision"]
 MAX_INLINED_NODES = 1 << 20
 """Nodes of a model once its functions are inlined; a few functions that call one another are any number."""

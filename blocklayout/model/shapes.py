@@ -13,6 +13,7 @@ from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Branch, DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
+from blocklayout.model.onnx_read import REPORT_KEY
 from blocklayout.model.scales import check_scales
 from blocklayout.model.types import from_numpy
 from blocklayout.resource_limits import check_affordable
@@ -61,7 +62,8 @@ def set_shapes(
             raise ModelError(f"the output {info.name!r} is declared {info.dtype}, but its node computes {computed}")
     inputs = tuple(info.name for info in signature.inputs if info.name not in known)
     graph = Graph(model.name, model.opset, nodes, values, inputs, outputs, demands=model.demands)
-    return graph.replace().opened()
+    graph = graph.replace(precision_report=model.metadata.get(REPORT_KEY, ""))
+    return graph.opened()
 
 
 def _contents(info: DeclaredValue, array: np.ndarray | None) -> np.ndarray | None:
@@ -113,16 +115,16 @@ def walk(
 
 
 def is_rewritten(node: Node) -> bool:
-    """Whether :func:`walk` writes a node by others, unless it is of a registered operator."""
+    """Whether :func:`walk` writes a node by others, unless it is of another domain and its operator is known here."""
     return bool(node.domain) or node.op_type in _REWRITTEN
 
 
 def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:
-    """The nodes that compute the same as one of onnxruntime's own; ``None`` of a registered operator."""
+    """The nodes that compute the same as one of onnxruntime's own; ``None`` of an operator that is known as it is."""
+    from blocklayout import ops
     from blocklayout.model.microsoft import nodes_of
-    from blocklayout.ops.registered import is_registered
 
-    return None if is_registered(node.op_type) else nodes_of(node, values, opset)
+    return nodes_of(node, values, opset) if ops.find(node.op_type) is None else None
 
 
 def _check_choice(node: Node, output: str, then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:
@@ -147,6 +149,10 @@ def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
     taken.add(node.name)
     seen.add(node.name)
     return node
+
+
+_SIDE, _LENGTH = 224, 128
+"""Of images, and of sequences and volumes, in examples."""
 
 
 def concrete_extents(inputs: Sequence[DeclaredValue], shapes: Shapes) -> dict[str, tuple[int, ...]]:
@@ -211,13 +217,27 @@ def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tup
     for declared in info.extents:
         known = by_symbol[declared][0] if isinstance(declared, str) and declared in by_symbol else declared
         if not isinstance(known, int):
-            example = tuple(extent if isinstance(extent, int) else 1 for extent in info.extents)
+            example = _example(info.extents)
             raise InputError(
                 f"input {info.name!r} has free extents, {_show(info.extents)}; set them with "
                 f"shapes={{{info.name!r}: {example}}} or --shape {info.name}={'x'.join(map(str, example))}"
             )
         extents.append(known)
     return tuple(extents)
+
+
+def _example(extents: Sequence[int | str | None]) -> tuple[int, ...]:
+    """Extents that an input may well have: a single sample, an image of 224 pixels a side, 128 steps or words.
+
+    Example:
+        >>> _example(("n", 3, "h", "w")), _example((None, "h", "w", 3)), _example(("n", "words"))
+        ((1, 3, 224, 224), (1, 224, 224, 3), (1, 128))
+    """
+    is_image = len(extents) == len("nchw")
+    usual = [1, *(_SIDE if is_image else _LENGTH for _ in extents[1:])]
+    if is_image and extents[-1] not in (1, 3):
+        usual[1] = 3
+    return tuple(known if isinstance(known, int) else each for known, each in zip(extents, usual, strict=False))
 
 
 def _show(extents: Sequence[int | str | None]) -> str:

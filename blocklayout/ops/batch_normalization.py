@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import has_one_output, is_source, of_source, per_channel
+from blocklayout.ops._gradients import of_channels
 from blocklayout.ops._layouts import Follower, as_one_image
 
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
@@ -47,6 +49,19 @@ class BatchNormalization(Follower, frozen=True):
     @classmethod
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         return of_source(node, rows) and not node.attrs.get("training_mode", 0)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, scale, _, mean, variance), node = call.sources, call.node
+        column, epsilon = (-1, *(1 for _ in x.shape[2:])), node.float_attr("epsilon", 1e-5)
+
+        def gradients(_: Any, grad: Any) -> Iterator[Any]:
+            inverse, total = (variance + epsilon) ** -0.5, of_channels(grad)
+            yield grad * (scale * inverse).reshape(column)
+            yield (of_normal := (of_channels(grad * x) - mean * total) * inverse)
+            yield from (total, -scale * inverse * total, of_normal * scale * inverse * inverse * -0.5)
+
+        return gradients if not node.attrs.get("training_mode", 0) else "use batch_norm_training"
 
     transposed = staticmethod(per_channel)
 

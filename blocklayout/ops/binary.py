@@ -7,7 +7,8 @@ dimensions lie together, a first source is spread out before, and padding is zer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -18,6 +19,7 @@ from blocklayout.dtypes import BYTE_DTYPES, FLOATS, PRIMITIVE_FLOATS
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, are_floats, bind_broadcast, broadcast_dims, broadcasts_as_numpy
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import (
     are_eltwise,
     argument,
@@ -201,6 +203,16 @@ class Binary(ir.BaseOperator, frozen=True):
             return None
         is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
         return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, y), result = call.sources, call.results[0]
+        return {
+            "Add": (same, same),
+            "Sub": (same, lambda grad: -grad),
+            "Mul": (lambda grad: grad * y, lambda grad: grad * x),
+            "Div": (lambda grad: grad / y, lambda grad: -grad * result / y),
+        }[call.node.op_type]
 
     def post_ops_of_bytes(self, sources: Mapping[str, tuple[float, int]]) -> tuple[dnnl.PostOp, ...]:
         (first, zero), (second, other_zero) = (sources.get(name, (1.0, 0)) for name in _OTHER)
@@ -404,6 +416,12 @@ class Where(ir.Facts, frozen=True):
         chosen = 1 if condition.all() else 2
         return chosen if node.shape(chosen) == node.result.shape else None
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        condition = call.sources[0]
+        chosen = (condition.astype, lambda dtype: 1 - condition.astype(dtype))
+        return None, *(lambda grad, choice=choice: grad * choice(grad.dtype) for choice in chosen)
+
     in_numpy = staticmethod(always(_choose))
 
 
@@ -452,6 +470,21 @@ class Nary(ir.BaseOperator, frozen=True):
     in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        sources, result = call.sources, call.results[0]
+        if call.node.op_type == "Sum":
+            return (same,) * len(sources)
+
+        def of_extreme(_: Any, grad: Any) -> Iterator[Any]:
+            """Each element's goes to the first source that it is of."""
+            for each in sources:
+                own = grad * (result == each).astype(grad.dtype)
+                yield own
+                grad = grad - own
+
+        return of_extreme
+
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         # Post-ops would have to go to the last of several primitives, and the sum primitive takes none.
         descs = followed(problem, wish, problem.dst)
@@ -488,5 +521,6 @@ class Mean(ir.Facts, frozen=True):
     is_quick_on_arrays = True
     broadcasts_from = 0
 
+    backward = staticmethod(lambda call: (lambda grad: grad / len(call.node.inputs),) * len(call.node.inputs))
     in_numpy = staticmethod(_folded)
     same_as = staticmethod(same_if_alone)

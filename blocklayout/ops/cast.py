@@ -8,6 +8,7 @@ from blocklayout import dnnl, ir
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import Follower
 from blocklayout.ops.views import Identity, same_if_same_shape
 
@@ -34,6 +35,7 @@ class Cast(Follower, frozen=True):
             return Identity().bind({"src": src})
         return cls().bind({"src": src})
 
+    backward = staticmethod(always((same,)))
     in_numpy = staticmethod(always(lambda x, *_, out: np.copyto(out, x, casting="unsafe")))
     same_as = staticmethod(same_if_same_shape)
 

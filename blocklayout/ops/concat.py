@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
+from typing import Any
+
 import numpy as np
 
 from blocklayout import dnnl, ir
@@ -13,6 +16,9 @@ from blocklayout.ops._answers import are_moved
 from blocklayout.ops._layouts import argument, like
 from blocklayout.ops.views import same_if_alone
 
+_MAX_PARTS = 64
+"""Of the primitive that brings each to the result's scale."""
+
 
 class Concat(ir.BaseOperator, frozen=True):
     """Tensors side by side along ``axis``, not negative: ``n_srcs`` arguments, ``src_0`` and so on."""
@@ -20,6 +26,9 @@ class Concat(ir.BaseOperator, frozen=True):
     op_types = ("Concat",)
     is_quick_on_arrays = True
     needs = (are_moved,)
+    byte_operands = tuple(f"src_{index}" for index in range(_MAX_PARTS))
+    sums_products = False
+    mixes_bytes = True
 
     axis: int
     n_srcs: int
@@ -58,14 +67,30 @@ class Concat(ir.BaseOperator, frozen=True):
         return tuple(range(len(node.inputs)))
 
     @classmethod
+    def requantizes(cls, node: ir.NodeInfo) -> bool:
+        return dnnl.has_native_executor() and len(node.inputs) <= _MAX_PARTS
+
+    @classmethod
     def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         return tuple(range(len(node.inputs)))
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        axis, before = call.node.axis_attr("axis", len(call.node.result.shape), 1), (slice(None),)
+        ends = [0, *accumulate(each.shape[axis] for each in call.sources)]
+
+        def part(grad: Any, *bounds: int) -> Any:
+            found = grad[(*before * axis, slice(*bounds))]
+            return found if found.is_dense else found.clone()
+
+        return tuple(lambda grad, bounds=bounds: part(grad, *bounds) for bounds in pairwise(ends))
 
     result_format = staticmethod(concatenated)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         first = wish.src_desc(argument(problem, "src_0"))
-        if not isinstance(first, MemoryDesc) or attr.post_ops:
+        are_all_bytes = len(attr.scales) == self.n_srcs + 1
+        if not isinstance(first, MemoryDesc) or attr.post_ops or (attr.scales and not are_all_bytes):
             return None
         srcs = [like(first, argument(problem, f"src_{index}")) for index in range(self.n_srcs)]
         wished = wish.dst_desc(problem.dst)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,12 +11,21 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import FLOATS
+from blocklayout.errors import DnnlError, LayoutError
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._answers import is_source, of_source
+from blocklayout.ops._gradients import of_channels
 from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, pads_before, read_window, sliding
+
+
+def _given(node: ir.NodeInfo, spatial: tuple[int, ...]) -> dict[str, Any]:
+    """A node's window as functions on Tensors take it, over these extents."""
+    window = read_window(node, node.shape(1)[2:], spatial)
+    slides = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
+    return {**slides, "group": node.int_attr("group", 1)}
 
 
 class Conv(ir.BaseOperator, frozen=True):
@@ -49,6 +59,17 @@ class Conv(ir.BaseOperator, frozen=True):
     def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
         return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, weights, *_), bl, given = call.sources, call.bl, _given(call.node, call.node.shape(0)[2:])
+        given["memory_format"] = call.results[0].desc.format_tag
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Any:
+            needed = [part for part, is_needed in zip(("data", "weights", "bias"), needs, strict=False) if is_needed]
+            return bl.conv_backward(grad, x, weights, **given, needs=needed)
+
+        return gradients
+
     result_format = staticmethod(dominating)
     keeps_rows = staticmethod(of_source)
 
@@ -66,16 +87,19 @@ class Conv(ir.BaseOperator, frozen=True):
         return 0b11 if self.n_groups > 1 else 0b1
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        weights = argument(problem, "weights")
-        seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
-        whole: tuple[tuple[str, MemoryDesc], ...] = ()
-        if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):
-            # Computed at run time in ONNX's dimensions, and seen in groups over the same bytes.
-            whole = (("weights", plain(weights)),)
-            seen = MemoryDesc(_grouped(weights.dims, self.n_groups), weights.dtype)
-        src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        weights, src, dst = (
+            argument(problem, "weights"),
+            wish.src_desc(argument(problem, "src")),
+            wish.dst_desc(problem.dst),
+        )
+        if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):  # computed at run time
+            made, whole = in_groups(
+                lambda seen: self._spec((src, seen, dst), problem, wish, attr), "weights", weights, self.n_groups
+            )
+            return ir.Recipe.single(made, whole=(("weights", whole),))
+        seen = dnnl.AnyDesc(weights.dims, weights.dtype)
         if weights.dtype == "s8":  # only as the library likes it, with sums behind it, is it fast and right
-            return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr), whole=whole)
+            return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr))
         if self._is_pointwise and isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
             image = as_one_image(src, dst)
             if image is not None:
@@ -84,7 +108,7 @@ class Conv(ir.BaseOperator, frozen=True):
             recipe = self._of_line(src, dst, problem, wish, attr)
             if recipe is not None:
                 return recipe
-        return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr), whole=whole)
+        return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr))
 
     def _spec(
         self, descs: Sequence[dnnl.Desc], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr, **slides: Any
@@ -198,6 +222,22 @@ def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
     return (n_groups, dims[0] // n_groups, *dims[1:])
 
 
+def in_groups(
+    spec: Callable[[dnnl.Desc], dnnl.Spec], arg: str, weights: ir.TensorInfo, n_groups: int
+) -> tuple[dnnl.Spec, MemoryDesc]:
+    """A primitive that sees weights in ONNX's dimensions with the groups in front, and how they lie as a whole.
+
+    That is as the primitive likes it, where such a layout can be seen without groups, else row-major.
+    """
+    dims = _grouped(weights.dims, n_groups)
+    with suppress(LayoutError, DnnlError):
+        liked = dnnl.resolve(spec(dnnl.AnyDesc(dims, weights.dtype))).spec.memory_desc(arg)
+        whole = liked.reshaped(weights.dims)
+        if dnnl.is_expressible(whole):
+            return spec(liked), whole
+    return spec(MemoryDesc(dims, weights.dtype)), plain(weights)
+
+
 def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value, ir.Value | None, int]:
     """Source, weights, bias and groups, checked; at ``channels_axis`` weights have a group's channels (1), or all."""
     src, weights, bias = node.required(0, "X"), node.required(1, "W"), node.input(2)
@@ -236,6 +276,23 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
 
     window: ir.Window
     n_groups: int = 1
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        """Those of a convolution of the result's gradient, whose own result is the source's."""
+        (x, weights, *_), bl, given = call.sources, call.bl, _given(call.node, call.node.result.shape[2:])
+        if "output_shape" in call.node.attrs:
+            return "attribute output_shape has no gradient here; give pads"
+        order = (0, 2, 1, *range(3, weights.ndim)) if weights.ndim > x.ndim else tuple(range(weights.ndim))
+
+        def gradients(needs: Sequence[bool], grad: Any) -> Iterator[Any]:
+            taps = weights.permute(order)
+            yield bl.conv(grad, taps, **given) if needs[0] else None
+            of_taps = bl.conv_backward(x, grad, taps, **given, needs=["weights"][: needs[1]]).weights
+            yield None if of_taps is None else of_taps.permute(order)
+            yield of_channels(grad)
+
+        return gradients
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

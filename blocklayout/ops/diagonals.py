@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from blocklayout import ir
@@ -12,6 +14,11 @@ class Trilu(ir.Facts, frozen=True):
 
     op_types = ("Trilu",)
     is_quick_on_arrays = True
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        op, others, upper = call.bl.op, call.sources[1:], call.node.int_attr("upper", 1)
+        return (lambda grad: op("Trilu", grad, *others, upper=upper),)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

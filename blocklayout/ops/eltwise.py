@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -94,6 +95,16 @@ class Eltwise(Follower, frozen=True):
         return call.of_slope(grad, x, cls.slope(op_type, call, parameters))
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, x = call.node, call.sources[0]
+        if node.op_type in _FLAT:
+            return ()
+        function = getattr(call.bl, re.sub(r"(?<=.)(?=[A-Z])", "_", node.op_type).lower() + "_backward")
+        given = [node.float_attr(*each) for each in _FUNCTIONS[node.op_type][1:] if isinstance(each, tuple)]
+        source = call.bl.signs(call.results[0]) if node.op_type == "Relu" else lambda: x  # alike in signs
+        return (lambda grad: function(grad, source(), *given),)
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         """The function as the primitive of gradients takes it; its parameters are those of the function in Python."""
         del call
@@ -154,6 +165,12 @@ class Gelu(Eltwise, frozen=True):
         return function.bind({"src": node.required(0, "X")})
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        x, backward = call.sources[0], call.bl.gelu_backward
+        is_approximate = call.node.string_attr("approximate", ("none", "tanh")) == "tanh"
+        return (lambda grad: backward(grad, x, approximate=is_approximate),)
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type, call
         return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
@@ -188,6 +205,13 @@ class Power(Eltwise, frozen=True):
     in_numpy = staticmethod(always(_power))
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, y), result, backward, known = call.sources, call.results[0], call.bl.pow_backward, call.node.constant(1)
+        if known is not None and known.size == 1:
+            return (lambda grad: backward(grad, x, float(known.item())),)
+        return lambda grad: grad * y * x ** (y - 1), lambda grad: grad * result * x.log()
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type, call
         return "pow", 1.0, parameters["exponent"]
@@ -212,6 +236,36 @@ class NumpyFunctions(ir.Facts, frozen=True):
         if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
             return None  # the polynomials are of single precision
         return _IN_NUMPY.get(node.op_type)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        slope, bl, node, x = _SLOPES.get(call.node.op_type), call.bl, call.node, call.sources[0]
+        return (lambda grad: grad * slope(x, bl, node),) if slope else super().backward(call)
+
+
+def _elu_slope(x: Any, bl: Any, alpha: float) -> Any:
+    return bl.elu_backward(bl.ones_like(x), x, alpha)
+
+
+_SLOPES: Mapping[str, Callable[[Any, Any, ir.NodeInfo], Any]] = {
+    "Acos": lambda x, *_: -((1 - x * x) ** -0.5),
+    "Acosh": lambda x, *_: (x * x - 1) ** -0.5,
+    "Asin": lambda x, *_: (1 - x * x) ** -0.5,
+    "Asinh": lambda x, *_: (x * x + 1) ** -0.5,
+    "Atan": lambda x, *_: 1 / (x * x + 1),
+    "Atanh": lambda x, *_: 1 / (1 - x * x),
+    "Celu": lambda x, bl, node: _elu_slope(x / node.float_attr("alpha", 1.0), bl, 1.0),
+    "Cos": lambda x, bl, _: -bl.op("Sin", x),
+    "Erf": lambda x, *_: (x * x * -1).exp() * (2 / math.sqrt(math.pi)),
+    "Selu": lambda x, bl, node: (
+        _elu_slope(x, bl, node.float_attr("alpha", 1.6732632)) * node.float_attr("gamma", 1.0507010)
+    ),
+    "Shrink": lambda x, _, node: (abs(x) > node.float_attr("lambd", 0.5)).astype(x.dtype),
+    "Sin": lambda x, bl, _: bl.op("Cos", x),
+    "Sinh": lambda x, *_: x.cosh(),
+    "Softsign": lambda x, *_: (abs(x) + 1) ** -2.0,
+    "Tan": lambda x, bl, _: bl.op("Cos", x) ** -2.0,
+}
 
 
 def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
@@ -315,6 +369,15 @@ class Clip(Eltwise, frozen=True):
         return partial(_limit, **bounds)
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        x, bounds, backward = call.sources[0], _bounds(call.node), call.bl.clip_backward
+        return (
+            "its bounds are computed; give numbers"
+            if np.isnan(bounds).any()
+            else (lambda grad: backward(grad, x, *bounds),)
+        )
+
+    @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
         del op_type
         low, high = parameters["lo"], parameters["hi"]
@@ -406,6 +469,12 @@ class Comparison(Follower, frozen=True):
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        x, limit = call.sources[0], call.node.float_attr("alpha", 1.0)
+        is_flat = call.node.op_type != "ThresholdedRelu"
+        return () if is_flat else (lambda grad: grad * (x > limit).astype(grad.dtype),)
+
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts = digits(src)
         if parts is None or attr.post_ops:
@@ -463,6 +532,11 @@ class Cosh(Follower, frozen=True):
             steps.append(ir.zero_padding_step(dst))
         return ir.Recipe(tuple(steps), (("inverse", row),), (("src", src), ("dst", dst)))
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        x, backward = call.sources[0], call.bl.cosh_backward
+        return (lambda grad: backward(grad, x),)
+
     has_gradient = staticmethod(always(True))
 
     @classmethod
@@ -499,6 +573,14 @@ class PRelu(Follower, frozen=True):
                 return node.refused(f"the slope is {number}", "its primitive takes finite ones")
             return Eltwise("eltwise_relu", number).bind({"src": src})
         return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, slope), bl = call.sources, call.bl
+        return (
+            lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1),
+            lambda grad: grad * bl.min(x, 0.0),
+        )
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         given = argument(problem, "weights")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from blocklayout import dnnl, ir
@@ -9,6 +11,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import MOVED, always, broadcast_dims, in_order, repeated
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
 from blocklayout.resource_limits import check_affordable
@@ -57,6 +60,7 @@ class Expand(ir.BaseOperator, frozen=True):
             return Reshape(dst.dims).bind({"src": src})
         return cls().bind({"src": src})
 
+    backward = staticmethod(always((same,)))
     in_numpy = staticmethod(always(lambda x, _, out: np.copyto(out, x)))
     keeps_rows = staticmethod(repeated)
     selects = staticmethod(always((0,)))
@@ -114,6 +118,14 @@ class Tile(ir.Facts, frozen=True):
     selects = staticmethod(always((0,)))
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        dims, counts = call.sources[0].shape, call.node.integers(1, "repeats")
+        if counts is None:
+            return "its repeats are computed; give numbers"
+        parts, copies = [n for pair in zip(counts, dims, strict=True) for n in pair], range(0, 2 * len(dims), 2)
+        return (lambda grad: grad.reshape(parts).reduce_sum(copies, keepdims=False),)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -7,7 +7,7 @@ a channel for each part that is normalised on its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import are_floats, has_f32_statistics, is_known, is_source, of_source, per_channel
+from blocklayout.ops._gradients import of_channels, of_normalized
 from blocklayout.ops._layouts import (
     Digit,
     Follower,
@@ -141,6 +142,8 @@ class InstanceNormalization(Follower, frozen=True):
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
 
+    backward = staticmethod(lambda call: _backward(call, call.sources[0].shape[1]))
+
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         parts, pixels = digits(src), range(2, src.ndims)
         if parts is None or is_padded(src, pixels):  # statistics would count it
@@ -156,6 +159,27 @@ class InstanceNormalization(Follower, frozen=True):
 
     def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         return by_groups(problem.dst.dims[1], self.epsilon, problem, wish, attr)
+
+
+def _backward(call: ir.Called, n_groups: int) -> Any:
+    (x, scale, _), epsilon = call.sources, call.node.float_attr("epsilon", 1e-5)
+    (n, n_channels, *spatial), rows = x.shape, (x.shape[0], n_groups, x.shape[1] // n_groups)
+    column = (n_channels, *(1 for _ in spatial))
+    if scale.shape != (n_channels,):
+        return "vectors of groups have no gradient here; give one number for each channel"
+
+    def mean(t: Any) -> Any:
+        """Over each channel's pixels, and then over the channels of a group, which are few numbers."""
+        means = t.reduce_mean(range(2, t.ndim)) if spatial else t
+        if n_groups == n_channels:
+            return means
+        return means.reshape(rows).reduce_mean((2,)).expand(rows).reshape((n, *column)).to(memory_format=means.desc)
+
+    def gradients(_: Any, grad: Any) -> Iterator[Any]:
+        of_x, of_scale = of_normalized(grad, x, scale.reshape(column), epsilon, mean)
+        yield from (of_x, of_channels(of_scale), of_channels(grad))
+
+    return gradients
 
 
 def _with_computed_vectors(recipe: ir.Recipe, rows: MemoryDesc, problem: ir.Problem) -> ir.Recipe:
@@ -191,6 +215,10 @@ class GroupNormalization(Follower, frozen=True):
     n_groups: int
     epsilon: float
     is_per_group: bool
+
+    backward = staticmethod(
+        lambda call: _backward(call, int(call.node.attrs.get("n_groups") or call.node.attrs["num_groups"]))
+    )
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

@@ -45,6 +45,12 @@ class GatherElements(ir.Facts, frozen=True):
         return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        bl, (x, places), axis = call.bl, call.sources, call.node.int_attr("axis", 0)
+        given: Any = bl.zeros(x.shape, x.dtype), places
+        return (lambda grad: bl.op("ScatterElements", *given, grad, axis=axis, reduction="add"),)
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
         return lambda x, places, out: np.copyto(out, x[_along(places, axis)])
@@ -54,6 +60,13 @@ class GatherND(ir.Facts, frozen=True):
     """Slices at places of several coordinates."""
 
     op_types = ("GatherND",)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        bl, (x, places) = call.bl, call.sources
+        given: Any = bl.zeros(x.shape, x.dtype), places
+        is_whole = not call.node.int_attr("batch_dims", 0)
+        return (lambda grad: bl.op("ScatterND", *given, grad, reduction="add"),) if is_whole else super().backward(call)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from blocklayout.ops._answers import (
     is_source,
     trailing,
 )
+from blocklayout.ops._gradients import of_normalized
 from blocklayout.ops._layouts import are_eltwise, argument, as_row_desc, followed, has_argument, seen_as
 
 _VECTORS = ("scale", "shift")
@@ -51,6 +54,12 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
 
     keeps_rows = staticmethod(beside_axis)
     transposed = staticmethod(trailing)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, scale, *_), epsilon = call.sources, call.node.float_attr("epsilon", 1e-5)
+        axes = tuple(range(call.node.axis_attr("axis", x.ndim, -1), x.ndim))
+        return lambda _, grad: (*of_normalized(grad, x, scale, epsilon, lambda t: t.reduce_mean(axes)), grad)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         seen = None if attr.post_ops else self._seen(problem, wish)
@@ -117,3 +126,16 @@ class RMSNormalization(ir.Facts, frozen=True):
 
     keeps_rows = staticmethod(beside_axis)
     transposed = staticmethod(trailing)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, scale), epsilon = call.sources, call.node.float_attr("epsilon", 1e-5)
+        axes = tuple(range(call.node.axis_attr("axis", x.ndim, -1), x.ndim))
+
+        def gradients(_: Any, grad: Any) -> Iterator[Any]:
+            inverse = ((x * x).reduce_mean(axes) + epsilon) ** -0.5
+            normal, scaled = x * inverse, grad * scale
+            yield inverse * (scaled - normal * (scaled * normal).reduce_mean(axes))
+            yield grad * normal
+
+        return gradients

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source, per_channel
 from blocklayout.ops._layouts import (
@@ -47,6 +51,25 @@ class LRN(Follower, frozen=True):
 
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        """With the sums over neighbours as a pointwise convolution, which computes in every layout."""
+        x, y, lrn = call.sources[0], call.results[0], cls.from_onnx(call.node).operator
+        assert isinstance(lrn, LRN)  # noqa: S101 - for mypy
+        distances = np.arange(x.shape[1]) - np.arange(x.shape[1])[:, None]  # from each channel to each that it reads
+        band = (-((lrn.size - 1) // 2) <= distances) & (distances <= lrn.size // 2)
+        matrix, share = band.astype(to_numpy(x.dtype)), lrn.alpha / lrn.size
+
+        def summed(t: Any, matrix: np.ndarray) -> Any:
+            return t.conv(matrix.reshape(*matrix.shape, *(1,) * (t.ndim - 2))) if t.ndim > 2 else t @ matrix.T
+
+        def gradient(grad: Any) -> Any:
+            energy = summed(x * x, matrix) * share + lrn.bias
+            through = summed(grad * y / energy, np.ascontiguousarray(matrix.T))
+            return grad * energy**-lrn.beta - x * through * (2 * share * lrn.beta)
+
+        return (gradient,)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -54,6 +54,20 @@ class MatMul(ir.BaseOperator, frozen=True):
             if value.data is not None
         }
         return cls().bind({"src": src, "weights": weights}, arrays)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, y), bl = call.sources, call.bl
+        before, behind = x.shape if x.ndim > 1 else (1, *x.shape), y.shape if y.ndim > 1 else (*y.shape, 1)
+        shape = (*np.broadcast_shapes(before[:-2], behind[:-2]), before[-2], behind[-1])
+
+        def turned(t: Any) -> Any:
+            return t.transpose((*range(t.ndim - 2), t.ndim - 1, t.ndim - 2))
+
+        return (
+            lambda grad: bl.matmul(grad.reshape(shape), turned(y.reshape(behind))),
+            lambda grad: bl.matmul(turned(x.reshape(before)), grad.reshape(shape)),
+        )
 
     in_numpy = staticmethod(always(np.matmul))
 
@@ -210,6 +224,23 @@ class InnerProduct(ir.BaseOperator, frozen=True):
     def scale_mask(self, info: ir.TensorInfo) -> int:
         del info
         return 0b1
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (a, b, *_), gemm = call.sources, _Gemm.read(call.node)
+        alpha, beta, is_a, is_b = gemm.alpha, gemm.beta, gemm.is_a_transposed, gemm.is_b_transposed
+
+        def product(factors: tuple[Any, Any], turns: tuple[bool, bool], *, swaps: bool) -> Any:
+            """Of two matrices, each turned or not; or its transpose."""
+            if swaps:
+                factors, turns = factors[::-1], (not turns[1], not turns[0])
+            return factors[0].gemm(factors[1], alpha=alpha, trans_a=turns[0], trans_b=turns[1])
+
+        return (
+            lambda grad: product((grad, b), (False, not is_b), swaps=is_a),
+            lambda grad: product((a, grad), (not is_a, False), swaps=is_b),
+            lambda grad: grad * beta,
+        )
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

@@ -15,6 +15,7 @@ from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import MOVED, in_order, is_known, is_source
+from blocklayout.ops._gradients import along
 from blocklayout.ops._layouts import Digit, Follower, copy_spec, digits
 from blocklayout.ops.views import Identity
 
@@ -65,6 +66,22 @@ class Pad(Follower, frozen=True):
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         mode = node.string_attr("mode", _MODES)
         return partial(_padded, mode=mode, attrs=node.attrs)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl = call.node, call.bl
+        matrices: dict[int, np.ndarray] = {}
+        if any(node.has_input(index) and node.constant(index) is None for index in (1, 3)):
+            return "its pads are computed; give numbers"
+        pads, mode = _pads(node, len(node.shape(0))), node.string_attr("mode", _MODES)
+        if mode == "constant":
+            back = [-number for side in zip(*pads, strict=True) for number in side]
+            return (lambda grad: bl.pad(grad, back),)
+        for dim, (extent, pair) in enumerate(zip(node.shape(0), pads, strict=True)):
+            taken = np.pad(np.arange(extent), [max(n, 0) for n in pair], mode)
+            taken = taken[max(-pair[0], 0) : len(taken) - max(-pair[1], 0)]  # the element that is at each place
+            matrices |= {dim: np.float32(taken == np.arange(extent)[:, None])} if any(pair) else {}
+        return (lambda grad: along(bl, grad, matrices),)
 
     @classmethod
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:

@@ -100,6 +100,21 @@ class Pooling(Follower, frozen=True):
         return largest if node.op_type.endswith("MaxPool") else mean
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl, x, desc = call.node, call.bl, call.sources[0], call.sources[0].desc
+        window, covering = windows_of(node, node.required(0, "X"))
+        given: Any = (window.kernel, window.strides, covering.pads)
+        if node.op_type.endswith("MaxPool"):
+            return (lambda grad, *_: bl.max_pool_backward(grad, x, *given, dilations=window.dilations),)
+        if node.op_type == "GlobalAveragePool":
+            return (lambda grad: bl.global_average_pool_backward(grad, desc),)
+        if max(window.dilations) > 1:
+            return "means over dilated windows have no gradient here"
+        counts = _algorithm(node, window, covering) == "pooling_avg_include_padding"
+        shares = _shares(window, covering, desc.dims[2:]) if counts and covering != window else 1
+        return (lambda grad: bl.average_pool_backward(grad * shares, desc, *given, count_include_pad=counts),)
+
+    @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         return per_channel(node, perm) if node.op_type in _GLOBAL else None
 
@@ -285,6 +300,21 @@ class LpPooling(Follower, frozen=True):
         return norm
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x,), (y,), bl, p = call.sources, call.results, call.bl, _exponent(call.node)
+        _, window = windows_of(call.node, call.node.required(0, "X"))
+
+        def gradient(grad: Any) -> Any:
+            """By the sum of powers, and then by each element; 0 where all of a window are 0."""
+            of_sum = grad * float(prod(window.kernel)) / bl.max(y ** (p - 1), 1e-30)
+            given = (x.desc, window.kernel, window.strides, window.pads)
+            return (
+                bl.average_pool_backward(of_sum, *given, count_include_pad=True) * bl.op("Sign", x) * abs(x) ** (p - 1)
+            )
+
+        return (gradient,)
+
+    @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
         return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
 
@@ -328,6 +358,11 @@ class MaxUnpooling(Follower, frozen=True):
     needs = (is_source(3, 5), is_known(2, "output_shape"))
 
     numbered: tuple[int, ...]
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        op, indices = call.bl.op, call.sources[1]
+        return (lambda grad: op("Gather", grad.reshape((-1,)), indices),)
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

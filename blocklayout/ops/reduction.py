@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -150,6 +150,43 @@ def _is_filled(node: ir.NodeInfo) -> ir.Refusal | None:
     return node.refused(f"{src.name} has extents {list(src.shape)}", "its primitive needs at least one element")
 
 
+def _backward(call: ir.Called) -> Any:
+    axes, x, y, bl, kind = _reduced_axes(call.node), call.sources[0], call.results[0], call.bl, call.node.op_type[6:]
+    if axes is None:
+        return "its axes are computed; give numbers"
+    kept, desc = tuple(1 if dim in axes else extent for dim, extent in enumerate(x.shape)), x.desc
+
+    def column(t: Any) -> Any:
+        return t.reshape(kept).to(memory_format=desc)
+
+    def of_product() -> Any:
+        """By a zero, the product of all others; by others beside one, 0."""
+        zeros = (x == 0).astype(x.dtype)
+        n_zeros = zeros.reduce_sum(axes).expand(x.shape)
+        shares = zeros * (n_zeros == 1).astype(x.dtype) + (n_zeros == 0).astype(x.dtype) / (x + zeros)
+        return shares * (x + zeros).reduce_prod(axes)
+
+    def of_extreme() -> Any:
+        """Shared among equal ones."""
+        chosen = (x == column(y).expand(x.shape)).astype(x.dtype)
+        return chosen / chosen.reduce_sum(axes)
+
+    if kind in ("Mean", "Sum"):
+        share = prod(kept) / desc.n_elements if kind == "Mean" else 1
+        return (lambda grad: column(grad * share).expand(desc.dims),)
+    slope: Callable[[], Any] = {
+        "L1": lambda: bl.op("Sign", x),
+        "L2": lambda: x / bl.max(column(y), 1e-30),  # of zeros alone it is 0
+        "LogSum": lambda: bl.exp(-column(y)),
+        "LogSumExp": lambda: bl.exp(x - column(y)),
+        "Max": of_extreme,
+        "Min": of_extreme,
+        "Prod": of_product,
+        "SumSquare": lambda: x * 2,
+    }[kind]
+    return (lambda grad: (slope() * column(grad)).expand(desc.dims),)
+
+
 class Reduce(ir.BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along dimensions of extents above 1, in any dense layout."""
 
@@ -177,6 +214,7 @@ class Reduce(ir.BaseOperator, frozen=True):
             return Reshape(node.result.dims).bind({"src": src})
         return cls(formula, wide).bind({"src": src})
 
+    backward = staticmethod(_backward)
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
@@ -299,6 +337,7 @@ class ReduceLogSumExp(ir.Facts, frozen=True):
     op_types = ("ReduceLogSumExp",)
     is_quick_on_arrays = True
 
+    backward = staticmethod(_backward)
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
@@ -345,6 +384,13 @@ class Cumulative(ir.Facts, frozen=True):
     def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
         axis = node.constant(1)
         return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, op, axes = call.node, call.bl.op, call.node.integers(1, "axis")
+        flags = {"exclusive": node.int_attr("exclusive", 0), "reverse": 1 - node.int_attr("reverse", 0)}
+        is_known = node.op_type == "CumSum" and axes
+        return (lambda grad: op("CumSum", grad, axes, **flags),) if is_known else super().backward(call)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +17,7 @@ from blocklayout import dnnl, ir
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._answers import MOVED, has_one_output, in_order, is_known, is_source
+from blocklayout.ops._gradients import along
 from blocklayout.ops._layouts import Digit, Follower, argument, n_elements, paired
 from blocklayout.ops.conv import Conv, over_repeated
 from blocklayout.ops.reduction import Steps
@@ -281,6 +283,21 @@ class Resize(Follower, frozen=True):
         return rows == {0} and not moves and is_known and _scales(node, node.shape(0))[0] == 1
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl, mode = call.node, call.bl, call.node.string_attr("mode", _MODES)
+        resized = _resized(node, node.required(0, "X"))
+        if mode != "nearest":
+            matrices = _matrices(node, mode, resized)
+        else:
+            taken = [_taken(node, axis)[0] for axis in resized]
+            matrices = {dim: np.eye(axis.src, dtype=np.float32)[taken[dim]] for dim, axis in enumerate(resized)}
+            kernel = [axis.dst // axis.src for axis in resized]
+            repeats = [np.arange(axis.src).repeat(n) for axis, n in zip(resized, kernel, strict=True)]
+            if all(map(np.array_equal, taken, repeats)) and kernel[:2] == [1, 1] and 3 <= len(kernel) <= 5:
+                return (lambda grad: grad.average_pool(kernel[2:]) * float(prod(kernel)),)
+        return (lambda grad: along(bl, grad, {dim: matrix.T for dim, matrix in matrices.items()}),)
+
+    @classmethod
     def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
         is_nearest = node.string_attr("mode", _MODES) == "nearest" and node.opset >= _FIRST_OPSET_OF_BYTES
         return (0,) if is_nearest and _crops_nothing(node) is None else None
@@ -394,26 +411,34 @@ def _otherwise(node: ir.NodeInfo, mode: str, src: ir.Value, resized: list[Axis])
     """By copies or multiplications, where the library would look at other elements."""
     if mode == "nearest":
         return _picked(node, src, resized)
+    return interpolated(src, _matrices(node, mode, resized))
+
+
+def _matrices(node: ir.NodeInfo, mode: str, resized: Sequence[Axis]) -> dict[int, NDArray[np.float32]]:
     kernel = Neighbours(
         mode == "cubic",
         node.float_attr("cubic_coeff_a", -0.75),
         node.flag_attr("antialias"),
         node.flag_attr("exclude_outside"),
     )
-    matrices = {
+    return {
         dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel)
         for dim, axis in enumerate(resized)
         if axis.src != axis.dst or not np.isclose(axis.scale, 1.0)
     }
-    return interpolated(src, matrices)
+
+
+def _taken(node: ir.NodeInfo, axis: Axis) -> list[NDArray[np.int64]]:
+    """The elements that are taken, by each way in which coordinates may be rounded."""
+    transformation, roundings = _rules(node, axis)
+    return [nearest_elements(axis, transformation, rounding) for rounding in roundings]
 
 
 def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered | ir.Refusal:
     """The nearest elements: one copy where they lie in equal steps, else products with rows of one 1 each."""
     taken = []
     for dim, axis in enumerate(resized):
-        transformation, roundings = _rules(node, axis)
-        elements, *others = (nearest_elements(axis, transformation, rounding) for rounding in roundings)
+        elements, *others = _taken(node, axis)
         if not all(np.array_equal(elements, other) for other in others):
             what = f"dimension {dim} from {axis.src} to {axis.dst} in opset {node.opset}"
             return node.refused(what, "it does not say how to round: convert the model to opset 11")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
@@ -27,6 +29,11 @@ class ChannelShuffle(Follower, frozen=True):
         return cls(groups).bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        groups = call.sources[0].shape[1] // call.node.int_attr("groups", 1)
+        return (lambda grad: grad.channel_shuffle(groups),)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:

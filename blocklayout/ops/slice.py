@@ -79,6 +79,20 @@ class Slice(ir.BaseOperator, frozen=True):
         attrs = [node.attrs.get(name) for name in _INPUTS]
         return lambda x, *given, out: np.copyto(out, _cut(node, x, *(given or attrs)))
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, bl, desc = call.node, call.bl, call.sources[0].desc
+        starts, ends, axes = (*(node.integers(_INPUTS[name], name) for name in ("starts", "ends")), _sliced_axes(node))
+        steps = (
+            node.integers(_INPUTS["steps"], "steps") or () if node.has_input(_INPUTS["steps"]) else (1,) * desc.ndims
+        )
+        if not (starts and ends and axes and steps):
+            return "its bounds are computed; give numbers"
+        index = [slice(None)] * desc.ndims
+        for axis, *bounds in zip(axes, starts, ends, steps, strict=False):
+            index[axis] = slice(*bounds)
+        return (lambda grad: bl.slice_backward(grad, desc, tuple(index)),)
+
     selects = staticmethod(always((0,)))
 
     @classmethod
@@ -197,6 +211,17 @@ class Split(ir.Facts, frozen=True):
     transposed = staticmethod(along_axis)
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        bl, axis = call.bl, call.node.axis_attr("axis", len(call.node.shape(0)), 0)
+        descs = [each.desc for each in call.results]
+
+        def joined(_: Any, *grads: Any) -> Any:
+            parts = zip(grads, descs, strict=True)
+            return (bl.concat([bl.zeros(d.dims, d.dtype, d.format_tag) if g is None else g for g, d in parts], axis),)
+
+        return joined
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis, sizes = node.axis_attr("axis", len(node.shape(0)), 0), node.attrs.get("split")
 
@@ -229,6 +254,22 @@ class Gather(ir.Facts, frozen=True):
         if places is None or places.ndim > 1:
             return None
         return along_axis(node, perm, keeps_axis=places.ndim == 1)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        bl, (x, places), axis = call.bl, call.sources, call.node.axis_attr("axis", len(call.node.shape(0)), 0)
+        dims, dtype, marks = x.shape, x.dtype, call.node.shape(1)
+        shape, index = (*dims[:axis], *marks, *dims[axis + 1 :]), places.reshape((*marks, 1))
+        first, rows = tuple(range(axis, axis + len(marks))), (dims[axis], *dims[:axis], *dims[axis + 1 :])
+        order = (*first, *(dim for dim in range(len(shape)) if dim not in first))
+
+        def added(grad: Any) -> Any:
+            """Slices added up at their places, as the first dimension, which goes to its place then."""
+            updates = grad.reshape(shape).transpose(order)
+            found = bl.op("ScatterND", bl.zeros(rows, dtype), index, updates, reduction="add")
+            return found.transpose((*range(1, axis + 1), 0, *range(axis + 1, len(dims))))
+
+        return (added,)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

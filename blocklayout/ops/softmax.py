@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from blocklayout import dnnl, ir
+from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._answers import along_axis, beside_axis, is_source
@@ -62,6 +64,13 @@ class Softmax(Follower, frozen=True):
                 np.divide(powers, total, out=out)
 
         return normalise
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        y, axes = call.results[0], _axes(call.node, call.node.shape(0))
+        if call.node.op_type == "LogSoftmax":
+            return (lambda grad: grad - y.exp() * grad.reduce_sum(axes),)
+        return (lambda grad: y * (grad - (grad * y).reduce_sum(axes)),)
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if not are_eltwise(attr.post_ops):
@@ -144,6 +153,17 @@ class LpNormalization(ir.Facts, frozen=True):
     transposed = staticmethod(partial(along_axis, default=-1))
 
     @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x,), (y,), bl, node = call.sources, call.results, call.bl, call.node
+        axes, is_l1 = (node.axis_attr("axis", x.ndim, -1),), node.int_attr("p", 2) == 1
+
+        def gradient(grad: Any) -> Any:
+            norm, slope = (x.reduce_l1(axes), bl.op("Sign", x)) if is_l1 else (x.reduce_l2(axes), y)
+            return (grad - (grad * y).reduce_sum(axes) * slope) / norm
+
+        return (gradient,)
+
+    @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         axis, p = node.axis_attr("axis", len(node.shape(0)), -1), node.int_attr("p", 2)
 
@@ -155,3 +175,31 @@ class LpNormalization(ir.Facts, frozen=True):
             np.divide(x, norm, out=out)
 
         return divide
+
+
+class Loss(ir.Facts, frozen=True):
+    """Cross-entropy of classes along dimension 1, of scores or of logarithms of probabilities."""
+
+    op_types = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, labels, *weights), bl, node = call.sources, call.bl, call.node
+        reduction, ignored = node.string_attr("reduction", ("mean", "none", "sum")), node.attrs.get("ignore_index")
+        if len(call.results) > 1:
+            return "the logarithms beside the loss have no gradient here; use log_softmax"
+        beside = (labels.shape[0], 1, *labels.shape[1:])
+
+        def gradient(grad: Any) -> Any:
+            """Each row's share of the loss, times its probabilities, less that of its label."""
+            marks = bl.op("OneHot", labels, (x.shape[1],), np.array([0, 1], to_numpy(x.dtype)), axis=1)
+            for each in weights:
+                marks = marks * each.reshape((-1, *(1 for _ in x.shape[2:])))
+            if ignored is not None:
+                marks = marks * (labels != ignored).astype(x.dtype).reshape(beside)
+            own = grad.reshape(beside if reduction == "none" else (1,) * x.ndim)
+            own = own / marks.reduce_sum() if reduction == "mean" else own
+            is_of_scores = node.op_type == "SoftmaxCrossEntropyLoss"
+            return ((x.softmax(1) * marks.reduce_sum((1,)) - marks) if is_of_scores else -marks) * own
+
+        return (gradient,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -14,6 +15,7 @@ from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
 from blocklayout.ops._answers import always, has_one_output
+from blocklayout.ops._gradients import same
 
 
 def same_if_same_shape(node: ir.NodeInfo) -> int | None:
@@ -79,6 +81,7 @@ class Reshape(ir.BaseOperator, frozen=True):
             return None
         return _regrouped(before, after, perm) or _flattened(before, after, perm)
 
+    backward = staticmethod(always((same,)))
     selects = staticmethod(always((0,)))
     not_negative_if = staticmethod(always((0,)))
     result_format = staticmethod(row_major)
@@ -181,6 +184,11 @@ class Transpose(ir.BaseOperator, frozen=True):
         perm = cls.permutation(node)
         return rows == {0} and perm is not None and perm[:1] == (0,)
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        order = inverse(cls.permutation(call.node) or ())
+        return (lambda grad: grad.transpose(order),)
+
     selects = staticmethod(always((0,)))
 
     @classmethod
@@ -235,6 +243,11 @@ class Identity(ir.BaseOperator, frozen=True):
     def same_as(cls, node: ir.NodeInfo) -> int | None:
         return None if _is_training(node) else 0
 
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        is_inference = not _is_training(call.node) and len(call.results) == 1
+        return (same,) if is_inference else "what it drops is not kept; use dropout2d, or multiply with a mask"
+
     not_negative_if = staticmethod(always((0,)))
 
     @classmethod
@@ -279,6 +292,18 @@ class Blocks(ir.Facts, frozen=True):
 
     op_types = ("DepthToSpace", "SpaceToDepth")
     selects = staticmethod(always((0,)))
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        node, op, (n, c, h, w) = call.node, call.bl.op, call.sources[0].shape
+        size, is_columns_first = node.int_attr("blocksize", 1), node.string_attr("mode", ("DCR", "CRD")) == "DCR"
+        if node.op_type == "SpaceToDepth":
+            return (lambda grad: op("DepthToSpace", grad, blocksize=size),)
+        order, parts = (
+            (0, 3, 5, 1, 2, 4) if is_columns_first else (0, 1, 3, 5, 2, 4),
+            (n, c // size**2, h, size, w, size),
+        )
+        return (lambda grad: grad.reshape(parts).transpose(order),)
 
 
 class Extents(ir.Facts, frozen=True):

@@ -16,7 +16,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.joined import FIRST
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
-from blocklayout.plan.reasons import CALLER, asked_for, entered, reordered
+from blocklayout.plan.reasons import CALLER, computed_in, entered, reordered
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, Constant, MadeWeights, Value
@@ -147,7 +147,7 @@ def _add_steps(
         operands["dst"] = Operand(operands[candidate.alias].buffer, dst)
     for name, nbytes in candidate.slices:
         _put_into_slice(assembly, tile, operands[name], operands["dst"].buffer, nbytes)
-    reason = tile.main.reason or asked_for(candidate)
+    reason = tile.main.reason or computed_in(candidate)
     for step in candidate.steps:
         price = assembly.network.costs.price(step.spec)
         assembly.steps.append(

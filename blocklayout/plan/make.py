@@ -176,6 +176,7 @@ def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Co
                 *refused_in(network),
             ),
             arena_lower_bound=placement.lower_bound,
+            precision_report=network.program.precision_report,
         ),
     )
 

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
+from blocklayout.dnnl.arguments import results
 from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import PlanError, closest
 from blocklayout.ir import Demand, Fused, HostSpec, MadeWeights, Names
@@ -130,7 +131,14 @@ class Step(Struct, frozen=True, dict=True):
     @property
     def dsts(self) -> tuple[Operand, ...]:
         """The operands it writes."""
-        return tuple(operand for arg, operand in self.operands if arg.startswith("dst"))
+        return tuple(operand for arg, operand in self.operands if arg in self.written)
+
+    @cached_property
+    def written(self) -> tuple[str, ...]:
+        """The arguments it writes, the main one first."""
+        if isinstance(self.spec, Spec):
+            return results(self.spec)
+        return tuple(arg for arg, _ in self.operands if arg.startswith("dst"))
 
     @property
     def is_conversion(self) -> bool:
@@ -279,6 +287,7 @@ class Rationale(Struct, frozen=True, omit_defaults=True):
         arena_lower_bound: Largest number of bytes alive at once.
         in_floats: Kernels that nothing on offer computes with bytes, although bytes stand for what they read, with the
             reason.
+        precision_report: Of a model that was quantised under a budget of error: a ``PrecisionReport`` as JSON.
     """
 
     choices: tuple[KernelChoice, ...]
@@ -293,6 +302,7 @@ class Rationale(Struct, frozen=True, omit_defaults=True):
     exceptions: tuple[tuple[str, str], ...]
     arena_lower_bound: int
     in_floats: tuple[tuple[str, str], ...] = ()
+    precision_report: str = ""
 
 
 class Plan(Struct, frozen=True, dict=True):
@@ -305,6 +315,18 @@ class Plan(Struct, frozen=True, dict=True):
         inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
         values: The layout of every value by the model's names, in the order they are computed; see ``formats``.
         parts: In how many equal parts of the rows it runs, each as the rest of the plan has it.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> b = bl.Builder()
+        >>> x = b.input("x", (1, 16, 8, 8))
+        >>> b.output("y", x.conv(np.ones((16, 16, 3, 3), np.float32), pads=1, name="conv").relu())
+        >>> plan = bl.load(b, layout="nhwc").plan
+        >>> plan.format_of("conv").named("src"), plan.policy, plan.dtype
+        ('nhwc', 'nhwc', 'f32')
+        >>> bl.Plan.from_json(plan.to_json()) == plan
+        True
     """
 
     model: str
@@ -403,7 +425,7 @@ class Plan(Struct, frozen=True, dict=True):
     @property
     def padding_nbytes(self) -> int:
         """Bytes of zero padding that the steps' results hold."""
-        descs = [operand.desc for step in self.steps for name, operand in step.operands if name == "dst"]
+        descs = [operand.desc for step in self.steps for operand in step.dsts[:1]]
         return sum(desc.n_padding * desc.itemsize for desc in descs)
 
     @property
@@ -447,7 +469,11 @@ class Plan(Struct, frozen=True, dict=True):
         return Machine(self.config.isa, self.config.n_threads)
 
     def explain(self) -> str:
-        """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
+        """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end.
+
+        Of a model that was quantised under a budget of error, also each layer's precision, its own error, and what the
+        other precision would do to time and error.
+        """
         from blocklayout.show.explain import explanation
 
         return explanation(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,15 +16,16 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.tag import LETTERS
 from blocklayout.plan.candidates.tiles import value_info
 from blocklayout.plan.costs.machine import Machine
-from blocklayout.plan.reasons import FOLLOWS, asked_for, no_kernel
+from blocklayout.plan.reasons import FOLLOWS, computed_in, no_kernel
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan, Step
 
-SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
-POLICIES = ("auto", *SIMPLE_POLICIES)
+PolicyName: TypeAlias = Literal["auto", "any", "blocked", "nhwc", "plain", "per-op"]
+POLICIES: tuple[str, ...] = get_args(PolicyName)
+SIMPLE_POLICIES = POLICIES[1:]
 SOLVES = SOLVE, BOLD_SOLVE = "solve", "bold solve"
 """Names of plans that no policy chose, but a solve: one that departs from a policy for clear gains, and for any."""
 
@@ -83,15 +84,20 @@ def _is_in(desc: MemoryDesc, layout: str) -> bool:
     return isinstance(wished, MemoryDesc) and desc.physically_equal(wished)
 
 
+ALIASES = {"channels_last": "nhwc", "channels_first": "plain", "contiguous_format": "plain"}
+"""Policies by the names of their formats."""
+
+
 def checked_policy(name: str) -> str:
-    """The name of a policy, or a tag, if it is one.
+    """The policy of this name or of the format of this name, or a tag, if it is one.
 
     Raises:
         PlanError: It is neither.
     """
     if not isinstance(name, str):
         raise PlanError(f"layout={name!r}: give the name of a policy, one of {', '.join(POLICIES)}, or a oneDNN tag")
-    if name in POLICIES:
+    name = ALIASES.get(name, name)
+    if name in POLICIES or name in LAYOUT_NAMES:
         return name
     try:
         FormatTag.parse(name)
@@ -180,7 +186,7 @@ def with_reasons(steps: Sequence[Step], policy: Policy, network: Network, choice
         if policy.layout != "any" and not policy.prefers(candidate.dst):
             is_chooser = tile.main.operator.role is Role.CHOOSER
             why = no_kernel(policy.layout) if is_chooser else FOLLOWS
-            reasons[tile.name, asked_for(candidate)] = asked_for(candidate, why)
+            reasons[tile.name, computed_in(candidate)] = computed_in(candidate, why)
     for step in steps:
         reason = reasons.get((step.kernel, step.reason))
         yield replace(step, reason=reason) if reason else step

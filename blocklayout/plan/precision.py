@@ -22,14 +22,12 @@ from blocklayout.errors import InputError, ModelError, UnsupportedError
 from blocklayout.ir import Candidate, Program
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import OnnxModel, open_model
+from blocklayout.model.onnx_read import REPORT_KEY
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.candidates.tiles import Tile, fuse, kernel_problem
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import Network, propose_all
 from blocklayout.plan.solving.solve import solve_layouts
-
-REPORT_KEY = "blocklayout.precision"
-"""Key of the entry among a model's ``metadata_props`` that other runtimes pass over: a :class:`PrecisionReport`."""
 
 
 class LayerPrecision(Struct, frozen=True):
@@ -77,6 +75,12 @@ class PrecisionReport(Struct, frozen=True):
         front: From the most exact to the fastest; empty where errors of nodes were not measured.
         chosen: The model as it is, as a point like those.
         times_ms: Milliseconds of a run by data type, ``int8`` being the model, in turn.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> from blocklayout.zoo import digits
+        >>> bl.PrecisionReport.of(digits.model_bytes()) is None  # nothing is quantised
+        True
     """
 
     metric: str
@@ -98,12 +102,15 @@ class PrecisionReport(Struct, frozen=True):
         """
         opened = open_model(model)
         text = opened.metadata.get(REPORT_KEY) if isinstance(opened, OnnxModel) else None
-        if text is None:
-            return None
+        return None if text is None else cls.parsed(text, opened.name)
+
+    @classmethod
+    def parsed(cls, text: str, model: str) -> PrecisionReport:
+        """That of a model of this name, from JSON; a ModelError where it is damaged."""
         try:
             return from_json(cls, text)
         except MisfitError as error:
-            raise ModelError(f"the entry {REPORT_KEY!r} in the metadata of {opened.name} is damaged: {error}") from None
+            raise ModelError(f"the entry {REPORT_KEY!r} in the metadata of {model} is damaged: {error}") from None
 
     def __str__(self) -> str:
         """The layers as a table, and what the choice gives."""

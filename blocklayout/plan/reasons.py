@@ -12,11 +12,22 @@ if TYPE_CHECKING:
 CALLER = "the caller"
 FOLLOWS = "it follows what it reads"
 
+_WISHES = {
+    "any": "in the layouts that oneDNN prefers",
+    "plain": "row-major",
+    "channels_last": "channels last",
+    "blocked8": "blocks of 8",
+    "blocked16": "blocks of 16",
+}
+_WORDS = dict.fromkeys(("ncw", "nchw", "ncdhw"), "row-major") | dict.fromkeys(("nwc", "nhwc", "ndhwc"), "channels last")
 
-def asked_for(candidate: Candidate, why: str = "") -> str:
-    """Of a step: the layouts it was asked for in; ``why`` where these are not the policy's."""
-    origin = candidate.origin + (", sum in place" if candidate.alias else "")
-    return f"{origin}: {why}" if why else f"asked for {origin}"
+
+def computed_in(candidate: Candidate, why: str = "") -> str:
+    """Of a step: the layouts it computes in; ``why`` where these are not the policy's."""
+    layouts, _, choice = candidate.origin.partition(", choice ")
+    sides = " to ".join(_WISHES.get(side, side) for side in layouts.split(" to "))
+    more = (f", oneDNN's choice no. {choice}" if choice else "") + (", sum in place" if candidate.alias else "")
+    return f"{sides}{more}: {why}" if why else f"{sides}{more}"
 
 
 def no_kernel(layout: str) -> str:
@@ -32,7 +43,7 @@ def entered(reader: str, desc: MemoryDesc, given: MemoryDesc) -> str:
 
 def reordered(writer: str, source: MemoryDesc, reader: str, desc: MemoryDesc) -> str:
     """Of a reorder: its two sides; a writer that is its own reader has no other yet."""
-    wanted = f"{reader} wants {_name(desc)}"
+    wanted = f"{reader} {'wants' if reader == CALLER else 'reads'} {_name(desc)}"
     if writer == reader:
         wanted = f"the policy brings every result back to {_name(desc)}"
     return f"{writer} wrote {_name(source)}, {wanted}"
@@ -46,6 +57,19 @@ def only_reference(step: Step) -> str:
 def dropped(n_kernels: int, family: str) -> str:
     """Of an operator that ends a run of kernels in one family of layouts."""
     return f"drops a run of {n_kernels} kernel{'s' * (n_kernels > 1)} in {family} layout to plain"
+
+
+def layout_words(desc: MemoryDesc) -> str:
+    """A layout as people say it: ``blocks of 16``, ``channels last``, ``row-major``; others by their tag.
+
+    Example:
+        >>> from blocklayout import MemoryDesc
+        >>> [layout_words(MemoryDesc((1, 16, 4, 4), "f32", tag)) for tag in ("nChw16c", "nhwc", "chwn")]
+        ['blocks of 16', 'channels last', 'chwn']
+    """
+    name = desc.named("src")
+    words = f"blocks of {desc.inner_blks[0]}" if desc.inner_idxs == (1,) else _WORDS.get(name, name)
+    return words if desc.dtype == "f32" else f"{words} in {desc.dtype}"
 
 
 def _name(desc: MemoryDesc) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
 from blocklayout import dnnl
-from blocklayout.dtypes import PRIMITIVE_FLOATS, named
+from blocklayout.dtypes import named
 from blocklayout.errors import LayoutError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.ir import Demanded
 from blocklayout.plan.runs import LossMode
@@ -16,11 +16,12 @@ from blocklayout.plan.runs import LossMode
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-DTYPES = PRIMITIVE_FLOATS
+ComputedDtype: TypeAlias = Literal["f32", "bf16", "f16"]
+DTYPES: tuple[str, ...] = get_args(ComputedDtype)
 """Data types that activations may be computed in."""
 
 TuneMode = Literal["cached", "model", "measure"]
-TUNE_MODES = ("cached", "model", "measure")
+TUNE_MODES = get_args(TuneMode)
 
 TUNE_SECONDS = 60.0
 """Default time limit of measuring, in seconds."""

@@ -20,6 +20,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.model import Graph, Node, legalize, lower, simplify
+from blocklayout.model.passes import LEGALIZATION, TabulateBytes
 from blocklayout.plan import Pricing
 from blocklayout.plan.precision import (
     FrontPoint,
@@ -163,7 +164,9 @@ class Search(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def _network(self) -> Network:
         pricing = Pricing(self.n_threads, "cached", 0.0, self.tell)
-        program = lower(legalize(simplify(self.written(()))))
+        # By tables there would be no choice of numbers between bytes.
+        passes = tuple(each for each in LEGALIZATION if not isinstance(each, TabulateBytes))
+        program = lower(legalize(simplify(self.written(())), passes))
         return pricing.priced(free_network(program, pricing.modelled(), self.dtype))
 
     @cached_property

@@ -17,8 +17,8 @@ from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
 from blocklayout.model.graph import fresh_name
+from blocklayout.model.onnx_read import REPORT_KEY
 from blocklayout.model.passes.rewrite import Draft
-from blocklayout.plan.precision import REPORT_KEY
 from blocklayout.quantizing.budget import METRICS, Metric, Search
 from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
 from blocklayout.quantizing.equalising import equalised

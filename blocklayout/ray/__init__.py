@@ -1,6 +1,6 @@
 """On many machines, by Ray: models over datasets, and the mean of gradients over workers that train.
 
-Takes the extra ``ray``. See docs/many-machines.md.
+Takes the extra ``ray``. See docs/how-to/many-machines.md.
 """
 
 from __future__ import annotations

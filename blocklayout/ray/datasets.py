@@ -1,6 +1,6 @@
 """A model over a Ray Dataset: on each node one saved session, and as many actors that map it as its CPUs allow.
 
-Takes the extra ``ray``. See docs/many-machines.md.
+Takes the extra ``ray``. See docs/how-to/many-machines.md.
 """
 
 from __future__ import annotations
@@ -123,6 +123,12 @@ def connected(address: str) -> Iterator[None]:
     Raises:
         InputError: There is no cluster.
         BlockLayoutError: That of an actor, made anew of Ray's text.
+
+    Example:
+        >>> import ray.data  # doctest: +SKIP
+        >>> with connected("local"):  # doctest: +SKIP
+        ...     ray.data.range(3).count()
+        3
     """
     import ray
 

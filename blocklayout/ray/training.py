@@ -66,8 +66,8 @@ def all_reduce(tensors: Any, *, seconds: Any = SECONDS) -> Any:
 
     Example:
         >>> def train_loop_per_worker(config):
-        ...     mean, _ = all_reduce(conv_backward_weights(grad, x, weights))
-        ...     weights.physical()[:] -= 0.1 * mean.physical()
+        ...     loss, gradients = value_and_grad(loss_of)(learned, images, labels)
+        ...     optimizer.step(all_reduce(gradients))
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < inf:
         raise InputError(f"all_reduce: seconds={seconds!r}; give how long to wait for other workers")

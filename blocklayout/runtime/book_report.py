@@ -11,6 +11,7 @@ from blocklayout.runtime.ceilings import measured_machine
 from blocklayout.runtime.pieces import Call
 from blocklayout.show.profile import Profile, StepProfile, check_n_runs, profile_of, profile_of_call
 from blocklayout.show.report import Report
+from blocklayout.show.verdict import Verdict
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan
@@ -56,6 +57,18 @@ def report(book: PlanBook, feed: Mapping[str, Any] | None, n_runs: int) -> Repor
         within = _last_report(piece) if isinstance(piece, Call) else None  # of the node's subgraphs
         reports.append((_facts(piece), within, ns))
     return Report.of_pieces(reports)
+
+
+def verdict(book: PlanBook, seen: Profile | None) -> Verdict:
+    """Which layout is best, and what would help; as :meth:`blocklayout.Session.verdict`."""
+    plans = book.plans
+    if not plans:
+        raise PlanError("no plan yet: give shapes= when loading, or run once")
+    calls = {each.name: each.by for each in book.pieces or () if each.by}
+    inputs = book.signature.inputs
+    is_free = all(each.shape and not (isinstance(each.shape[0], int) or each.layout or each.ranges) for each in inputs)
+    batched = [each.name for each in inputs] if is_free else []
+    return Verdict.of(plans[-1:] if book.pieces is None else plans, batched, calls, seen)
 
 
 def _machine(plan: Plan) -> Machine:

@@ -235,6 +235,25 @@ class PlanBook:
         results |= known
         return [deliver(info.name, results[info.name], out.get(info.name)) for info in wanted]
 
+    def run_held(self, feed: Mapping[str, Any], held: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Run once: the outputs ``held`` are written to these Tensors, in the plan's formats and apart from all others.
+
+        The others are fresh. All come by name.
+        """
+        found = self._found_bound(feed)
+        assert isinstance(found, tuple)  # noqa: S101 - a network of a Builder, which is never cut
+        (bound, buffers), workspace = found, found[0].workspace
+        free = frozenset(result.name for result in workspace.results if result.is_tensor and result.name in held)
+        times: list[int] | None = [] if watches_around() else None
+        check = self.check or check_mode.get()
+        results = workspace.run(workspace.executable(bound.descs, free), buffers, held, times, check)
+        if times is not None:
+            report_run(bound.whole.ready.plan, bound.descs, times)
+        return {**results, **{name: constant(info, bound.whole.ready) for name, info in self._constants(bound.whole)}}
+
+    def _constants(self, whole: Whole) -> list[tuple[str, OutputInfo]]:
+        return [(info.name, info) for info in self.signature.outputs if info.name in whole.ready.constants]
+
     def timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[Sequence[int]], list[int]] | Pieces:
         """The plan for a feed, and of each run, or part of one, the nanoseconds of its steps, and of all of it.
 

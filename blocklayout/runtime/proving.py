@@ -71,6 +71,6 @@ def _finished(plan: Plan, number: int, choices: Mapping[str, KernelChoice]) -> I
     if any(other.kernel == step.kernel and not other.is_reorder for other in plan.steps[number + 1 : number + 2]):
         return
     for arg, operand in step.operands:
-        name = choices[step.kernel].writes if arg == "dst" else plan.buffers[operand.buffer].name
-        if arg.startswith("dst") and name in plan.formats:
+        name = choices[step.kernel].writes if arg == step.written[0] else plan.buffers[operand.buffer].name
+        if arg in step.written and name in plan.formats:
             yield arg, name, Operand(operand.buffer, plan.formats[name])

@@ -108,7 +108,7 @@ class Workspace:
         self._memories: dict[tuple[int, MemoryDesc, bool, type], Any] = {}
         self._steps: dict[tuple[int, frozenset[int]], Step] = {}
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
-        self._executables: dict[tuple[tuple[str, MemoryDesc], ...], dnnl.Executable] = {}
+        self._executables: dict[tuple[object, ...], dnnl.Executable] = {}
         self._fed: WeakKeyDictionary[dnnl.Executable, Descs] = WeakKeyDictionary()
         self._proven: set[CheckMode] = set()  # of the constants, which do not change
         free = {name for name, border in plan.config.io_layout if border == FREE}
@@ -129,13 +129,16 @@ class Workspace:
         if not any(entry.is_reorder for entry in plan.entries):  # a reorder is made for callers who need it
             self.executable(dict(plan.inputs))
 
-    def executable(self, descs: Descs) -> dnnl.Executable:
-        """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order."""
-        key = tuple(descs.items())
+    def executable(self, descs: Descs, held: frozenset[str] = frozenset()) -> dnnl.Executable:
+        """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order.
+
+        ``held`` are the outputs that are Tensors of the caller's, and no fresh ones.
+        """
+        key = (held, *descs.items())
         if self.room.lock.locked():
             self._refuse_own_run()
         with self.room.lock:
-            found = self._executables.pop(key, None) or self._made(descs)
+            found = self._executables.pop(key, None) or self._made(descs, held)
             while len(self._executables) >= MAX_EXECUTABLES:
                 del self._executables[next(iter(self._executables))]
             self._executables[key] = found
@@ -156,7 +159,7 @@ class Workspace:
         self,
         executable: dnnl.Executable,
         buffers: Sequence[np.ndarray],
-        out: Mapping[str, np.ndarray] | None = None,
+        out: Mapping[str, Any] | None = None,
         times: list[int] | None = None,
         check: CheckMode | None = None,
         stop: dnnl.Stop | None = None,
@@ -169,7 +172,8 @@ class Workspace:
         Args:
             executable: One of this workspace.
             buffers: A buffer for each input.
-            out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
+            out: Arrays to write outputs to, by name: of their extents and types, row by row without holes. Tensors in
+                the plan's formats for those that the executable was made to hold.
             times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
             check: Mode of the proof of inputs, constants and each step's results; its ``CheckError`` ends the run.
             stop: Looked at before each step.
@@ -178,14 +182,19 @@ class Workspace:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
         """
         results: dict[str, np.ndarray | Tensor] = {}
-        if self._arrays:
+        tensors = self._tensors
+        if self._arrays or out:
             buffers = [*buffers]
             for result in self._arrays:
                 array = out.get(result.name) if out else None
                 if array is None:
                     array = np.empty(result.extents, result.dtype)
-                buffers.append(array)
+                buffers.append(array.buffer if isinstance(array, Tensor) else array)
                 results[result.name] = array
+            held = [result for result in tensors if out and result.name in out]
+            buffers += [out[result.name].buffer for result in held if out]
+            results |= {result.name: out[result.name] for result in held if out}
+            tensors = tuple(result for result in tensors if result.name not in results)
         if self.room.lock.locked():
             self._refuse_own_run()
         try:
@@ -196,7 +205,7 @@ class Workspace:
                 fresh = executable.run(buffers, times, after, stop)
         except RefusedError as error:
             raise self._named(error) from None
-        for place, result in enumerate(self._tensors):
+        for place, result in enumerate(tensors):
             results[result.name] = Tensor.over(result.desc, fresh[place])
         return results
 
@@ -235,7 +244,7 @@ class Workspace:
         kernels = [step.kernel for step in self._plan.steps if step.spec == error.spec]
         return RefusedError(f"{', '.join(kernels) or 'the reorder of an input'}: {error}", error.status, error.spec)
 
-    def _made(self, descs: Descs) -> dnnl.Executable:
+    def _made(self, descs: Descs, held: frozenset[str]) -> dnnl.Executable:
         plan = self._plan
         copied = {entry.buffer for entry in plan.entries if not descs[entry.input].readable_as(entry.desc)}
         given: dict[str, list[Memory]] = {name: [] for name in descs}
@@ -248,12 +257,16 @@ class Workspace:
         made = dnnl.Executable(
             [*steps, *bound],
             plan.config.n_threads,
-            given=[*given.values(), *(self._unbound(result.buffer) for result in self._arrays)],
-            fresh=[(result.desc.nbytes, self._unbound(result.buffer)) for result in self._tensors],
+            given=[*given.values(), *map(self._unbound, self._given_buffers(held))],
+            fresh=[(each.desc.nbytes, self._unbound(each.buffer)) for each in self._tensors if each.name not in held],
             keeps_denormals=self._ready.keeps_denormals,
         )
         self._fed[made] = descs
         return made
+
+    def _given_buffers(self, held: frozenset[str]) -> list[int]:
+        """Those of the outputs that a run takes memory for."""
+        return [each.buffer for each in (*self._arrays, *(each for each in self._tensors if each.name in held))]
 
     def _entering(self, entry: Entry, desc: MemoryDesc) -> Step:
         """The reorder of an input into the arena, by numpy where the library has none."""

@@ -9,10 +9,10 @@ from msgspec import Struct, to_builtins
 
 from blocklayout.plan.reasons import only_reference
 from blocklayout.show.bench_page import Chart, Row, Table
-from blocklayout.show.names import primitive_name
+from blocklayout.show.names import policy_name, primitive_name
 from blocklayout.show.output import print_table, say
 from blocklayout.show.plan_text import exceptions
-from blocklayout.show.words import kib, ms, small, spread
+from blocklayout.show.words import kib, small, spread
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan import Plan
+    from blocklayout.show.verdict import Verdict
 
 _HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
 _OF_A_PLAN = (
@@ -33,12 +34,17 @@ class Measurement(Struct, frozen=True):
     """Result of a policy.
 
     Attributes:
+        plan: The plan, or all steps of those of its pieces.
+        plans: The plan, or those of its pieces.
+        verdict: By prices.
         time_ms: Milliseconds of one run, over the rounds.
         ratio: Its time over that of the first contender in the same round.
         difference: Largest difference from the first contender's outputs, over their largest value.
     """
 
     plan: Plan
+    plans: Sequence[Plan]
+    verdict: Verdict
     time_ms: Spread
     ratio: Spread
     difference: float
@@ -79,7 +85,7 @@ def _row(measurement: Measurement) -> tuple[str, ...]:
         plan.policy,
         f"{measurement.time_ms.median:,.3f}",
         *spread(measurement.ratio),
-        ms(plan.cost_ns),
+        f"{plan.cost_ns / 1e6:,.3f}",
         str(len(plan.reorders)),
         kib(plan.reorder_nbytes),
         str(len(plan.reference_steps)),
@@ -104,7 +110,9 @@ def say_layouts(measurements: Sequence[Measurement]) -> None:
     """Print how many values each policy has in which layout."""
     say("\nvalues in each layout")
     plans = [measurement.plan for measurement in measurements]
-    names = [plan.policy if plan.chosen == plan.policy else f"{plan.policy} ({plan.chosen})" for plan in plans]
+    names = [
+        plan.policy if plan.chosen == plan.policy else f"{plan.policy} ({policy_name(plan.chosen)})" for plan in plans
+    ]
     for plan, name in zip(plans, names, strict=True):
         layouts = ", ".join(f"{tag} {n}" for tag, n in _layout_counts(plan))
         say(f"  {name:<{max(map(len, names))}}  {plan.dtype:<4}  {layouts}")

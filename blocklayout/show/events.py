@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
 from math import prod
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError
@@ -16,7 +14,7 @@ from blocklayout.layout_events import Event, EventKind, event_totals, report, re
 from blocklayout.plan.reasons import dropped
 from blocklayout.plan.runs import find_runs
 from blocklayout.show.names import layout
-from blocklayout.show.words import counted, kib, table, us
+from blocklayout.show.words import counted, kib, scaled_time, table, us
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from blocklayout.plan import Entry, Plan, Step
     from blocklayout.plan.choices import KernelChoice
 
-_OPERATOR_WIDTH, _REASON_WIDTH = 28, 40
-
-_HEADER = ("kind", "operator", "where", "inputs", "result", "KiB", "us", "reason")
+_HEADER = ("kind", "operator", "where", "inputs, result, reason", "KiB", "us")
 _PLURALS = {"copy": "copies", "loss": "losses"}
 
 
@@ -54,9 +50,9 @@ def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]
 
 def report_step_of(step: Step, operator: str, ns: int) -> None:
     """Report a step that ran to the watches that ask for steps."""
-    operands = [(name, operand.desc) for name, operand in step.operands]
-    written = next((desc for name, desc in operands if name.startswith("dst")), None)
-    read = [desc for name, desc in operands if not name.startswith(("dst", "scratchpad", "workspace"))]
+    written = step.dsts[0].desc if step.dsts else None
+    unread = (*step.written, "scratchpad", "workspace")
+    read = [operand.desc for name, operand in step.operands if not name.startswith(unread)]
     report_step(operator, read, written, ns, step.spec.kind, step.spec.impl)
 
 
@@ -128,26 +124,22 @@ def _desc_of(array: np.ndarray) -> MemoryDesc | None:
 
 def events_table(events: Sequence[Event]) -> str:
     """A row for each event, and a last line with the totals of each kind."""
-    rows = [row for event in events for row in zip_longest(*_cells(event), fillvalue="")]
     totals = []
     for kind, total in event_totals(events).items():
-        moved = [f"{kib(total['nbytes'])} KiB"] * bool(total["nbytes"]) + [f"{us(total['ns'])} us"] * bool(total["ns"])
+        moved = [f"{kib(total['nbytes'])} KiB"] * bool(total["nbytes"]) + [scaled_time(total["ns"])] * bool(total["ns"])
         totals.append(counted(total["n"], kind, _PLURALS.get(kind, "")) + (f" ({', '.join(moved)})" if moved else ""))
-    lines = table(_HEADER, rows, numbers=(5, 6)) if events else ()
+    lines = table(_HEADER, [*map(_row, events)], numbers=(4, 5)) if events else ()
     return "\n".join([*lines, ", ".join(totals) or "nothing was moved or lost"])
 
 
-def _cells(event: Event) -> list[list[str]]:
-    return [
-        [event.kind],
-        wrap(event.operator, _OPERATOR_WIDTH),
-        [f"{Path(event.file).name}:{event.line}"],
-        [line for desc in event.inputs for line in (tensor_text(desc), f"  strides {desc.strides}")],
-        [_result_text(event)],
-        [kib(event.nbytes) if event.nbytes else ""],
-        ["" if event.ns is None else us(event.ns)],
-        wrap(event.reason, _REASON_WIDTH),
-    ]
+def _row(event: Event) -> tuple[str, ...]:
+    inputs = [line for desc in event.inputs for line in (tensor_text(desc), f"strides {desc.strides}")]
+    became = _result_text(event)
+    what = [*inputs, f"-> {became}" if became else "", event.reason]
+    moved = kib(event.nbytes) if event.nbytes else ""
+    took = "" if event.ns is None else us(event.ns)
+    place = f"{Path(event.file).name}:{event.line}"
+    return event.kind, event.operator, place, "\n".join(filter(None, what)), moved, took
 
 
 def _result_text(event: Event) -> str:

@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from blocklayout.plan.precision import PrecisionReport
 from blocklayout.plan.runs import find_runs
-from blocklayout.show.names import layout, moved
-from blocklayout.show.words import counted, kib, percent, table, us
+from blocklayout.show.names import layout, moved, policy_name
+from blocklayout.show.words import counted, kib, percent, scaled_time, table, us
 
 if TYPE_CHECKING:
-    from blocklayout.plan.choices import Alternative, Way
+    from blocklayout.plan.choices import Way
     from blocklayout.plan.plan import Entry, Plan, Step
     from blocklayout.plan.runs import RunEnd
 
-_HEADER = ("kernel", "operator", "chosen", "us", "runner-up", "network", "best in other layouts", "network")
+_HEADER = ("kernel", "operator", "chosen", "us", "runner-up, and best in other layouts", "the network takes")
 
 
 def explanation(plan: Plan) -> str:
     """Why a plan is as it is."""
     runs = find_runs(plan)
     lines = [
-        f"why {plan.model} is planned so: layout {plan.policy}, {plan.dtype}; the solve is {verdict(plan)}",
+        f"why {plan.model} is planned so: layout {plan.policy}, {plan.dtype}; by price {optimality(plan)}",
         f"costs are from {plan.priced_by}",
         *_totals(plan),
         "",
-        *table(_HEADER, _choice_rows(plan), numbers=(3,)),
+        *table(_HEADER, [*_choice_rows(plan)], numbers=(3,), spare=(1,)),
         *_in_floats(plan),
         "",
         counted(len(plan.reorders), "reorder") + (":" if plan.reorders else ""),
@@ -37,10 +38,13 @@ def explanation(plan: Plan) -> str:
         span = run.kernels[0] if len(run.kernels) == 1 else f"{run.kernels[0]} ... {run.kernels[-1]}"
         lines.append(f"  {run.family}, {counted(len(run.kernels), 'kernel')}, {span}, until")
         lines += (f"    {_end_text(end)}" for end in run.ends)
+    if plan.rationale.precision_report:
+        report = PrecisionReport.parsed(plan.rationale.precision_report, plan.model)
+        lines += ["", "which layers were quantised, when the file was made:", str(report)]
     return "\n".join(lines)
 
 
-def verdict(plan: Plan) -> str:
+def optimality(plan: Plan) -> str:
     """How good the choice is, by the plan's own costs."""
     if plan.is_optimal:
         return "proven to be the cheapest"
@@ -61,32 +65,29 @@ def way_text(way: Way) -> str:
 def _totals(plan: Plan) -> Iterator[str]:
     for name, cost in plan.policy_costs:
         share = f" ({percent(cost / plan.cost_ns - 1, '+')})" if plan.cost_ns else ""
-        yield f"  {name:8} {us(cost):>12} us{share}"
+        yield f"  {policy_name(name):20} {scaled_time(cost):>8}{share}"
     declined_ns = min(cost for _, cost in plan.policy_costs) - plan.bound_ns
     if plan.is_exact and not plan.is_optimal and declined_ns > 0:
-        why = "by the same prices, for gains smaller than what these may be wrong by"
-        yield f"  declined {us(declined_ns)} us less {why}"
+        why = "and was left: it gains less than prices may be wrong by"
+        yield f"  the cheapest by price would take {scaled_time(declined_ns)} less, {why}"
     if plan.unpinned_ns is not None:
         pins = ", ".join(dict.fromkeys(f"{pin.key}={pin.wanted}" for pin in plan.pins))
-        yield f"  without {pins}: {us(plan.unpinned_ns)} us ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"
+        yield f"  without {pins}: {scaled_time(plan.unpinned_ns)} ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"
     if plan.raced:
-        yield "run whole, in turn: " + ", ".join(f"{name} {ratio:.3f}" for name, ratio in plan.raced)
+        yield "run whole, in turn: " + ", ".join(f"{policy_name(name)} {ratio:.3f}" for name, ratio in plan.raced)
 
 
-def _choice_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """A row for every kernel that moves bytes; costs of alternatives are of the network, all else chosen anew."""
-    return [
-        (
-            choice.kernel,
-            choice.operator,
-            way_text(choice.chosen),
-            us(choice.chosen.cost_ns),
-            *_alternative_cells(plan, choice.runner_up),
-            *_alternative_cells(plan, choice.other_layout),
-        )
-        for choice in plan.choices
-        if choice.chosen.impls or choice.runner_up
-    ]
+def _choice_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
+    """Rows for every kernel that moves bytes; costs of alternatives are of the network, all else chosen anew."""
+    for choice in plan.choices:
+        if choice.chosen.impls or choice.runner_up:
+            first = (choice.kernel, choice.operator, way_text(choice.chosen), us(choice.chosen.cost_ns))
+            others = dict.fromkeys((choice.runner_up, choice.other_layout))
+            for other in filter(None, others):
+                yield (*first, way_text(other.way), _extra(plan, other.extra_ns))
+                first = ("", "", "", "")
+            if choice.runner_up is None:
+                yield (*first, "-", "")
 
 
 def _in_floats(plan: Plan) -> Iterator[str]:
@@ -100,16 +101,12 @@ def _in_floats(plan: Plan) -> Iterator[str]:
         yield f"  {', '.join(names)}: {reason}"
 
 
-def _alternative_cells(plan: Plan, alternative: Alternative | None) -> tuple[str, str]:
-    return (way_text(alternative.way), _extra(plan, alternative.extra_ns)) if alternative else ("-", "")
-
-
 def _reorder_text(plan: Plan, reorder: Entry | Step) -> str:
     value, src, dst = moved(plan, reorder)
     without = "nothing on offer does without" if plan.is_exact else "what the network would cost without is not known"
     if reorder.without_ns is not None:
         without = f"without it the network would cost {_extra(plan, reorder.without_ns)}"
-    text = f"{value}: {layout(src)} -> {layout(dst)}, {kib(reorder.nbytes_moved)} KiB, {us(reorder.cost_ns)} us, "
+    text = f"{value}: {layout(src)} -> {layout(dst)}, {kib(reorder.nbytes_moved)} KiB, {scaled_time(reorder.cost_ns)}, "
     return f"{text}read by {', '.join(reorder.readers)}; {without}"
 
 
@@ -124,4 +121,5 @@ def _end_text(end: RunEnd) -> str:
 
 def _extra(plan: Plan, extra_ns: float) -> str:
     share = f" ({percent(extra_ns / plan.cost_ns, '+')})" if plan.cost_ns else ""
-    return f"{'' if plan.is_exact else 'at most '}{extra_ns / 1000:+,.1f} us{share}"
+    more = f"{'+' if extra_ns >= 0 else '-'}{scaled_time(abs(extra_ns))}"
+    return f"{'' if plan.is_exact else 'at most '}{more}{share}"

@@ -27,7 +27,7 @@ from blocklayout.layout.layout_map import (
 )
 from blocklayout.layout.tag import LETTERS
 from blocklayout.show.page import Page, html_page
-from blocklayout.show.words import counted
+from blocklayout.show.words import counted, screen_width, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -369,13 +369,16 @@ def _memory(desc: MemoryDesc) -> Iterator[str]:
     n_stored = desc.nbytes // desc.itemsize
     shown = n_stored if n_stored <= MAX_STORED else min(n_stored, desc.offset0 + _SHOWN_STORED)
     width = min(_row_width(desc, n_stored), _MAX_WIDTH)
+    margin = len(str(shown))
+    while width > 1 and width_of(_row(desc, range(desc.offset0, desc.offset0 + width), margin)) > screen_width():
+        width = (width + 1) // 2
     volume = prod(desc.inner_blks)
     yield f"memory from front to back ({_legend(desc)}):"
     for start in range(desc.offset0, shown, width):
         block, inside = divmod(start - desc.offset0, volume)
         if inside == 0 and volume > width and desc.is_dense:
             yield f"  block {block}"
-        yield _row(desc, range(start, min(start + width, shown)), len(str(shown)))
+        yield _row(desc, range(start, min(start + width, shown)), margin)
     if shown < n_stored:
         yield f"  ... {n_stored - shown} more; the whole map is drawn up to {MAX_STORED} elements"
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.ir import Fused, HostSpec, layout_name
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
+from blocklayout.plan.reasons import CALLER, layout_words
+from blocklayout.show.words import scaled_time
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
@@ -39,6 +42,26 @@ _ISAS = {
 }
 
 
+def policy_name(chosen: str) -> str:
+    """A policy, or the choice of a solve, as people say it."""
+    return {SOLVE: "mixed layouts", BOLD_SOLVE: "freely mixed layouts"}.get(chosen, chosen)
+
+
+def reorder_reason(plan: Plan, reorder: Entry | Step) -> str:
+    """Why bytes move, such as ``conv2 reads blocks of 16; 2 readers; saves 41 us``."""
+    readers, without_ns = reorder.readers, reorder.without_ns
+    if plan.policy == "per-op" or not readers:
+        return reorder.reason
+    verb = "wants" if readers[0] == CALLER else "reads"
+    said = [f"{readers[0]} {verb} {layout_words(moved(plan, reorder)[2])}"]
+    said += [f"{len(readers)} readers"] * (len(readers) > 1)
+    if without_ns is None:
+        said += ["nothing on offer does without"] * plan.is_exact
+    elif without_ns > 0:
+        said.append(f"saves {'' if plan.is_exact else 'at most '}{scaled_time(without_ns)}")
+    return "; ".join(said)
+
+
 def layout(desc: ValueLayout, role: str = "src") -> str:
     """A layout by its name, with the data type unless that is f32."""
     if isinstance(desc, Fused):
@@ -58,17 +81,22 @@ def moved(plan: Plan, reorder: Entry | Step) -> tuple[str, MemoryDesc, MemoryDes
 def step_layouts(step: Step) -> str:
     """The layouts a step reads and writes, such as ``nChw8c, OIhw8i8o -> nChw8c``."""
     operands = step.operands
-    sources = [layout(operand.desc) for arg, operand in operands if arg == "src" or arg.startswith("src_")]
+    named = ("src", "diff_dst")
+    sources = [layout(operand.desc) for arg, operand in operands if arg in named or arg.startswith("src_")]
     weights = [layout(operand.desc, weights_role(step)) for arg, operand in operands if arg == "weights"]
     others = [f"+{layout(operand.desc)}" for arg, operand in operands if arg.startswith("post_op_")]
-    dst = ", ".join(layout(operand.desc) for operand in step.dsts)
+    written = [(arg, operand.desc) for arg, operand in operands if arg in step.written]
+    dst = ", ".join(layout(desc, weights_role(step) if arg == "diff_weights" else "src") for arg, desc in written)
     read = ", ".join([*sources, *weights, *others])
     return f"{read} -> {dst}" if read else dst
 
 
 def weights_role(step: Step) -> str:
     """The role by which the layout of a step's weights is named."""
-    grouped = step.spec.memory_desc("weights").ndims == step.spec.memory_desc("src").ndims + 1
+    descs = dict(step.operands)
+    image = next(descs[arg].desc for arg in ("src", "diff_src", "diff_dst") if arg in descs)
+    weights = next(descs[arg].desc for arg in ("weights", "diff_weights") if arg in descs)
+    grouped = weights.ndims == image.ndims + 1
     return "grouped_weights" if grouped else "weights"
 
 

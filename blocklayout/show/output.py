@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.show.words import table, width_of
+from blocklayout.show.words import is_terminal, table, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,15 +21,49 @@ if TYPE_CHECKING:
 
 _MAX_NAME_NBYTES = 100
 
+_kept: ContextVar[list[str] | None] = ContextVar("kept", default=None)
+
+
+@contextlib.contextmanager
+def kept_output() -> Iterator[list[str]]:
+    """Texts that the block would print, in a list in place of the screen."""
+    texts: list[str] = []
+    token = _kept.set(texts)
+    try:
+        yield texts
+    finally:
+        _kept.reset(token)
+
 
 def say(text: str) -> None:
-    """Print lines."""
-    sys.stdout.write(f"{text}\n")
+    """Print lines, none wider than the screen but for words that are."""
+    put(f"{wrapped(text)}\n")
+
+
+def put(text: str) -> None:
+    """Print a text as it is, but for letters that the terminal cannot show."""
+    if (kept := _kept.get()) is not None:
+        kept.append(text)
+        return
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError as error:
+        known = text.replace("\N{MICRO SIGN}s", "us").encode(error.encoding, "replace").decode(error.encoding)
+        sys.stdout.write(known)
 
 
 def say_json(value: Any) -> None:
     """Print a value as one line of JSON."""
-    say(json_text(value))
+    put(f"{json_text(value)}\n")
+
+
+def painted(text: str, code: int) -> str:
+    """A text in bold (1) or a colour (31 to 36) of a terminal; as it is in a pipe, and where ``NO_COLOR`` is set.
+
+    Source: no-color.org; "ANSI escape code", ECMA-48, 8.3.117.
+    """
+    is_plain = not is_terminal() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if is_plain else f"\N{ESCAPE}[{code}m{text}\N{ESCAPE}[0m"
 
 
 def file_name(model: str, suffix: str) -> str:
@@ -43,7 +79,7 @@ def file_name(model: str, suffix: str) -> str:
 
 def say_page(path: Path) -> None:
     """Print that a page was written."""
-    say(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser")
+    put(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser\n")
 
 
 def json_text(value: Any) -> str:
@@ -57,13 +93,20 @@ def json_text(value: Any) -> str:
 
 
 def print_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text_columns: Iterable[int] = (0,)
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    text_columns: Iterable[int] = (0,),
+    spare: Sequence[int] = (),
 ) -> None:
-    """Print a table; text, in the columns of these numbers, stands on the left, numbers stand on the right."""
-    lines = [*table(header, [*rows], numbers={*range(len(header))} - {*text_columns})]
+    """Print a table; text, in the columns of these numbers, stands on the left, numbers stand on the right.
+
+    Columns of ``spare`` are left out, the first first, where the screen is too narrow for all.
+    """
+    numbers = [column for column in range(len(header)) if column not in {*text_columns}]
     rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if (sys.stdout.encoding or "utf-8").lower().startswith("utf") else "-"
-    lines.insert(1, rule * (1 + max(map(width_of, lines))))
-    say("\n".join([title, *lines] if title else lines))
+    put("\n".join([*filter(None, [title]), *table(header, [*rows], numbers, spare, rule), ""]))
 
 
 @contextlib.contextmanager

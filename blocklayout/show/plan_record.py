@@ -10,7 +10,7 @@ from blocklayout.ir import Fused, layout_name
 from blocklayout.plan.place import ALIGNMENT
 from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
-from blocklayout.show.explain import verdict, way_text
+from blocklayout.show.explain import optimality, way_text
 from blocklayout.show.names import impl_words, layout, moved, primitive_name, weights_role
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
     return {
         **{name: getattr(plan, name) for name in _SCALARS},
-        "verdict": verdict(plan),
+        "verdict": optimality(plan),
         "declined_ns": declined_ns,
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
@@ -176,7 +176,7 @@ def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
                 "argument": argument,
                 "buffer": operand.buffer,
                 "value": plan.buffers[operand.buffer].name,
-                "desc": descs.number(operand.desc, weights_role(step) if argument == "weights" else "src"),
+                "desc": descs.number(operand.desc, weights_role(step) if argument.endswith("weights") else "src"),
             }
             for argument, operand in step.operands
         ],
@@ -322,8 +322,8 @@ def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
     last_steps = {step.kernel: number for number, step in enumerate(plan.steps) if not step.is_reorder}
     for number, step in enumerate(plan.steps):
         for argument, operand in step.operands:
-            if argument.startswith("dst"):
-                is_result = argument == "dst" and last_steps.get(step.kernel) == number
+            if argument in step.written:
+                is_result = argument == step.written[0] and last_steps.get(step.kernel) == number
                 name = results[step.kernel] if is_result else plan.buffers[operand.buffer].name
                 held[operand.buffer].setdefault(name, operand.desc)
     for index, buffer in enumerate(plan.buffers):

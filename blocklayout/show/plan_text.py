@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from blocklayout.plan.reasons import only_reference
-from blocklayout.show.names import layout, primitive_name, step_layouts
-from blocklayout.show.words import counted, kib, table, us
+from blocklayout.show.names import layout, policy_name, primitive_name, reorder_reason, step_layouts
+from blocklayout.show.words import counted, kib, scaled_time, table, us
 
 if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
     from blocklayout.plan.request import Request
 
-_HEADER = ("#", "kernel", "primitive", "implementation", "layouts", "est. us", "reason")
+_HEADER = ("#", "kernel", "computed by", "layouts", "est. us")
 
 
 def plan_line(plan: Plan) -> str:
     """The plan in a line."""
-    return f"<{_heading(plan)}: {_shown_steps(plan)}, about {us(plan.cost_ns)} us>"
+    return f"<{_heading(plan)}: {_shown_steps(plan)}, about {scaled_time(plan.cost_ns)}>"
 
 
-def plan_text(plan: Plan) -> str:
-    """The whole plan, one line a step."""
-    return "\n".join([_heading(plan), *_table(plan), *_summary(plan)])
+def plan_text(plan: Plan, top: int | None = None) -> str:
+    """The whole plan, step by step, or the steps that cost most."""
+    return "\n".join([_heading(plan), *_table(plan, top), *_summary(plan)])
 
 
 def plan_html(plan: Plan) -> str:
@@ -36,16 +37,19 @@ def plan_html(plan: Plan) -> str:
     return f'<pre style="white-space:pre-wrap">{facts}</pre>{more}'
 
 
-def _table(plan: Plan) -> Sequence[str]:
-    rows: list[tuple[str, ...]] = []
+def _table(plan: Plan, top: int | None = None) -> Iterator[str]:
+    rows: list[tuple[float, tuple[str, ...]]] = []
     for entry in plan.entries:
-        kind = "reorder" if entry.is_reorder else "bind"
+        how = f"reorder\n{reorder_reason(plan, entry)}" if entry.is_reorder else "read as it comes"
         layouts = f"{layout(entry.source)} -> {layout(entry.desc)}"
-        rows.append(("in", entry.input, kind, "", layouts, us(entry.cost_ns), entry.reason))
+        rows.append((entry.cost_ns, ("in", entry.input, how, layouts, us(entry.cost_ns))))
     for number, step in enumerate(plan.steps):
-        facts = (primitive_name(step), step.spec.impl, step_layouts(step), us(step.cost_ns), step.reason)
-        rows.append((str(number), step.kernel, *facts))
-    return [*table(_HEADER, rows, numbers=(0, 5))]
+        why = reorder_reason(plan, step) if step.is_reorder else step.reason if step.is_row_major else ""
+        how = "\n".join(filter(None, (primitive_name(step), step.spec.impl, why)))
+        rows.append((step.cost_ns, (str(number), step.kernel, how, step_layouts(step), us(step.cost_ns))))
+    if top is not None:
+        rows = sorted(rows, key=itemgetter(0), reverse=True)[:top]
+    return table(_HEADER, [row for _, row in rows], numbers=(0, 4))
 
 
 def _summary(plan: Plan) -> list[str]:
@@ -58,7 +62,8 @@ def _summary(plan: Plan) -> list[str]:
         *([f"{len(plan.wide_steps)} steps in f32, {len(plan.conversions)} conversions"] if plan.wide_steps else []),
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
-        f"estimated{priced}: " + ", ".join(f"{name} {us(cost)} us" for name, cost in plan.policy_costs),
+        f"estimated{priced}: "
+        + ", ".join(f"{policy_name(name)} {scaled_time(cost)}" for name, cost in plan.policy_costs),
         *exceptions(plan),
     ]
 
@@ -67,7 +72,7 @@ def exceptions(plan: Plan) -> list[str]:
     """A line for each kernel that no usual implementation runs, or that could not follow the policy."""
     return [
         *(f"reference: {step.kernel} ({step.spec.impl}): {only_reference(step)}" for step in plan.reference_steps),
-        *(f"plain: {step.kernel} (about {us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps),
+        *(f"plain: {step.kernel} (about {scaled_time(step.cost_ns)}): {step.reason}" for step in plan.plain_steps),
         *(f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions),
     ]
 
@@ -80,7 +85,7 @@ def _shown_steps(plan: Plan) -> str:
 
 
 def _heading(plan: Plan) -> str:
-    chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
+    chosen = f" ({policy_name(plan.chosen)})" if plan.chosen != plan.policy else ""
     precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
     parts = f" for each of {plan.parts} parts of the rows" if plan.parts > 1 else ""
     return (
@@ -93,9 +98,11 @@ def session_text(
     inputs: Sequence[str], outputs: Sequence[str], plans: Sequence[Plan], asked: Request | None, facts: Sequence[str]
 ) -> str:
     """A session in a line: inputs and outputs in words, its plans, how further ones are asked for, and more facts."""
-    name = f" of {plans[0].model}" if plans else ""
+    first = next(iter(inputs), "x").split()[0]
+    unplanned = f" without a plan yet: run it, or load it with shapes={{{first!r}: (...)}};" if asked else ":"
+    head = f" of {plans[0].model}:" if plans else unplanned
     borders = f"{', '.join(inputs)} -> {', '.join(outputs)}"
-    return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
+    return f"<Session{head} {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
 
 
 def session_html(text: str, plans: Sequence[Plan]) -> str:
@@ -106,9 +113,9 @@ def session_html(text: str, plans: Sequence[Plan]) -> str:
 
 def _choice(plans: Sequence[Plan], asked: Request | None) -> str:
     if not plans:
-        return f"layout {asked.policy}, {asked.dtype}, no plan yet" if asked else "no plan"
+        return f"layout {asked.policy}, {asked.dtype}" if asked else "no plan"
     last = plans[-1]
     prices = "a run-off of whole plans" if last.raced else last.priced_by
-    chosen = f" ({last.chosen}, by {prices})" if last.policy == "auto" else ""
+    chosen = f" ({policy_name(last.chosen)}, by {prices})" if last.policy == "auto" else ""
     number = f", the last of {len(plans)} plans" if len(plans) > 1 else ""
     return f"layout {last.policy}{chosen}, {last.dtype}{number}"

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
@@ -19,7 +20,7 @@ from blocklayout.errors import InputError
 from blocklayout.plan.reasons import CALLER
 from blocklayout.show.names import layout, primitive_name, step_layouts
 from blocklayout.show.page import save_text
-from blocklayout.show.words import ms, percent, table, us
+from blocklayout.show.words import counted, percent, scaled_time, table, us
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan, Step
@@ -112,8 +113,12 @@ class Profile(Struct, frozen=True, dict=True):
     def _share_of_time(self, steps: Iterable[StepProfile]) -> float:
         return sum(step.ns for step in steps) / self.ns if self.ns else 0.0
 
+    def text(self, top: int | None = None) -> str:
+        """The steps as a table, those that take longest first; all of them, or the first few."""
+        return "\n".join(_lines(self, top))
+
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return self.text()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; ``above_80`` is :meth:`share_above` of 0.8."""
@@ -236,15 +241,13 @@ def _least_ns(step: Step, machine: Machine) -> float:
     return max(flops / machine.peak_flops(step.spec.impl, dtype), traffic_ns)
 
 
-_HEADER = (
-    *("kernel", "kind", "primitive", "implementation", "layouts", "us", "share", "GFLOP/s", "GB/s", "of ceiling"),
-    "nodes",
-)
+_HEADER = ("kernel", "kind", "computed by", "layouts", "us", "share", "GFLOP/s", "GB/s", "of ceiling", "nodes")
 
 
 def _row(step: StepProfile, whole_ns: float) -> tuple[str, ...]:
+    how = "\n".join(dict.fromkeys(filter(None, (step.primitive, step.impl))))
     return (
-        *(step.name, step.kind, step.primitive, step.impl, step.layouts, us(step.ns), percent(step.ns / whole_ns)),
+        *(step.name, step.kind, how, step.layouts, us(step.ns), percent(step.ns / whole_ns)),
         f"{step.gflops:.1f}" if step.flops else "",
         f"{step.nbytes / step.ns:.1f}" if step.nbytes else "",
         "" if step.ceiling_share is None else percent(step.ceiling_share),
@@ -252,15 +255,20 @@ def _row(step: StepProfile, whole_ns: float) -> tuple[str, ...]:
     )
 
 
-def _lines(profile: Profile) -> Iterator[str]:
-    yield f"a typical run of {profile.model}, of {profile.n_runs}: {ms(profile.ns)} ms"
+def _lines(profile: Profile, top: int | None) -> Iterator[str]:
+    yield f"a typical run of {profile.model}, of {profile.n_runs}: {scaled_time(profile.ns)}"
     kinds = [(kind, ns) for kind, ns in profile.by_kind.items() if ns]
-    yield ", ".join(f"{kind} {ms(ns)} ms ({percent(ns / profile.ns)})" for kind, ns in kinds)
+    yield ", ".join(f"{kind} {scaled_time(ns)} ({percent(ns / profile.ns)})" for kind, ns in kinds)
     expected = [step for step in profile.steps if step.estimated_ns]
     if profile.n_runs and expected:
         share = sum(step.ns for step in expected) / sum(step.estimated_ns for step in expected)
         yield f"in place, steps took {share:.2f} times as long as estimated"
-    yield from table(_HEADER, [_row(step, profile.ns) for step in profile.steps], numbers=range(5, 10))
+    steps = sorted(profile.steps, key=attrgetter("ns"), reverse=True)
+    rows = [_row(step, profile.ns) for step in steps[:top]]
+    yield from table(_HEADER, rows, numbers=range(4, 9), spare=(9, 7, 6, 1))
+    if others := steps[len(rows) :]:
+        rest_ns = sum(step.ns for step in others)
+        yield f"and {counted(len(others), 'step')} more: {scaled_time(rest_ns)} ({percent(rest_ns / profile.ns)})"
 
 
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:

@@ -82,14 +82,26 @@ def empty(
 def zeros(
     shape: int | Iterable[int], dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
 ) -> Tensor:
-    """A new tensor of zeros. Arguments and errors are those of :func:`empty`."""
+    """A new tensor of zeros. Arguments and errors are those of :func:`empty`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.zeros((1, 3, 2, 2), memory_format="nChw8c")
+        Tensor(f32 1x3x2x2 nChw8c)
+    """
     return full(shape, 0, dtype, memory_format)
 
 
 def ones(
     shape: int | Iterable[int], dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
 ) -> Tensor:
-    """A new tensor of ones. Arguments and errors are those of :func:`empty`."""
+    """A new tensor of ones. Arguments and errors are those of :func:`empty`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.ones((2, 3), "bf16")
+        Tensor(bf16 2x3 ab)
+    """
     return full(shape, 1, dtype, memory_format)
 
 
@@ -102,6 +114,11 @@ def full(
 
     Raises:
         InputError: The value is no number.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.full((2,), 300, "u8").numpy()
+        array([255, 255], dtype=uint8)
     """
     return _filled(_new(shape, dtype, memory_format), value)
 
@@ -130,14 +147,26 @@ def empty_like(
 def zeros_like(
     source: ArrayLike | Tensor, dtype: DTypeLike | None = None, memory_format: MemoryFormat = preserve_format
 ) -> Tensor:
-    """A new tensor of zeros like a given one. Arguments and errors are those of :func:`empty_like`."""
+    """A new tensor of zeros like a given one. Arguments and errors are those of :func:`empty_like`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.zeros_like(bl.ones((1, 16, 2, 2), memory_format="channels_last")).memory_format
+        'channels_last'
+    """
     return full_like(source, 0, dtype, memory_format)
 
 
 def ones_like(
     source: ArrayLike | Tensor, dtype: DTypeLike | None = None, memory_format: MemoryFormat = preserve_format
 ) -> Tensor:
-    """A new tensor of ones like a given one. Arguments and errors are those of :func:`empty_like`."""
+    """A new tensor of ones like a given one. Arguments and errors are those of :func:`empty_like`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.ones_like(bl.zeros((2, 3), "s32"))
+        Tensor(s32 2x3 ab)
+    """
     return full_like(source, 1, dtype, memory_format)
 
 
@@ -147,7 +176,13 @@ def full_like(
     dtype: DTypeLike | None = None,
     memory_format: MemoryFormat = preserve_format,
 ) -> Tensor:
-    """A new tensor of one value like a given one; see :func:`full` and :func:`empty_like`."""
+    """A new tensor of one value like a given one; see :func:`full` and :func:`empty_like`.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.full_like(bl.zeros((2,)), 7).numpy()
+        array([7., 7.], dtype=float32)
+    """
     return _filled(_like(source, dtype, memory_format), value)
 
 
@@ -183,7 +218,16 @@ def randn_like(
     *,
     rng: np.random.Generator | int | None = None,
 ) -> Tensor:
-    """Likewise of normally distributed numbers, of mean 0 and variance 1. See :func:`rand_like`."""
+    """Likewise of normally distributed numbers, of mean 0 and variance 1. See :func:`rand_like`.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> x = bl.zeros((1, 3, 2, 2))
+        >>> plain, blocked = bl.randn_like(x, rng=0), bl.randn_like(x, memory_format="nChw8c", rng=0)
+        >>> np.array_equal(plain.numpy(), blocked.numpy())
+        True
+    """
     desc = _random_desc("randn_like", source, dtype, memory_format)
     return _drawn(generator(rng, "randn_like").standard_normal(desc.dims), desc)
 

@@ -22,6 +22,7 @@ from blocklayout.layout.ordering import view_tag
 from blocklayout.layout.packing import write
 from blocklayout.layout.tag import FormatTag
 from blocklayout.layout_events import is_watched, report
+from blocklayout.recording import Entry, recorded, recorders_around, tell
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.interop import as_array, plain_view
 from blocklayout.tensor.tensor_class import Tensor
@@ -33,6 +34,7 @@ Index: TypeAlias = "SupportsIndex | slice | EllipsisType | tuple[SupportsIndex |
 """Types of an index."""
 
 
+@recorded("getitem")
 def get(tensor: Tensor, index: Index) -> Any:
     """See :meth:`Tensor.__getitem__`."""
     desc = tensor.desc
@@ -53,6 +55,8 @@ def get(tensor: Tensor, index: Index) -> Any:
 def put(tensor: Tensor, index: Index, value: ArrayLike | Tensor) -> None:
     """See :meth:`Tensor.__setitem__`."""
     desc = tensor.desc
+    if recorders_around():
+        tell(Entry("setitem", (tensor, index, value)))
     if desc.repeats:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")
     box = boxed(index, desc)

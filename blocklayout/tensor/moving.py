@@ -14,11 +14,13 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.desc import integers
 from blocklayout.layout.padding import clear_padding, fill_padding
 from blocklayout.layout_events import report
+from blocklayout.recording import recorded
 from blocklayout.tensor.formats import contiguous_format
 from blocklayout.tensor.reordering import bytes_in, moved
 from blocklayout.tensor.tensor_class import Tensor
 
 
+@recorded("to")
 def brought(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
     """A tensor under another, dense descriptor: itself, its memory, or a reorder, reported as ``operator``'s."""
     desc = tensor.desc
@@ -41,6 +43,7 @@ def may_share(desc: MemoryDesc, target: MemoryDesc) -> bool:
     return target.readable_as(desc) and target.padded_dims == desc.padded_dims
 
 
+@recorded("view")
 def viewed(tensor: Tensor, shape: Iterable[int]) -> Tensor:
     """See :meth:`Tensor.view`."""
     desc, given = tensor.desc, tuple(shape)
@@ -58,6 +61,7 @@ def viewed(tensor: Tensor, shape: Iterable[int]) -> Tensor:
         raise LayoutError(f"view: {error}; .reshape(...) copies there") from None
 
 
+@recorded("clone")
 def cloned(tensor: Tensor, target: MemoryDesc) -> Tensor:
     """A copy under a dense descriptor; reported as a reorder where that is another layout."""
     if tensor.desc == target:
@@ -76,6 +80,7 @@ def _moved(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
     return result
 
 
+@recorded("astype")
 def converted(tensor: Tensor, dtype: str) -> Tensor:
     """The values in another data type, in the same format; the tensor itself where it has that one."""
     desc = tensor.desc
@@ -92,6 +97,7 @@ def compact(tensor: Tensor) -> Tensor:
     return cloned(tensor, MemoryDesc(tensor.shape, tensor.dtype, tensor.desc.format_tag))
 
 
+@recorded("map")
 def mapped(tensor: Tensor, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
     """See :meth:`Tensor.map`."""
     if not callable(f):

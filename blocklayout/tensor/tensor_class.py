@@ -20,6 +20,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.packing import blocked_view
 from blocklayout.layout.padding import clear_padding, padding_is_zero
 from blocklayout.operators import Operators
+from blocklayout.recording import recorded
 from blocklayout.tensor.formats import contiguous_format, placed, preserve_format, tag_of
 
 if TYPE_CHECKING:
@@ -42,9 +43,18 @@ class Tensor(Operators):
         desc: Extents, data type and layout.
         buffer: The raw bytes, padding included. Shape (``desc.nbytes``,), uint8; where there are holes between
             elements it may end with the last of them.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> x = bl.from_array(np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2), bl.channels_last)
+        >>> x.shape, x.stride(), x[0, 1, 0, 1]
+        ((1, 2, 2, 2), (8, 1, 4, 2), np.float32(5.0))
+        >>> x.physical()
+        array([0., 4., 1., 5., 2., 6., 3., 7.], dtype=float32)
     """
 
-    __slots__ = ("buffer", "desc")
+    __slots__ = ("__weakref__", "buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray) -> None:
         """Wrap a raw buffer without copying it.
@@ -208,6 +218,7 @@ class Tensor(Operators):
 
         return converted(self, named(dtype))
 
+    @recorded()
     def permute(self, *dims: Any) -> Tensor:
         """The same bytes with axes exchanged: new axis ``i`` is old axis ``dims[i]``, as numpy transposes.
 

@@ -54,6 +54,12 @@ def backend(
         UnsupportedError: Gradients are recorded.
         InputError: A mode, or an option that there is not.
         PlanError: An option that no plan can have.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> import blocklayout as bl
+        >>> module = torch.nn.Conv2d(3, 16, 3).eval()  # doctest: +SKIP
+        >>> fast = torch.compile(module, backend=bl.torch.backend)  # doctest: +SKIP
     """
     if mode not in (None, "default"):
         raise InputError(f"mode={mode!r}: torch.compile(..., backend='blocklayout') has options={{...}} instead")
@@ -107,7 +113,14 @@ def compile(
 
 
 class CompiledModule:
-    """A PyTorch module that was compiled for certain inputs; called as the module is, and answers as it does."""
+    """A PyTorch module that was compiled for certain inputs; called as the module is, and answers as it does.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> import blocklayout as bl
+        >>> compiled = bl.compile(torch.nn.Conv2d(3, 16, 3).eval(), (torch.rand(1, 3, 32, 32),))  # doctest: +SKIP
+        >>> print(compiled.plan)  # doctest: +SKIP
+    """
 
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
         from torch.utils import _pytree as pytree
@@ -180,6 +193,12 @@ class Explanation(Struct, frozen=True):
 
     Attributes:
         graphs: The graphs that Dynamo makes of it, compiled.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> import blocklayout as bl
+        >>> told = bl.explain_compile(torch.nn.Conv2d(3, 16, 3).eval(), torch.rand(1, 3, 32, 32))  # doctest: +SKIP
+        >>> len(told.sessions), told.fallbacks  # doctest: +SKIP
     """
 
     graphs: tuple[Compiled, ...]
@@ -215,6 +234,11 @@ def explain_compile(module: torch.nn.Module, *example_inputs: Any) -> Explanatio
 
     Raises:
         UnsupportedError: PyTorch is not installed.
+
+    Example:
+        >>> import torch  # doctest: +SKIP
+        >>> import blocklayout as bl
+        >>> print(bl.explain_compile(torch.nn.Conv2d(3, 16, 3).eval(), torch.rand(1, 3, 32, 32)))  # doctest: +SKIP
     """
     _require_torch("bl.explain_compile")
     import torch
@@ -269,7 +293,7 @@ def _dynamo_compiled(
     if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in example_inputs):
         raise UnsupportedError(
             "blocklayout compiles inference: call the model inside torch.inference_mode() or torch.no_grad(). Training "
-            "takes the functions on Tensors and their gradients (docs/training.md)"
+            "takes the functions on Tensors and their gradients (docs/how-to/train.md)"
         )
     options = {"dtype": _computed_in(example_inputs), **options}
     if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NetworkInfo", "build", "detector", "info", "names"]
 
+ZOO = "zoo:"
+"""Prefix of the names of its networks, where a command takes files as well."""
+
 IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
 
@@ -58,6 +61,12 @@ class NetworkInfo(Struct, frozen=True):
         shape: Extents of its input ``x``, batch included.
         parameters: Numbers that training would learn.
         multiply_adds: Of its convolutions and matrix products.
+
+    Example:
+        >>> from blocklayout import zoo
+        >>> facts = zoo.info("squeezenet1_1")
+        >>> facts.shape, facts.parameters
+        ((1, 3, 224, 224), 1235496)
     """
 
     name: str

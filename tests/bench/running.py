@@ -16,7 +16,7 @@ def run_bench(name: str, *arguments: str, environ: dict[str, str], folder: Path)
         check=False,
         capture_output=True,
         text=True,
-        env=environ,
+        env={"COLUMNS": "200"} | environ,
         cwd=folder,
         timeout=120,
     )

@@ -98,6 +98,16 @@ def test_eager(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["Time of the chain"] == ["blocked", "channels last", "plain"]
 
 
+@pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")
+def test_torch_layers(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--layers", "8x8x3x6", "--batches", "1", "--rounds", "1")
+    done = run_bench("torch_layers.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split("8x8x3x6")[1].split()[0] for line in done.stdout.splitlines() if "8x8x3x6" in line] == [
+        *("inference", "inference,", "training")
+    ]
+
+
 def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
     short = ("--rounds", "1", "--networks", "squeezenet1_1", "--json", str(path))
@@ -276,6 +286,15 @@ def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
     [result] = json.loads((tmp_path / "upsampling.json").read_text())["results"]
     assert [*result["ratios"]] == ["merged", "apart", "auto"]
     assert all(names == ["merged", "apart", "auto"] for names in charts(tmp_path).values())
+
+
+def test_training_step(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--models", "resnet10", "--size", "32", "--batch", "2", "--rounds", "1", "--json", "out.json", *PAGE)
+    done = run_bench("training_step.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert result["losses"][0] > result["losses"][2] > 0
+    assert charts(tmp_path)["Time of a step"] == [*result["ms"]]
 
 
 def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 from blocklayout import cli as cli_module
 from blocklayout import dnnl
+from blocklayout.commands import plan as plan_command
+from blocklayout.errors import PolicyWarning
 from tests.cli.command import conv_model, saved
 
 if TYPE_CHECKING:
@@ -92,8 +95,20 @@ def test_a_shape_against_the_model(cli: Command, tiny: Path) -> None:
 @pytest.mark.parametrize("shape", [("N", 3, "H", "W"), (None, 3, None, 8), (1, 3, "H", 8)])
 def test_an_extent_left_free(cli: Command, tmp_path: Path, shape: tuple[int | str | None, ...]) -> None:
     path = saved(conv_model(shape), tmp_path / "free.onnx")
-    assert "--shape x=" in cli("plan", path).refusal
+    advice = cli("plan", path).refusal.partition("--shape x=")[2]
+    assert advice in ("1x3x224x224", "1x3x224x8")
     assert cli("plan", path, "--shape", "x=1x3x8x8").status == 0
+
+
+def test_deprecations_of_others_reach_no_user(cli: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(*_: object) -> None:
+        warnings.warn("numpy 3 will do without", DeprecationWarning, stacklevel=1)
+        warnings.warn("onnx 2 will do otherwise", FutureWarning, stacklevel=1)
+        warnings.warn("a policy", PolicyWarning, stacklevel=1)
+
+    monkeypatch.setattr(plan_command, "run", plan)
+    done = cli("plan", tiny)
+    assert (done.status, done.err) == (0, "blocklayout: a policy\n")
 
 
 def test_an_array_of_another_type(cli: Command, tiny: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import onnx
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.show.words import wrapped
 from tests import nets, quantised
-from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
+from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, S64, model_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +21,24 @@ if TYPE_CHECKING:
 
 def test_the_plan_is_that_of_a_session(cli: Command, tmp_path: Path) -> None:
     bl.save(nets.chain(), tmp_path / "chain.onnx")
-    out = cli.ok("plan", tmp_path / "chain.onnx", "--layout", "nhwc", "--threads", 2)
-    assert out == f"{bl.load(tmp_path / 'chain.onnx', layout='nhwc', threads=2).plan}\n"
+    options = (tmp_path / "chain.onnx", "--layout", "nhwc", "--threads", 2)
+    session = bl.load(tmp_path / "chain.onnx", layout="nhwc", threads=2)
+    verdict, *hint = cli.ok("plan", *options).split("\n\n")
+    assert verdict == str(session.verdict())
+    assert hint == [f"--steps shows its {len(session.plan.steps)} steps, --top 10 the longest, --why the reasons\n"]
+    shown = cli.ok("plan", *options, "--steps")
+    assert shown.startswith(f"{verdict}\n\nplan of ")
+    assert [*filter(None, wrapped(str(session.plan)).splitlines())] == shown.splitlines()[6:]
+
+
+def test_the_steps_that_take_longest_are_shown_first(cli: Command, tmp_path: Path) -> None:
+    bl.save(nets.chain(), tmp_path / "chain.onnx")
+    plan = bl.load(tmp_path / "chain.onnx", layout="per-op", threads=1).plan
+    out = cli.ok("plan", tmp_path / "chain.onnx", "--layout", "per-op", "--threads", 1, "--top", 2)
+    costs = [*(step.cost_ns for step in plan.steps), *(entry.cost_ns for entry in plan.entries)]
+    costs.sort(reverse=True)
+    rows = [line for line in out.splitlines() if line.split() and line.split()[0].isdecimal() and "->" in line]
+    assert [row.split()[-1] for row in rows] == [f"{cost / 1000:,.1f}" for cost in costs[:2]]
 
 
 def test_json_is_the_plan_itself(cli: Command, tiny: Path) -> None:
@@ -32,11 +49,24 @@ def test_json_is_the_plan_itself(cli: Command, tiny: Path) -> None:
 def test_a_tag_is_a_policy(cli: Command, tiny: Path) -> None:
     done = cli("plan", tiny, "--layout", "nChw8c")  # which may tell that no kernel of this CPU has it
     assert done.status == 0, done
-    assert done.out.startswith("plan of tiny: layout nChw8c, f32"), done
+    assert done.out.splitlines()[0].startswith("best"), done
+    assert "nChw8c" in done.out, done
+
+
+def test_a_format_by_its_name_is_a_policy(cli: Command, tiny: Path) -> None:
+    for name, policy in (("channels_last", "nhwc"), ("channels_first", "plain"), ("contiguous_format", "plain")):
+        plan = bl.Plan.from_json(cli.ok("plan", tiny, "--layout", name, "--json"))
+        assert plan.policy == policy
+        assert bl.load(tiny, layout=name, shapes={"x": (1, 3, 8, 8)}).plan.policy == policy
+    assert bl.load(tiny, layout="blocked8", shapes={"x": (1, 3, 8, 8)}).plan.policy == "blocked8"
+    assert [
+        row["policy"]
+        for row in cli("run", tiny, "--layout", "channels_last,nhwc", "--rounds", 1, "--json").json["runs"]
+    ] == ["nhwc"]
 
 
 def test_without_a_model_it_is_that_of_the_embedded_one(cli: Command) -> None:
-    assert cli.ok("plan").startswith("plan of digits")
+    assert "plan of digits" in cli.ok("plan", "--steps")
 
 
 def test_a_range_is_planned_for_its_largest_extents(cli: Command, tmp_path: Path) -> None:
@@ -67,7 +97,7 @@ def test_a_plan_is_saved_and_used_again(cli: Command, tiny: Path, tmp_path: Path
 def test_a_session_is_saved_for_instruction_sets(cli: Command, tiny: Path, tmp_path: Path) -> None:
     file = tmp_path / "tiny.session"
     out = cli.ok("plan", tiny, "--threads", 1, "--save-session", file, "--targets", dnnl.isa())
-    assert out == f"{bl.load(file).plan}\n"
+    assert out.startswith(f"{bl.load(file).verdict()}\n")
     assert "give some of sse41, avx" in cli("plan", tiny, "--save-session", file, "--targets", "mmx").refusal
     assert "--targets is for --save-session" in cli("plan", tiny, "--targets", dnnl.isa()).refusal
 
@@ -107,7 +137,8 @@ def test_a_plan_that_does_not_fit_is_one_line(cli: Command, tiny: Path, tmp_path
 def test_why_is_the_explanation(cli: Command, tmp_path: Path) -> None:
     bl.save(nets.residual(), tmp_path / "net.onnx")
     out = cli.ok("plan", tmp_path / "net.onnx", "--why", "--threads", 2)
-    assert out == f"{bl.load(tmp_path / 'net.onnx', threads=2).plan.explain()}\n"
+    text = wrapped(bl.load(tmp_path / "net.onnx", threads=2).plan.explain())
+    assert out.endswith(f"\n\n{text}\n")
     assert "runner-up" in out
 
 
@@ -132,7 +163,7 @@ def test_pins_are_given_by_operator_and_pattern(cli: Command, tmp_path: Path) ->
 
 def test_precision_is_given_by_operator(cli: Command, tmp_path: Path) -> None:
     bl.save(nets.chain(), tmp_path / "chain.onnx")
-    assert "f32, Conv in f32," in cli.ok("plan", tmp_path / "chain.onnx", "--precision", "Conv=f32")
+    assert "f32, Conv in f32," in cli.ok("plan", tmp_path / "chain.onnx", "--precision", "Conv=f32", "--steps")
     assert cli.ok("run", tmp_path / "chain.onnx", "--precision", "Conv=f32", "--rounds", 1)
     told = cli("plan", tmp_path / "chain.onnx", "--precision", "Conv=fp32").refusal
     assert "precision Conv=fp32: activations are computed in one of" in told
@@ -146,7 +177,7 @@ def test_expectations_and_losses_are_refused_in_one_line(cli: Command, tmp_path:
 
 
 def test_tuning_is_asked_for(cli: Command, tiny: Path) -> None:
-    assert "plan of" in cli.ok("plan", tiny, "--tune", "measure", "--tune-seconds", "0.2")
+    assert "best" in cli.ok("plan", tiny, "--tune", "measure", "--tune-seconds", "0.2")
     assert "positive number of seconds" in cli("plan", tiny, "--tune-seconds", "0").refusal
 
 
@@ -154,7 +185,7 @@ def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path)
     path = tmp_path / "cut.onnx"
     onnx.save(model_of([*PLACES, NODE("Cast", ["p"], ["y"], to=F32)], {"x": IMAGE}), path)
     shape = ("--shape", "x=1x3x8x8")
-    for option in ((), ("--why",)):
+    for option in (("--steps",), ("--why",)):
         shown = cli.ok("plan", path, *shape, *option)
         assert all(text in shown for text in ("net, piece 1", "nz by numpy -> p: node 'nz'", "net, piece 3"))
     facts = cli("plan", path, "--json", *shape).json
@@ -164,9 +195,22 @@ def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path)
     assert "there is no plan of the whole" in cli("plan", path, *shape, "--save", tmp_path / "p.json").refusal
 
 
+def test_of_a_model_that_numpy_computes_its_pieces_are_shown(cli: Command, tmp_path: Path) -> None:
+    onnx.save(model_of([NODE("NonZero", ["x"], ["y"], name="nz")], {"x": IMAGE}, {"y": S64}), tmp_path / "places.onnx")
+    shown = cli.ok("plan", tmp_path / "places.onnx", "--shape", "x=1x3x8x8")
+    assert "nz by numpy -> y" in shown
+    assert "nz" in cli.ok("profile", tmp_path / "places.onnx", "--shape", "x=1x3x8x8", "--runs", 1)
+
+
+def test_of_pieces_the_steps_that_take_longest_are_shown(cli: Command, tmp_path: Path) -> None:
+    onnx.save(model_of([*PLACES, NODE("Cast", ["p"], ["y"], to=F32)], {"x": IMAGE}), tmp_path / "cut.onnx")
+    shown = cli.ok("plan", tmp_path / "cut.onnx", "--shape", "x=1x3x8x8", "--top", 1)
+    assert shown.count("computed by") >= 1
+
+
 def test_bytes_are_told_of(cli: Command, tmp_path: Path) -> None:
     onnx.save(quantised.model_of(quantised.chain), tmp_path / "chain.onnx")
-    for command in (("plan",), ("plan", "--why"), ("profile",), ("show", "--out", tmp_path / "page.html")):
+    for command in (("plan", "--steps"), ("plan", "--why"), ("profile",), ("show", "--out", tmp_path / "page.html")):
         out = cli.ok(command[0], tmp_path / "chain.onnx", *command[1:])
         assert command[0] == "show" or ":u8" in out
     assert "u8" in (tmp_path / "page.html").read_text()

@@ -160,7 +160,7 @@ def test_a_classifier_has_names_and_a_softmax(cli: Command, photo: Path, tmp_pat
     net = model_of(tmp_path / "net.onnx", (1, 3, 32, 64), MEANS, {"y": None}, metadata=NAMES)
     flags = ("--fit", "stretch", "--pixels", "bytes", "--rounds", 1)
     done = cli("run", net, "--image", photo, *flags, "--top", 1)
-    assert "photo.png, 64x32: stretch, rgb, bytes pixels; fed to x, 1x3x32x64" in done.out
+    assert "photo.png, 64x32: stretch, rgb, bytes pixels; fed to x, 1x3x32x64" in " ".join(done.out.split())
     assert "softmax of y" in done.out
     assert "red " in done.out
     assert "green " not in done.out
@@ -240,7 +240,35 @@ def test_what_is_wrong_is_one_clear_line(
 
 
 def test_options_for_pictures_want_one(cli: Command) -> None:
-    assert "--top belongs to --image" in cli("run", "--top", 2).refusal
+    assert "--fit belongs to --image" in cli("run", "--fit", "crop").refusal
+
+
+def test_random_weights_are_said_to_be_random(cli: Command, photo: Path, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, range(1000))))
+    options = ("zoo:squeezenet1_1", "--shape", "x=1x3x32x32", "--image", photo, "--rounds", 1)
+    assert "zoo:squeezenet1_1 has random weights" in cli(*("run", *options)).refusal
+    labels = ("--labels", tmp_path / "labels.txt")
+    assert "zoo:squeezenet1_1 has random weights, so that the classes" in cli.ok("run", *options, *labels)
+    assert cli("run", *options, *labels, "--json").json["answer"]["weights"] == "random"
+
+
+SCORES, BOXES = np.zeros((1, 3), np.float32), np.zeros((1, 3, 4), np.float32)
+DETECTORS = [
+    ({"task": "detect"}, {"y": SCORES}, "by its metadata its task is to detect"),
+    ({}, {"y": SCORES, "boxes": BOXES}, "y is float32 1x3 beside boxes in boxes"),
+    ({"names": str({each: str(each) for each in range(12)})}, {"y": BOXES}, "y is float32 1x3x4"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")  # constants by onnx.reference
+@pytest.mark.parametrize(("metadata", "outputs", "words"), DETECTORS)
+def test_detectors_are_not_read_as_classes(
+    cli: Command, photo: Path, tmp_path: Path, metadata: dict[str, str], outputs: dict[str, Any], words: str
+) -> None:
+    net = model_of(tmp_path / "net.onnx", (1, 3, 32, 64), [], outputs, metadata=NAMES | metadata)
+    refusal = cli("run", net, "--image", photo, "--rounds", 1).refusal
+    assert words in refusal
+    assert "docs/examples/detect_objects.py" in refusal
 
 
 def test_without_pillow_the_extra_is_named(cli: Command, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def test_a_network_of_the_zoo_is_run(cli: Command) -> None:
 
 
 def test_its_plan_is_shown(cli: Command) -> None:
-    assert "fire9.conv3" in cli.ok("plan", *SMALL)
+    assert "fire9.conv3" in cli.ok("plan", *SMALL, "--steps")
 
 
 def test_its_policies_are_compared(cli: Command) -> None:

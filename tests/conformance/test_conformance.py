@@ -1,4 +1,4 @@
-"""ONNX's own test suite: right answers or ``UnsupportedError``, and what docs/conformance.md says of them."""
+"""ONNX's own test suite: right answers or ``UnsupportedError``, and what docs/reference/conformance.md says of them."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ OWN: dict[str, dict[str, Any]] = {
     "unsqueeze": {"axes": 1},
     "expand": {"x": bl.ones((2, 1, 6, 5)), "shape": (2, 16, 6, 5)},
     "slice": {"axes": (2,)},
+    "slice_backward": {"grad": bl.ones((16, 2, 5)), "index": (1, slice(None), slice(2, 4))},
     "resize": {"scales": (1, 1, 2, 2)},
     "conv_backward": {"grad": bl.ones((2, 8, 4, 3))},
     "conv_backward_data": {"grad": bl.ones((2, 8, 4, 3))},

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
+from tests.dnnl.running import assert_padding_is_zero
 from tests.eager.gradients import LAYOUTS, Array, check, in_layout, random
 
 torch: Any = pytest.importorskip("torch", reason="compares with PyTorch")
@@ -140,3 +141,65 @@ def test_torch_tensors_are_read_as_they_are() -> None:
     assert not [event for event in seen if event.reason.startswith(("x is", "grad is"))]
     assert found.data is not None
     assert found.data.desc.is_contiguous("channels_last")
+
+
+def network(given: Any, how: Any) -> Any:
+    """What trained networks are made of; ``how`` has the functions."""
+    x, w, scale, shift, taps, slope, head = given
+    y = how.conv(x, w)
+    y = how.prelu(how.group(how.norm(y, scale, shift), scale, shift), slope)
+    y = how.resize(how.taps(how.lrn(y), taps))
+    return how.loss(how.layer(how.flat(y)), head)
+
+
+class Theirs:
+    conv = staticmethod(lambda x, w: torch.nn.functional.conv2d(x, w, padding=1))
+    norm = staticmethod(lambda x, *given: torch.nn.functional.batch_norm(x, None, None, *given, training=True))
+    group = staticmethod(lambda x, *given: torch.nn.functional.group_norm(x, 4, *given))
+    prelu = staticmethod(torch.nn.functional.prelu)
+    lrn = staticmethod(lambda x: torch.nn.functional.local_response_norm(x, 3, 0.1, 0.75, 1.0))
+    taps = staticmethod(lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2, padding=1))
+    resize = staticmethod(lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"))
+    flat = staticmethod(lambda x: x.amax((2, 3)))
+    layer = staticmethod(lambda x: torch.nn.functional.layer_norm(x, x.shape[1:]))
+    loss = staticmethod(
+        lambda x, head: torch.nn.functional.cross_entropy(
+            torch.nn.functional.linear(x, head), torch.tensor([3, 7]), ignore_index=7, reduction="sum"
+        )
+    )
+
+
+class Ours:
+    conv = staticmethod(lambda x, w: bl.conv(x, w, pads=1))
+    norm = staticmethod(lambda *given: bl.batch_norm_training(*given).y)
+    group = staticmethod(lambda x, *given: bl.group_norm(x, 4, *given))
+    prelu = staticmethod(lambda x, slope: bl.prelu(x, slope.reshape((-1, 1, 1))))
+    lrn = staticmethod(lambda x: bl.lrn(x, 3, 0.1, 0.75, 1.0))
+    taps = staticmethod(lambda x, w: bl.conv_transpose(x, w, strides=2, pads=1))
+    resize = staticmethod(lambda x: bl.resize(x, scales=(1, 1, 2, 2), mode="linear"))
+    flat = staticmethod(lambda x: x.reduce_max((2, 3)).flatten())
+    layer = staticmethod(lambda x: bl.layer_norm(x, np.ones(x.shape[1], np.float32)))
+    loss = staticmethod(
+        lambda x, head: bl.op(
+            "SoftmaxCrossEntropyLoss",
+            bl.gemm(x, head, trans_b=True),
+            np.array([3, 7]),
+            ignore_index=7,
+            reduction="sum",
+        )
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_network_on_the_tape(layout: str) -> None:
+    dims = DIMS, (12, 18, 3, 3), (12,), (12,), (12, 20, 4, 4), (12,), (10, 20)
+    arrays = [random(*each, seed=seed) / (1 if len(each) == 1 else 3) for seed, each in enumerate(dims)]
+    leaves, given = [leaf(each) for each in arrays], [bl.from_array(each) for each in arrays]
+    given[0] = in_layout(arrays[0], layout)
+    network(leaves, Theirs).backward()
+    with bl.record() as tape:
+        loss = network(given, Ours)
+    for got, expected, like in zip(tape.gradients(loss, given), leaves, given, strict=True):
+        assert got.desc == like.desc
+        assert_padding_is_zero(got.desc, got.buffer)
+        np.testing.assert_allclose(got.numpy(), expected.grad.numpy(), rtol=1e-3, atol=2e-4)

@@ -197,6 +197,20 @@ def test_channels_without_an_image_are_normalised_in_groups() -> None:
     np.testing.assert_allclose(result.reshape(2, 4, 4).var(axis=2), 1, rtol=1e-3)
 
 
+@pytest.mark.needs_bf16
+def test_bf16_is_packed_for_with_a_bias_and_normalised_in_groups() -> None:
+    x, w = bl.from_array(X[:, :16]).astype("bf16"), bl.ones((8, 16, 1, 1)).astype("bf16")
+    packed = bl.conv_weights(x, w, bias=True)
+    with bl.watch("record") as seen:
+        result = bl.conv(x, packed, bl.ones((8,)).astype("bf16"))
+    assert not [event for event in seen if event.result is not None and event.result.dims == packed.shape]
+    np.testing.assert_allclose(result.astype("f32").numpy()[:, 3], X[:, :16].sum(axis=1) + 1, atol=0.2)
+    vectors = bl.ones((16,)).astype("bf16"), bl.zeros((16,)).astype("bf16")
+    groups = bl.group_norm(x, 4, *vectors).astype("f32").numpy().reshape(*X.shape[:1], 4, -1)
+    np.testing.assert_allclose(groups.mean(axis=2), 0, atol=1e-2)
+    np.testing.assert_allclose(groups.var(axis=2), 1, rtol=5e-2)
+
+
 def test_integers_and_booleans_are_computed_with_as_onnx_does() -> None:
     x = np.arange(12).reshape(3, 4)
     np.testing.assert_array_equal((bl.as_tensor(x) + x).numpy(), x + x)

@@ -36,8 +36,8 @@ def function_of(op_type: str) -> str:
     return SAME.get(op_type, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower())
 
 
-BY_OP = {"ConvInteger", "DequantizeLinear", "GRU", "LSTM", "MatMulInteger", "QuantizeLinear", "RNN"}
-"""Layers of many operands, of which a network has few, and bytes: ``bl.op`` computes them."""
+BY_OP = {"ByteTable", "ConvInteger", "DequantizeLinear", "GRU", "LSTM", "MatMulInteger", "QuantizeLinear", "RNN"}
+"""Layers of many operands, of which a network has few, and bytes: ``bl.op`` computes them, or a session does."""
 
 
 def test_every_native_operator_has_a_function() -> None:

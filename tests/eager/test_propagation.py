@@ -1,4 +1,4 @@
-"""Which format each result has; docs/eager.md shows the same rules, written from here."""
+"""Which format each result has; docs/explanation/eager.md shows the same rules, written from here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blocklayout.errors import LayoutLossWarning
 from tests.eager.rules import IMAGE, KEPT, RULES, Rule, rows, tag_of, tensor
 from tests.structure.tree import ROOT
 
-PAGE = ROOT / "docs" / "eager.md"
+PAGE = ROOT / "docs" / "explanation" / "eager.md"
 TABLE = re.compile(r"(?<=<!-- the rules, written by tests/eager -->\n\n).*?(?=<!-- end of the rules -->)", re.DOTALL)
 
 CALLS = [

@@ -1,7 +1,7 @@
 """Memory that cannot be had, at each place where it is asked for: an error, and then everything goes on.
 
 Allocations fail that the library makes for code, those of our own C, and numpy's. Others of the library's own end the
-process, which nobody can prevent: its C++ throws through functions in C. docs/checking.md tells which.
+process, which nobody can prevent: its C++ throws through functions in C. docs/how-to/check-values.md tells which.
 """
 
 from __future__ import annotations

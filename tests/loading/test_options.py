@@ -19,7 +19,7 @@ from tests import nets
 MODELS: dict[str, Callable[[], Any]] = {"fixed extents": nets.chain, "free extents": nets.free_model}
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"dtype": "fp16"}, r"dtype='fp16': activations are computed in one of f32, .*did you mean"),
+    ({"dtype": "f16x"}, r"dtype='f16x': activations are computed in one of f32, .*did you mean"),
     ({"dtype": "int8"}, "dtype='int8': activations are computed in one of"),
     ({"dtype": np.int8}, "activations are computed in one of"),
     ({"dtype": 32}, "dtype=32: activations"),
@@ -41,7 +41,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"pin": {"conv0": 3}}, "pin: 'conv0': 3: give texts, or None for no such demand"),
     ({"expect": "nhwc"}, "expect='nhwc': give a mapping by name"),
     ({"expect": {"conv0": ""}}, "expect: 'conv0': '': give texts, or None for no such demand"),
-    ({"precision": {"conv0": "fp32"}}, "precision conv0=fp32: activations are computed in .*did you mean 'f32'"),
+    ({"precision": {"conv0": "f32x"}}, "precision conv0=f32x: activations are computed in .*did you mean 'f32'"),
     ({"on_layout_loss": "warning"}, "on_layout_loss='warning': give 'warn' or 'raise'; did you mean 'warn'"),
     ({"on_layout_loss": True}, "on_layout_loss=True"),
     ({"tune": "mesure"}, "tune='mesure': give .*did you mean 'measure'"),
@@ -68,7 +68,7 @@ def test_a_wrong_option_is_refused_by_load(model: str, option: dict[str, Any], t
 
 def test_a_saved_session_refuses_them_too(tmp_path: Path) -> None:
     bl.load(nets.chain()).save(tmp_path / "chain.session")
-    for option, told in (({"dtype": "fp16"}, "dtype='fp16'"), ({"winograd": "no"}, "give True or False")):
+    for option, told in (({"dtype": "f16x"}, "dtype='f16x'"), ({"winograd": "no"}, "give True or False")):
         with pytest.raises(bl.BlockLayoutError, match=told):
             bl.load(tmp_path / "chain.session", **option)  # type: ignore[arg-type]
 

@@ -158,7 +158,7 @@ def _x(b: Builder) -> Any:
         (lambda b: b.input("", (1,)), "not empty"),
         (lambda b: b.input("a", (1, -1)), "no extent can be negative"),
         (lambda b: b.input("a", (1, None)), "must be integers"),
-        (lambda b: b.input("a", (1,), "fp32"), "no data type 'fp32'; there are f32"),
+        (lambda b: b.input("a", (1,), "fp33"), "no data type 'fp33'; there are f32"),
         (lambda b: b.op("HardSwitch", _x(b)), "did you mean HardSwish"),
         (lambda b: b.op("RMSNormalization", _x(b), 1.0), r"use Builder\(opset=23\)"),
         (lambda b: b.op("LeakyRelu", _x(b), alhpa=1), "did you mean 'alpha'"),

@@ -144,7 +144,7 @@ def test_two_entries_are_one_clear_error() -> None:
     [
         ('{"pin": {"convl": "nhwc"}}', "pin convl=nhwc, which the model states: no kernel.* closest are conv"),
         ('{"expect": {"conv1": "nhwcc"}}', "expect conv1=nhwcc, which the model states: "),
-        ('{"precision": {"Conv": "fp32"}}', "precision Conv=fp32, which the model states: activations are computed in"),
+        ('{"precision": {"Conv": "fp33"}}', "precision Conv=fp33, which the model states: activations are computed in"),
     ],
 )
 def test_an_entry_that_does_not_fit_the_model_is_refused(text: str, message: str) -> None:
@@ -165,7 +165,7 @@ def test_what_does_not_fit_is_taken_back_by_its_key() -> None:
     [
         ({"pin": {"frist": "nhwc"}}, bl.PlanError, "pin frist=nhwc: no kernel.* closest are first"),
         ({"pin": {"first": "nhwcc"}}, bl.PlanError, "pin first=nhwcc: "),
-        ({"precision": {"first": "fp32"}}, bl.PlanError, "precision first=fp32: activations are"),
+        ({"precision": {"first": "fp33"}}, bl.PlanError, "precision first=fp33: activations are"),
         ({"expect": lambda _: None}, bl.ModelError, "expect is a function, which no file can hold"),
     ],
 )

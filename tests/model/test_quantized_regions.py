@@ -10,6 +10,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
+from blocklayout import dnnl
 from blocklayout.model import BuildValue, Graph, simplify, to_model
 
 OPSET = 21
@@ -228,6 +229,30 @@ def test_bytes_side_by_side_are_brought_to_one_scheme_before() -> None:
     parts = [dequantized(b.input(f"x{zero}", (1, 2, 4, 4), "u8"), zero) for zero in (0, 3)]
     b.output("y", quantized(b.concat([*parts, np.full((1, 1, 4, 4), 0.07, np.float32)], 1), zero=3))
     assert changed(b.to_graph()) == ["DequantizeLinear", "QuantizeLinear", "Concat"]
+
+
+@pytest.mark.parametrize("has_executor", [True, False])
+def test_bytes_are_left_to_a_primitive_that_brings_them_to_one_scheme(
+    monkeypatch: pytest.MonkeyPatch, *, has_executor: bool
+) -> None:
+    monkeypatch.setattr(dnnl, "has_native_executor", lambda: has_executor)
+    b = bl.Builder(opset=OPSET)
+    parts = [dequantized(b.input(f"x{zero}", (1, 2, 4, 4), "u8"), zero) for zero in (0, 3)]
+    parts.append(b.input("numbers", (1, 2, 4, 4)).sigmoid())
+    b.output("y", quantized(b.concat(parts, 1), zero=5))
+    found = changed(b.to_graph())
+    if has_executor:  # numbers are quantised before, since they are none of bytes
+        expected = ["DequantizeLinear"] * 2 + [
+            "Sigmoid",
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "Concat",
+            "QuantizeLinear",
+        ]
+    else:
+        expected = ["DequantizeLinear", "QuantizeLinear"] * 2 + ["Sigmoid", "QuantizeLinear", "Concat"]
+    assert sorted(found) == sorted(expected)
+    assert found[-1] == expected[-1]
 
 
 # --- clips

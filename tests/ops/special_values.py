@@ -1,6 +1,6 @@
 """What NaN and infinities become, from runs of every operator alone in each layout and as a post-op.
 
-``ONEDNN_MAX_CPU_ISA=AVX2 python -m tests.ops.special_values`` prints the tables of ``docs/special-values.md``.
+``ONEDNN_MAX_CPU_ISA=AVX2 python -m tests.ops.special_values`` prints those of ``docs/reference/special-values.md``.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 from blocklayout import ops
 from blocklayout.ir import BaseOperator, NodeInfo, Refusal, Role, Value
 
-RECOGNISED = frozenset({"ChannelShuffle"})
+RECOGNISED = frozenset({"ByteTable", "ChannelShuffle"})
 """What ONNX writes as several operators."""
 
 

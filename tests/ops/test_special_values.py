@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "special-values.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "special-values.md"
 BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->"
 ABSENT = "-"
 

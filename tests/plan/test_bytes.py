@@ -312,6 +312,22 @@ def test_what_lies_between_convolutions(name: str, zero: int) -> None:
     check(model, quanta=1 if name in ("MaxPool", "Transpose", "Reshape", "shuffle", "Resize", "Pad") else 2)
 
 
+@pytest.mark.skipif(not dnnl.has_native_executor(), reason="takes a compiler at installation")
+def test_bytes_of_several_scales_side_by_side_are_one_step() -> None:
+    def body(b: bl.Builder, rng: np.random.Generator) -> BuildValue:
+        del rng
+        parts = [
+            dequantized(b.input(f"x{index}", (1, 16, 9, 8), dtype), scale, zero)
+            for index, (dtype, scale, zero) in enumerate(SCHEMES)
+        ]
+        return quantized(b.concat(parts, 1), *RESULTS[2])
+
+    [plan] = check(returned(body), ("nhwc",))
+    [step] = [step for step in plan.steps if step.spec.kind == "concat"]
+    assert {*dtypes_of(step).values()} == {"u8", "s8", "f32", "s32"}  # the last two of scales and zero points
+    assert all(step.spec.kind in ("concat", "reorder") and not step.spec.attr.post_ops for step in plan.steps)
+
+
 @pytest.mark.needs_bf16
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 @pytest.mark.parametrize("name", ["padded", "pointwise", "stem", "groups", "depthwise"])

@@ -16,11 +16,12 @@ from blocklayout import dnnl
 from blocklayout.encoding import to_json
 from blocklayout.errors import ModelError
 from blocklayout.model import legalize, lower, read, simplify
+from blocklayout.model.onnx_read import REPORT_KEY
+from blocklayout.plan import Plan
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import Network
 from blocklayout.plan.precision import (
-    REPORT_KEY,
     FrontPoint,
     LayerPrecision,
     PrecisionReport,
@@ -134,7 +135,13 @@ def test_a_report_is_read_from_the_model_s_metadata() -> None:
     assert PrecisionReport.of(proto) is None
     proto.metadata_props.add(key=REPORT_KEY, value=to_json(REPORT))
     assert PrecisionReport.of(proto) == REPORT
+    plan = bl.load(proto, tune="model").plan
+    assert plan.explain().endswith(f"which layers were quantised, when the file was made:\n{REPORT}")
+    assert Plan.from_json(plan.to_json()).explain() == plan.explain()
+    assert "quantised, when" not in bl.load(model_of(three_convolutions), tune="model").plan.explain()
     damaged = onnx.ModelProto.FromString(proto.SerializeToString())
     damaged.metadata_props[0].value = '{"metric": 3}'
     with pytest.raises(ModelError, match=r"'blocklayout\.precision' in the metadata of .* is damaged"):
         PrecisionReport.of(damaged)
+    with pytest.raises(ModelError, match=r"'blocklayout\.precision' in the metadata of .* is damaged"):
+        bl.load(damaged, tune="model").plan.explain()

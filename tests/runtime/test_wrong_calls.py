@@ -28,6 +28,7 @@ MODELS: dict[str, Callable[[], Any]] = {"fixed extents": relus, "free extents": 
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a list": (lambda s: s.run(None, [X]), r"feed is a list; give a mapping by name, such as \{'x': array\}"),
     "an array": (lambda s: s.run(None, X), "feed is a ndarray"),
+    "an array alone": (lambda s: s.run(X), r"run\(None, \{'x': x\}\), .*; session\(x\) takes arrays alone"),
     "nothing": (lambda s: s.run(None, None), "feed is a NoneType"),
     "a string": (lambda s: s.run(None, "x"), "feed is a str"),
     "a set": (lambda s: s.run(None, {"x"}), "feed is a set"),

@@ -143,7 +143,7 @@ def test_a_notebook_shows_names_as_text() -> None:
 
 def test_a_notebook_shows_a_session_that_has_no_plan() -> None:
     html = bl.load(nets.free_model())._repr_html_()
-    assert "no plan yet" in html
+    assert "without a plan yet: run it" in html
     assert ".report()" in html
 
 

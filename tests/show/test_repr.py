@@ -24,7 +24,10 @@ def test_a_session_tells_borders_layout_type_threads_and_what_chose_the_plan() -
 def test_a_session_without_a_plan_tells_how_it_will_be_asked_for() -> None:
     with bl.load(nets.free_model(), layout="nhwc", threads=2, streams=2, check="padding") as session:
         assert "x f32 nx3xhxw" in repr(session)
-        assert "layout nhwc, f32, no plan yet" in repr(session)
+        assert repr(session).startswith(
+            "<Session without a plan yet: run it, or load it with shapes={'x': (...)}; x f32"
+        )
+        assert "layout nhwc, f32" in repr(session)
         assert "2 streams" in repr(session)
         assert "check='padding'" in repr(session)
         for size in (8, 9):

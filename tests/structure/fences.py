@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-KINDS = {"python", "pycon", "console", "sh", "text", "json", "mermaid", "toml"}
-"""``python`` and ``pycon`` and ``console`` are run; ``sh`` is what .ci/run runs; the others are pictures."""
+KINDS = {"python", "pycon", "console", "sh", "text", "json", "mermaid", "toml", "{toctree}"}
+"""``python`` and ``pycon`` and ``console`` are run; ``sh`` is what .ci/run runs; the others are shown."""
 
 COMPANIONS = {"torch": ("onnxscript",)}
 """What a package's own features need beside it: torch exports to ONNX with onnxscript."""
@@ -84,7 +84,8 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
 
 def run_pycon(block: Block, names: dict[str, Any]) -> None:
     """Run a block of ``>>>`` examples and compare what they print."""
-    test = doctest.DocTestParser().get_doctest(block.text, {}, block.where, block.page, block.line - 1)
+    name = f"page:{block.line}"  # short, as tables that name lines of code would be cut otherwise
+    test = doctest.DocTestParser().get_doctest(block.text, {}, name, block.page, block.line - 1)
     test.globs = names  # the parser would copy them, and the next block wants what this one makes
     runner = doctest.DocTestRunner(optionflags=FLAGS, verbose=False)
     told: list[str] = []

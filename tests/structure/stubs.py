@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.eager.functions import Shown
 from tests.structure.tree import PACKAGE
 
 if TYPE_CHECKING:
@@ -55,17 +56,19 @@ def path_of(package: str) -> Path:
 def stub_of(package: str) -> str:
     """A package's public names: imports of those that are written somewhere, signatures of those that are made."""
     module = importlib.import_module(package)
-    names = sorted(set(module.__all__) - {"__version__"})
+    public = all_of(package)
+    names = sorted(set(public) - {"__version__"})
     made = [name for name in names if home_of(module, name) == package and is_made(getattr(module, name))]
     imports = [f"from {home_of(module, name)} import {name} as {name}\n" for name in names if name not in made]
-    constants = ["__version__: str\n"] if "__version__" in module.__all__ else []
+    constants = ["__version__: str\n"] if "__version__" in public else []
+    listed = ["__all__: list[str]\n"] if hasattr(module, "__all__") else []
     defined = [line for name in made for line in definition(name, getattr(module, name))]
-    return "".join([HEAD, TYPES if made else "", *sorted(imports), "\n__all__: list[str]\n", *constants, *defined])
+    return "".join([HEAD, TYPES if made else "", *sorted(imports), "\n", *listed, *constants, *defined])
 
 
 def is_made(thing: Any) -> bool:
     """Whether it is a function that no file defines."""
-    return hasattr(thing, "__wrapped__")
+    return isinstance(getattr(thing, "__wrapped__", None), Shown)
 
 
 def home_of(module: Any, name: str) -> str:
@@ -73,14 +76,16 @@ def home_of(module: Any, name: str) -> str:
     if home := vars(module).get("_HOMES", {}).get(name):
         return str(home)
     if module.__name__ == "blocklayout":
-        is_package = name in ("dnnl", "ray", "torch")
+        is_package = name in vars(module)["_MODULES"]
         return "blocklayout" if is_package else next(each for each in OPERATORS if name in all_of(each))
     thing = getattr(module, name)
     return module.__name__ if is_made(thing) else str(thing.__module__)
 
 
 def all_of(package: str) -> list[str]:
-    names: list[str] = importlib.import_module(package).__all__
+    """A package's public names."""
+    module = importlib.import_module(package)
+    names: list[str] = module._public_names() if package == "blocklayout" else module.__all__
     return names
 
 

@@ -1,7 +1,7 @@
 """Everything the README and docs show runs as shown.
 
-The blocks of a page share one namespace and one empty folder, in order. A block that imports a
-package that is no test dependency must stand alone: it runs in a process of its own, where it can.
+The blocks of a page share one namespace and one folder, in order, which is empty but for what GIVEN has. A block that
+imports a package that is no test dependency must stand alone: it runs in a process of its own, where it can.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from blocklayout import dnnl
+import blocklayout as bl
+from blocklayout import dnnl, zoo
 from tests.structure.fences import KINDS, absent_packages, blocks, commands, run, run_alone, run_pycon, run_python
-from tests.structure.tree import ROOT, files, relative
+from tests.structure.tree import ROOT, files, modules, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 PAGES = [ROOT / "README.md", *files(ROOT / "docs", "*.md")]
 OPTIONAL = ("torch", "openvino", "ray", "sklearn", "matplotlib")
-NEED_AVX2 = ("docs/training.md",)
+NEED_AVX2 = ("docs/how-to/train.md",)
+GIVEN = {"README.md": ("model.onnx", "squeezenet1_1")}
+"""A reader's own file: its name, and a network of the zoo in its place."""
+
+MOST_WORDS = 35_000
+BY_PROGRAMS = re.compile(r"^```.*?^```$|^<!-- (?:tables|the rules).*?^<!-- end of", re.MULTILINE | re.DOTALL)
+"""Examples, which are run, and tables that programs write, as they do all of conformance.md: no words of ours."""
+
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)(?P<target>[^)#\s]+)")
 
 
@@ -43,10 +51,18 @@ def test_every_block_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=relative)
+def test_no_block_is_indented(path: Path) -> None:
+    assert not re.search(r"^ +```", path.read_text(encoding="utf-8"), re.MULTILINE), "it would not be run"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=relative)
 def test_page_runs_as_shown(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if relative(path) in NEED_AVX2 and not dnnl.has_isa("avx2"):
         pytest.skip(f"warns of layouts that have no optimised kernels on {dnnl.isa()}")
     monkeypatch.chdir(tmp_path)
+    if relative(path) in GIVEN:
+        name, network = GIVEN[relative(path)]
+        bl.save(zoo.build(network), name)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(path):
         if not needs_optional(block):
@@ -65,6 +81,30 @@ def test_block_with_optional_packages_runs(block: Block, tree_environ: dict[str,
 def test_links_within_the_tree_lead_somewhere(path: Path) -> None:
     targets = LINK.findall(path.read_text(encoding="utf-8"))
     assert not [target for target in targets if not (path.parent / target).exists()]
+
+
+def test_every_variable_of_the_environment_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text(encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in modules()]
+    # The settings of the server are one row.
+    names = {name for text in texts for name in re.findall(r"\bBLOCKLAYOUT_(?:SERVE_|[A-Z_]+)", text)}
+    assert names
+    assert not [name for name in names if f"`{name}" not in page]
+
+
+def words_of(path: Path) -> int:
+    """How many words a person has to read, and another had to write: runs of characters with a letter among them."""
+    text = BY_PROGRAMS.sub("", path.read_text(encoding="utf-8"))
+    return sum(any(map(str.isalpha, each)) for each in text.split())
+
+
+def test_the_docs_are_no_longer_than_can_be_read() -> None:
+    counts = {relative(path): words_of(path) for path in PAGES if path.name != "conformance.md"}
+    assert sum(counts.values()) <= MOST_WORDS, sorted(counts.items(), key=lambda each: -each[1])
+
+
+def test_the_readme_is_read_at_a_glance() -> None:
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 150
 
 
 def test_the_readme_holds_the_two_commands_of_ci() -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import inspect
+import pydoc
+import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import blocklayout
-from tests.structure.stubs import PACKAGES, path_of, stub_of
+from blocklayout.eager import backward
+from tests.structure.stubs import PACKAGES, all_of, is_made, path_of, stub_of
 from tests.structure.tree import PACKAGE, files, parsed, relative
 
 if TYPE_CHECKING:
@@ -39,8 +45,8 @@ def test_stubs_are_up_to_date(package: str, *, update_golden: bool) -> None:
 @pytest.mark.parametrize("path", [path.with_suffix(".py") for path in STUBS] + LAZY, ids=relative)
 def test_type_checkers_see_the_same_names(path: Path) -> None:
     parts = path.with_suffix("").relative_to(PACKAGE.parent).parts
-    package = importlib.import_module(".".join(part for part in parts if part != "__init__"))
-    assert names_in_stub(path.with_suffix(".pyi")) == set(package.__all__)
+    package = ".".join(part for part in parts if part != "__init__")
+    assert names_in_stub(path.with_suffix(".pyi")) == set(all_of(package))
 
 
 def package_at(path: Path) -> ModuleType:
@@ -50,8 +56,7 @@ def package_at(path: Path) -> ModuleType:
 @pytest.mark.parametrize("path", LAZY, ids=relative)
 def test_every_name_can_be_fetched(path: Path) -> None:
     package = package_at(path)
-    assert not [name for name in package.__all__ if getattr(package, name) is None]
-    assert set(package.__all__) <= set(dir(package))
+    assert not [name for name in all_of(package.__name__) if getattr(package, name) is None]
 
 
 @pytest.mark.parametrize("path", LAZY, ids=relative)
@@ -69,7 +74,7 @@ def test_an_unknown_name_is_an_attribute_error(path: Path) -> None:
         _ = package_at(path).lod
 
 
-@pytest.mark.parametrize("name", sorted(set(blocklayout.__all__) - {"__version__"}))
+@pytest.mark.parametrize("name", sorted(set(all_of("blocklayout")) - {"__version__"}))
 def test_every_public_thing_is_documented(name: str) -> None:
     thing = getattr(blocklayout, name)
     assert inspect.getdoc(thing), f"{name} has no docstring"
@@ -79,5 +84,50 @@ def test_every_public_thing_is_documented(name: str) -> None:
     assert not [member for member in members if not inspect.getdoc(getattr(thing, member))]
 
 
+def names_with_docstrings() -> list[str]:
+    """Dotted public names of functions and classes; modules, texts and aliases of types have no docstring."""
+    parts = ("", ".dnnl", ".layout", ".zoo", ".torch", ".ray")
+    modules = [importlib.import_module(f"blocklayout{part}") for part in parts]
+    return [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name in sorted(all_of(module.__name__))
+        if hasattr(module, name)  # layers of PyTorch's are there where it is installed
+        if not inspect.ismodule(getattr(module, name)) and getattr(getattr(module, name), "__name__", "") == name
+    ]
+
+
+@pytest.mark.parametrize("dotted", names_with_docstrings())
+def test_every_public_thing_has_an_example(dotted: str) -> None:
+    module, _, name = dotted.rpartition(".")
+    assert ">>> " in str(inspect.getdoc(getattr(importlib.import_module(module), name)))
+
+
+@pytest.mark.parametrize("name", [each for each in backward.__all__ if is_made(getattr(backward, each))])
+def test_examples_of_functions_that_are_made_run(name: str) -> None:
+    """No file has them, so pytest does not find them."""
+    text = str(inspect.getdoc(getattr(backward, name)))
+    example = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    assert example.examples
+    assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
+
+
 def test_public_names_show_in_dir_before_they_are_fetched() -> None:
-    assert set(blocklayout.__all__) <= set(dir(blocklayout))
+    text = "import blocklayout; print(*dir(blocklayout)); blocklayout.load, blocklayout.relu; print(*dir(blocklayout))"
+    printed = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout
+    before, after = printed.splitlines()
+    assert before == after
+    names = set(before.split())
+    assert {"load", "Session", "Tensor", "conv", "dnnl", "errors", "zoo"} <= names <= set(all_of("blocklayout"))
+
+
+def test_help_is_a_page() -> None:
+    assert len(pydoc.render_doc(blocklayout).splitlines()) < 130
+
+
+def test_the_docstring_names_things_that_there_are() -> None:
+    text = str(blocklayout.__doc__)
+    rows = re.findall(r"^    (\w[\w, ]*?)(?:, \.\.\.)?  ", text, re.MULTILINE)
+    named = re.findall(r"bl\.([a-z]\w*)", text) + ", ".join(rows).split(", ")
+    assert len(named) > 30
+    assert not [name for name in named if not hasattr(blocklayout, name)]

@@ -183,7 +183,8 @@ def print_outcome(title: str, outcome: Outcome) -> None:
     header = [column for column, _ in cells[0]]
     rows = [[cell for _, cell in row] for row in cells]
     rows += [[failure.name, failure.version, *["-"] * (len(header) - 2)] for failure in outcome.failures]
-    print_table(header, rows, title=title, text_columns=(0, 1))
+    spare = [header.index("version"), header.index("least-most"), header.index("peak MB")]
+    print_table(header, rows, title=title, text_columns=(0, 1), spare=spare)
     for failure in outcome.failures:
         say(failure.reason)
 

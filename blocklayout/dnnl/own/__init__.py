@@ -88,6 +88,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
         multiply_adds: Multiplications that it does for such a Spec, each with an addition; none by default.
+        is_favourite: Whether it is offered before the library's own favourite, since it is hardly ever slower.
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
@@ -97,6 +98,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
     compute_ns: Callable[[Spec, float, int], float]
     isas: tuple[str, ...] = tuple(LANES)
     multiply_adds: Callable[[Spec], int] = lambda _: 0
+    is_favourite: bool = False
     rule: str = ""
 
 
@@ -126,6 +128,12 @@ def offers(spec: Spec) -> Iterator[Resolved]:
         impl = f"{name}:{isa or 'any'}"
         if (isa or not ours.isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
             yield offered
+
+
+def is_favourite(impl: str) -> bool:
+    """Whether an implementation is one of ours that precedes the library's favourite."""
+    ours = implementation(impl)
+    return ours is not None and ours.is_favourite
 
 
 def lanes_of(impl: str) -> int:

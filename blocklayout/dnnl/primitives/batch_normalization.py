@@ -103,7 +103,7 @@ def _validate_backward(spec: Spec) -> None:
 
 
 def _bandwidth_share(spec: Spec) -> float:
-    dst = spec.memory_desc("dst")
+    dst = spec.side("dst")
     is_channels_last = not dst.inner_blks and not dst.is_contiguous()
     return bandwidth_share_by_name(spec, {"ncsp": 0.08, "nspc": 0.015}, 0.9 if is_channels_last else 1.0)
 

@@ -84,6 +84,12 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
     """The gradient of a convolution's source, from that of its destination.
 
     Extents, windows and algorithms are those of :func:`blocklayout.dnnl.convolution`.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights, dst = (dnnl.AnyDesc(dims) for dims in [(1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 8, 8)])
+        >>> dnnl.convolution_backward_data(src, weights, dst, pads=1).prop_kind
+        'backward_data'
     """
     params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
@@ -109,6 +115,12 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
     """The gradients of a convolution's weights and bias, from that of its destination.
 
     Extents, windows and algorithms are those of :func:`blocklayout.dnnl.convolution`.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights, dst = (dnnl.AnyDesc(dims) for dims in [(1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 8, 8)])
+        >>> dnnl.convolution_backward_weights(src, weights, dst, pads=1).prop_kind
+        'backward_weights'
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
@@ -183,8 +195,8 @@ def _could_be_channels_last(desc: MemoryDesc) -> bool:
 
 
 def _peak_share(spec: Spec) -> float:
-    n_spatial = spec.memory_desc("src").ndims - 2
-    if spec.impl.startswith("jit:") and {*spec.memory_desc("weights").dims[-n_spatial:]} == {1}:
+    n_spatial = spec.side("src").ndims - 2
+    if spec.impl.startswith("jit:") and {*spec.side("weights").dims[-n_spatial:]} == {1}:
         return _DIRECT_1X1_SHARE_512 if "avx512" in spec.impl else _DIRECT_1X1_SHARE
     return windowed_peak_share(spec)
 

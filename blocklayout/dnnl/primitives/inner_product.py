@@ -75,6 +75,12 @@ def inner_product_backward_weights(
     """The gradients of an inner product's weights and bias, from that of its destination.
 
     Extents are those of :func:`blocklayout.dnnl.inner_product`.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights, dst = (dnnl.AnyDesc(dims) for dims in [(2, 16), (32, 16), (2, 32)])
+        >>> dnnl.inner_product_backward_weights(src, weights, dst).prop_kind
+        'backward_weights'
     """
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
     return validate(draft("inner_product", descs, prop_kind="backward_weights", n_threads=n_threads))

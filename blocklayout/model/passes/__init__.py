@@ -11,6 +11,7 @@ from typing import Protocol
 from blocklayout.dtypes import to_numpy
 from blocklayout.model.graph import Graph
 from blocklayout.model.lowering import is_computed
+from blocklayout.model.passes.byte_tables import TabulateBytes
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
@@ -30,7 +31,7 @@ from blocklayout.model.passes.push_transposes import CancelTransposes, PushTrans
 from blocklayout.model.passes.quantized import DropRequantizing, RaiseQuantizing, SinkDequantizing
 from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
-__all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "legalize", "simplify"]
+__all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "TabulateBytes", "legalize", "simplify"]
 
 
 class Pass(Protocol):
@@ -64,6 +65,7 @@ _REWRITES: tuple[Pass, ...] = (DropNoOps(), Decompose(), AlignRanks())
 
 LEGALIZATION: tuple[Pass, ...] = (
     RemoveDead(),
+    TabulateBytes(),
     MergeIdioms(),
     ExpandFunctions(prepare=_REWRITES),
     ExpandFunctions(is_computed, _REWRITES),

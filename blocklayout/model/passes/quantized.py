@@ -105,7 +105,8 @@ class RaiseQuantizing(Struct, frozen=True):
     """Quantises, and back, also before an operator that only moves elements, where its results are read quantised.
 
     That changes no byte, and as bytes these can be moved. So it is where nothing else reads the numbers that are moved,
-    or where these are made of bytes, but not of one scheme: those are moved before they are brought to another.
+    or where these are made of bytes, but not of one scheme: those are moved before they are brought to another. Where
+    one primitive does both, bytes are left to it.
     """
 
     holds_for_all_extents: ClassVar[bool] = True
@@ -126,8 +127,11 @@ class RaiseQuantizing(Struct, frozen=True):
             )
             is_of_many = None in before.values() or len({*before.values()}) > 1
             if are_alone and is_of_many and not {*names} & {*graph.inputs}:
+                are_read_once = all(len(readers[name]) == 1 for name in filter(None, node.outputs))
+                if before.keys() == names.keys() and are_read_once and node.facts.requantizes(graph.info(node)):
+                    names = {name: None for name in names if before[name] is None}
                 draft.replace(node, *_between_bytes(draft, node, names, found))
-                added |= dict.fromkeys(before, found)
+                added |= dict.fromkeys(names, found)
         return draft.result()
 
 

@@ -202,7 +202,8 @@ class TileRecipes(Struct, frozen=True, dict=True):
         whole = {previous if operand == "dst" else operand: desc for operand, desc in main.whole}
         for follower in rest:
             result = "dst" if follower is rest[-1] else f"tmp_{follower.prefix}"
-            desc = temporaries[previous] = whole.get(previous) or steps[-1].spec.memory_desc("dst")
+            written = next(arg for arg, operand in steps[-1].operands if operand == previous)
+            desc = temporaries[previous] = whole.get(previous) or steps[-1].spec.memory_desc(written)
             problem = kernel_problem(follower.kernel, self.dtype, self.n_threads)
             recipe = _standalone(follower, problem, desc, previous, result)
             if recipe is None or problem.sources[follower.arg].dtype != desc.dtype:

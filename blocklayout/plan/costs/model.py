@@ -28,10 +28,11 @@ _HOST_COSTS = {
 }
 """Nanoseconds to begin, and bytes per nanosecond after that, of steps that no primitive computes."""
 
-_CONVERTED_PER_NS = 4.4
-"""Bytes that a reorder makes numbers of in a nanosecond and thread, or the other way round, with a scale.
+_CONVERTED_PER_NS, _TURNED_PER_NS = 8.0, 1.8
+"""Bytes that a reorder makes numbers of in a nanosecond and thread, or the other way round, or bytes of another scale.
 
-On AVX512-VNNI, to and from f32 and bf16 alike.
+Where neighbours in memory stay neighbours, and elsewhere; bytes that stay as they are take half as long. On
+AVX512-VNNI, to and from f32 and bf16 alike.
 """
 
 _N_UNTOLD = 2.0
@@ -137,29 +138,38 @@ class CostModel(Struct, frozen=True, dict=True):
     def _modelled_ns(self, spec: Spec) -> float:
         """Nanoseconds by the model: the slower of its arithmetic and its memory traffic."""
         if spec.kind == "reorder":
-            return self._moving_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
+            is_scaled = bool(spec.attr.scales) and not own.implementation(spec.impl)
+            return self._moving_ns(spec.memory_desc("src"), spec.memory_desc("dst"), is_scaled=is_scaled)
         if ours := own.implementation(spec.impl):
             compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
             return self.machine.step_ns + compute_ns + self._traffic_ns(spec)
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
-    def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+    def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc, *, is_scaled: bool = False) -> float:
         moving_ns = (src.nbytes + dst.nbytes) / self.machine.reorder_bandwidth
-        is_converted = (src.dtype in BYTE_DTYPES) != (dst.dtype in BYTE_DTYPES)
-        is_ours = src.dtype in BYTE_DTYPES and src.with_dtype(dst.dtype) == dst  # own/widening.py
-        if is_converted and not is_ours:
-            moving_ns = max(moving_ns, src.n_elements / (_CONVERTED_PER_NS * self.machine.n_threads))
+        are_bytes = src.dtype in BYTE_DTYPES, dst.dtype in BYTE_DTYPES
+        is_ours = are_bytes == (True, False) and src.with_dtype(dst.dtype) == dst  # own/widening.py
+        if any(are_bytes) and not is_ours:
+            per_ns = _CONVERTED_PER_NS if _innermost(src) == _innermost(dst) else _TURNED_PER_NS
+            per_ns *= 1 if is_scaled or not all(are_bytes) else 2
+            moving_ns = max(moving_ns, src.n_elements / (per_ns * self.machine.n_threads))
         return self.machine.step_ns + moving_ns
 
     def _compute_ns(self, spec: Spec) -> float:
         flops = 2 * multiply_adds(spec, padded=True)
         if not flops:
             return 0.0
-        peak_flops = self.machine.peak_flops(spec.impl, spec.desc("src").dtype)
+        peak_flops = self.machine.peak_flops(spec.impl, spec.side("src").dtype)
         return flops / (kind_of(spec.kind).peak_share(spec) * peak_flops)
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * kind_of(spec.kind).bandwidth_share(spec))
+
+
+def _innermost(desc: MemoryDesc) -> int:
+    """The dimension along which neighbours in memory lie."""
+    order = (*desc.dim_order, *desc.inner_idxs)
+    return next((dim for dim in reversed(order) if desc.dims[dim] > 1), 0)
 
 
 def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:
@@ -169,4 +179,4 @@ def steps_ns(costs: CostModel, steps: Iterable[RecipeStep]) -> float:
 
 def _family(spec: Spec) -> tuple[str, ...]:
     """Its kind, data type and implementation."""
-    return spec.kind, spec.desc("src" if spec.has("src") else "src_0").dtype, spec.impl
+    return spec.kind, spec.side("src").dtype if not spec.has("src_0") else spec.desc("src_0").dtype, spec.impl

@@ -54,7 +54,7 @@
         ["Measured", measured === undefined ? null : `${time(measured.ns)} in place, ${percent(measured.ns / profile.ns)} of a run`],
         ["Of the ceiling", (measured?.ceiling_share ?? null) === null ? null :
           [percent(measured.ceiling_share, 0), h("span", { class: "quiet" }, " of what the machine can do, by arithmetic or by traffic")]],
-        [step.reason.startsWith("asked for") ? "Found when" : "Why so", name(step.reason)],
+        ["Why so", name(step.reason)],
         ["Scratchpad", step.scratchpad_nbytes === 0 ? null : bytes(step.scratchpad_nbytes)],
       ]);
     }));

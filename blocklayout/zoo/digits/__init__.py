@@ -1,4 +1,4 @@
-"""A small trained classifier of handwritten digits, and held-out images.
+"""A small trained classifier of handwritten digits, the images it was trained on, and held-out ones.
 
 The network takes ``image``, f32 of shape (N, 1, 8, 8) with pixels scaled to 0..1 and N free, and
 returns ``probabilities``, f32 of shape (N, 10). It has a residual sum, a concatenation, normalisations
@@ -45,8 +45,23 @@ def held_out() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         >>> images.shape, float(images.min()), float(images.max()), int(labels[0])
         ((454, 1, 8, 8), 0.0, 1.0, 0)
     """
+    return _read("held_out.npz")
+
+
+def trained_on() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Images the network was trained on, and the digits they show; otherwise as :func:`held_out`.
+
+    Example:
+        >>> images, labels = trained_on()
+        >>> images.shape, labels.shape
+        ((1343, 1, 8, 8), (1343,))
+    """
+    return _read("trained_on.npz")
+
+
+def _read(file: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     import numpy as np
 
-    packed = resources.files(__name__).joinpath("held_out.npz").read_bytes()
+    packed = resources.files(__name__).joinpath(file).read_bytes()
     with np.load(io.BytesIO(packed)) as arrays:
         return arrays["images"].astype(np.float32) / 16, arrays["labels"].astype(np.int64)

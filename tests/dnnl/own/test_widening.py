@@ -56,7 +56,6 @@ def test_any_length_scale_and_zero_point(n: int, scale: float, zero_point: int) 
         (MemoryDesc(SOURCE.dims, "f32", "nchw"), SCALED),  # in another order
         (MemoryDesc(SOURCE.dims, "f32", "nhwc"), Attr(scales=(("src", 2),))),  # by channel
         (MemoryDesc(SOURCE.dims, "f32", "nhwc"), Attr(scales=(("src", 0), ("dst", 0)))),
-        (MemoryDesc(SOURCE.dims, "s8", "nhwc"), SCALED),
         (MemoryDesc(SOURCE.dims, "f32", "nhwc"), Attr()),
     ],
 )

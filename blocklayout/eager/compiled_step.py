@@ -1,0 +1,334 @@
+"""A step of training as one plan: forward, backward and updates, with layouts chosen over all of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout import model
+from blocklayout.dtypes import FLOATS
+from blocklayout.eager.operands import as_tensor
+from blocklayout.eager.record_graph import Numbers, RecordGraph, written
+from blocklayout.eager.tape import leaves, rebuilt
+from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError, closest
+from blocklayout.forking import Lock
+from blocklayout.loading.cutting import Inner
+from blocklayout.loading.from_model import Loading
+from blocklayout.loading.options import Options
+from blocklayout.model.graph import fresh_name
+from blocklayout.plan.plan import FREE
+from blocklayout.recording import Entry, recording
+from blocklayout.session import Session
+from blocklayout.tensor import Tensor, from_array, reorder
+
+if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan import Plan
+
+_OPTIONS = ("check", "dtype", "precision", "progress", "threads", "tune", "tune_seconds", "winograd")
+_SCALE = 1.0625
+"""By which numbers are larger in the second of two records: a power of 2 and a bit more, which rounds nothing."""
+
+
+def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any) -> CompiledStep:
+    """A function of Tensors as one plan: what it computes of its arguments, gradients and updates of parameters.
+
+    ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes; the
+    updates that it makes of parameters are taken back. From then on its Python code does not run any more: branches and
+    numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors that
+    it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
+    written at each step, by :attr:`CompiledStep.state` in the formats that the plan chose.
+
+    Args:
+        fn: Takes Tensors, and lists, tuples and dicts of them, and returns Tensors likewise. Arrays arrive as Tensors.
+        example: Its arguments, of the extents and data types to come; a tuple.
+        options: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``winograd``, ``precision``, ``check`` and
+            ``progress``, as of :func:`blocklayout.load`.
+
+    Returns:
+        The step, which is called as ``fn`` is. Other extents are recorded and planned when they come; the parameters
+        stay in the formats of the first plan.
+
+    Raises:
+        InputError: ``example`` is no tuple, an option is none, or ``fn`` returns something else than Tensors.
+        UnsupportedError: ``fn`` does something that no plan can, or something else the second time; the message names
+            it.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> step = bl.compile_step(lambda x, y: {"sum": (x * y).sum()}, (bl.ones(3), bl.ones(3)))
+        >>> step(bl.full(3, 2), bl.ones(3))["sum"].item()
+        6.0
+    """
+    if not isinstance(example, tuple | list):
+        raise InputError(f"compile_step: example is a {type(example).__name__}; give a tuple of arguments: (x,)")
+    for name in options:
+        if name not in _OPTIONS:
+            raise InputError(f"compile_step has no option {name!r}; {closest(name, _OPTIONS)}")
+    step = CompiledStep(fn, Options.of(**options))
+    step.prepare(*example)
+    return step
+
+
+class _Compiled(Struct, frozen=True, eq=False):
+    """The plan for arguments of some extents.
+
+    Attributes:
+        outputs: Names of the results, in order.
+        tree: The results' structure.
+        optimizers: Those whose numbers it reads.
+    """
+
+    session: Session
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+    tree: Any
+    optimizers: tuple[Numbers, ...]
+
+
+class CompiledStep:
+    """A step of training that runs by a plan; called as its function is. Made by :func:`compile_step`.
+
+    Attributes:
+        state: The Tensors that it reads and writes, by the names that they have in plans: the same objects that the
+            optimizer has. While the step lives their memory is exchanged for another at each call, so that views and
+            arrays of them are of an earlier step.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> bl.compile_step(lambda x: x * x, (bl.ones(3),))(bl.full(3, 2)).numpy()
+        array([4., 4., 4.], dtype=float32)
+    """
+
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+        self._fn = fn
+        self._options = options
+        self._made: dict[tuple[Any, ...], _Compiled] = {}
+        self._latest: _Compiled | None = None
+        self._lock = Lock()
+        self.state: dict[str, Tensor] = {}
+        self._spares: dict[str, Tensor] = {}  # by output, where the state is written to next
+
+    def __call__(self, *args: Any) -> Any:
+        """The results of ``fn``, as fresh Tensors, and its updates.
+
+        Raises:
+            InputError: An argument is no tensor, or none of those that the function takes.
+        """
+        given = self._read(args)
+        with self._lock:
+            compiled = self._compiled(args, given)
+            feed: dict[str, Any] = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
+            for numbers in compiled.optimizers:
+                feed |= numbers.of_next_step()
+            results = compiled.session.run_held(feed, self._spares)
+            for numbers in compiled.optimizers:
+                numbers.optimizer.n_steps += 1
+            for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
+                tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
+        return rebuilt(compiled.tree, iter([_returned(results[name], dims) for name, dims in compiled.outputs]))
+
+    def prepare(self, *args: Any) -> Plan:
+        """The plan for arguments like these, made now rather than at the first call with them."""
+        with self._lock:
+            return self._compiled(args, self._read(args)).session.plan
+
+    @property
+    def session(self) -> Session:
+        """The session of the plan that ran last, or was made last: for its reports and profiles."""
+        assert self._latest is not None  # noqa: S101 - compile_step makes one
+        return self._latest.session
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that ran last, or was made last: print it."""
+        return self.session.plan
+
+    def _read(self, args: Sequence[Any]) -> list[Tensor]:
+        read = [as_tensor(each, f"compile_step: argument {place}") for place, each in leaves(args)]
+        seen = [*map(id, read)]  # each is an argument of its own, the same Tensor or not
+        return [Tensor.over(x.desc, x.buffer) if id(x) in seen[:place] else x for place, x in enumerate(read)]
+
+    def _compiled(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
+        key = (_shape_of(args), *((each.shape, each.dtype) for each in given))
+        if key not in self._made:
+            self._made[key] = self._compile(args, given)
+        self._latest = self._made[key]
+        return self._latest
+
+    def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
+        record = _Record(self._fn, args, given)
+        graph, signature, tree, results = record.graph(), record.signature, record.tree, record.results
+        state = self._state(record)
+        for place, each in enumerate(results):
+            graph.builder.output(f"result_{place}", graph.value(each))
+        for name, each in state.items():
+            graph.builder.output(f"{name}'", graph.value(each))
+        outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(results))
+        inner = self._formats(given, {name: each for (name, _), each in zip(outputs, results, strict=True)}, state)
+        builder, numbers = graph.builder, graph.numbers
+        del record, graph, results  # with all Tensors of the first run
+        if _Record(self._fn, args, [_others(each) for each in given]).signature != signature:
+            raise UnsupportedError(
+                "compile_step: the function does something else when it runs again with other numbers: a value became "
+                "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
+                "before the step, and give it as an argument"
+            )
+        loading = Loading(model.keep_model(builder), self._options, inner)
+        session = Session(loading.book(), loading.write)
+        if not self.state:
+            self._place(state, dict(session.plan.inputs))
+        return _Compiled(session, outputs, tree, tuple(numbers.values()))
+
+    def _place(self, state: dict[str, Tensor], descs: Mapping[str, MemoryDesc]) -> None:
+        """Bring state to its formats, in memory of its own."""
+        for name, each in state.items():
+            placed = reorder(each, descs[name])
+            each.desc, each.buffer = placed.desc, placed.buffer.copy()
+        self.state = state
+        self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
+
+    def _state(self, record: _Record) -> dict[str, Tensor]:
+        """The Tensors that are updated, by name."""
+        if self.state and {*map(id, self.state.values())} != {*map(id, record.state)}:
+            raise UnsupportedError(
+                "compile_step: with arguments of these extents other Tensors are updated than before"
+            )
+        return self.state or dict(zip(record.names, record.state, strict=True))
+
+    def _formats(self, given: Sequence[Tensor], results: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Inner:
+        """Formats at the border: arguments' own; those of results, and at first of state, are the plan's to choose."""
+        formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
+        formats |= dict.fromkeys(results, FREE)
+        carried = {name: f"{name}'" for name in state}
+        for name, each in state.items():
+            formats |= dict.fromkeys((name, f"{name}'"), each.desc.format_tag.text if self.state else FREE)
+        return Inner(formats, {} if self.state else carried)
+
+
+class _Record:
+    """The calls of a run, with updates of Tensors taken back.
+
+    Attributes:
+        state: The Tensors that are updated.
+        names: Theirs in plans.
+        results: The Tensors that the function returned, and ``tree`` their structure.
+        signature: Equal for runs that do the same.
+    """
+
+    def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
+        self._given = given
+        self._entries: list[Entry] = []
+        before: dict[int, tuple[Tensor, np.ndarray]] = {}
+        counts: dict[int, tuple[Any, int]] = {}
+
+        def take(entry: Entry) -> None:
+            self._entries.append(entry)
+            for each in written(entry):
+                before.setdefault(id(each), (each, each.buffer.copy()))
+            optimizer = entry.attrs.get("optimizer")
+            if optimizer is not None:
+                counts.setdefault(id(optimizer), (optimizer, optimizer.n_steps - 1))
+
+        try:
+            with recording(take), warnings.catch_warnings():
+                warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
+                self.tree = fn(*rebuilt(args, iter(given)))
+        finally:
+            for tensor, bytes_before in before.values():
+                tensor.buffer[...] = bytes_before
+            for optimizer, n_steps in counts.values():
+                optimizer.n_steps = n_steps
+        self.state = [tensor for tensor, _ in before.values()]
+        self.names = [*self._named(before, [optimizer for optimizer, _ in counts.values()])]
+        self.results = [self._result(place, each) for place, each in leaves(self.tree)]
+        for each in given:
+            if id(each) in before:
+                raise InputError(
+                    f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
+                    "from around it, and leave it out of the arguments"
+                )
+        self.signature = [*self._described()]
+
+    def graph(self) -> RecordGraph:
+        """The network."""
+        graph = RecordGraph(self._entries)
+        for place, each in enumerate(self._given):
+            graph.input(f"argument_{place}", each)
+        for name, each in zip(self.names, self.state, strict=True):
+            graph.input(name, each)
+        for entry in self._entries:
+            graph.add(entry)
+        for place, each in enumerate(self.results):
+            if not graph.knows(each):
+                raise InputError(
+                    f"compile_step: result {place}, {each.desc}, was not computed by recorded functions on Tensors: "
+                    "compute it by these, or leave it out"
+                )
+        return graph
+
+    @staticmethod
+    def _named(updated: Collection[int], optimizers: Sequence[Any]) -> Iterator[str]:
+        """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
+        names: dict[int, str] = {}
+        for optimizer in optimizers:
+            given: dict[str, Tensor] = optimizer._parameters  # noqa: SLF001 - by their places in a structure
+            places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in given}
+            names |= {id(each): places[place] for place, each in given.items()}
+            for kind, group in optimizer.state.items():
+                names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
+        taken: set[str] = set()
+        for each in updated:
+            name = fresh_name(names[each], taken)
+            taken.add(name)
+            yield name
+
+    @staticmethod
+    def _result(place: str, value: Any) -> Tensor:
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in "
+                "lists, tuples and dicts"
+            )
+        return value
+
+    def _described(self) -> Iterator[Any]:
+        """Each call as a value: who gave its operands, constants by their contents."""
+        numbers = {id(each): number for number, each in enumerate((*self._given, *self.state))}
+
+        def described(operand: Any) -> Any:
+            if id(operand) in numbers:
+                return numbers[id(operand)]
+            if isinstance(operand, Tensor | np.ndarray):
+                array = np.ascontiguousarray(np.asarray(operand))
+                return array.shape, array.dtype.name, blake2b(array.tobytes(), digest_size=16).digest()
+            return repr(operand)
+
+        for entry in self._entries:
+            attrs = {name: repr(each) for name, each in entry.attrs.items() if name != "optimizer"}
+            yield entry.function, attrs, *map(described, entry.operands)
+            for each in entry.results:
+                if isinstance(each, Tensor):
+                    numbers.setdefault(id(each), len(numbers))
+        yield [numbers.get(id(each)) for each in self.results]
+
+
+def _others(tensor: Tensor) -> Tensor:
+    """A tensor of the same kind with other numbers, as legitimate: each row is another's."""
+    values = np.roll(tensor.numpy(), 1, axis=0)
+    if tensor.dtype in FLOATS:
+        values = (values * _SCALE).astype(values.dtype)
+    return from_array(values, tensor.desc.format_tag)
+
+
+def _returned(result: Any, dims: tuple[int, ...]) -> Tensor:
+    return result if isinstance(result, Tensor) else from_array(np.asarray(result).reshape(dims))
+
+
+def _shape_of(tree: Any) -> str:
+    """A structure of arguments without their contents."""
+    return repr(rebuilt(tree, iter([0] * sum(1 for _ in leaves(tree)))))

@@ -1,0 +1,345 @@
+"""Records of calls as networks of a Builder: the forward pass, the backward pass, and updates of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout import ops
+from blocklayout.dtypes import to_numpy
+from blocklayout.errors import UnsupportedError
+from blocklayout.layout import MemoryDesc
+from blocklayout.model import Builder, BuildValue
+from blocklayout.model.builder import DEFAULT_OPSET
+from blocklayout.model.schemas import opset_with
+from blocklayout.model.types import to_elem_type
+from blocklayout.operators import Operators
+from blocklayout.ops.gradients import DOMAIN
+from blocklayout.recording import Entry
+from blocklayout.tensor import Tensor
+from blocklayout.tensor.indexing import boxed
+
+UPDATES: Mapping[str, str] = {"sgd_update": "SgdUpdate", "adamw_update": "AdamUpdate"}
+"""Calls that change their operands, all but the second, and the operators that compute the new ones."""
+
+
+def written(entry: Entry) -> tuple[Tensor, ...]:
+    """The Tensors that a call changes."""
+    if entry.function not in UPDATES:
+        return ()
+    param, _, *states = entry.operands
+    return tuple(each for each in (param, *states) if isinstance(each, Tensor))
+
+
+class Numbers(Struct, frozen=True, eq=False):
+    """The numbers of an optimizer that plans read, and that change from step to step: inputs of one element."""
+
+    optimizer: Any
+    function: str
+    prefix: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As the operator takes them."""
+        return ("rate",) if self.function == "sgd_update" else ("rate", "correction", "kept")
+
+    def of_next_step(self) -> dict[str, np.ndarray]:
+        """Those of one more step, by input."""
+        optimizer = self.optimizer
+        numbers = [-optimizer.rate]
+        if self.function == "adamw_update":
+            first, second = (1 - beta ** (optimizer.n_steps + 1) for beta in optimizer.betas)
+            numbers = [-optimizer.rate / first, 1 / second, 1 - optimizer.rate * optimizer.weight_decay]
+        return {
+            self.prefix + name: np.array([each], np.float32) for name, each in zip(self.names, numbers, strict=True)
+        }
+
+
+class RecordGraph:
+    """A record that becomes a network: Tensors are told apart by identity.
+
+    Attributes:
+        builder: The network so far.
+        constants: The Tensors and arrays that calls read and that nothing gave, in order: they are constants.
+        numbers: Those of optimizers, by their identity.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        """Begin with no values for the calls ``entries``, whose Tensors it holds."""
+        op_types = [entry.op.op_type for entry in entries if entry.op is not None]
+        self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
+        self.constants: list[Any] = []
+        self.numbers: dict[int, Numbers] = {}
+        self._numbers: dict[str, BuildValue] = {}
+        self._updated: set[tuple[int, int]] = set()
+        self._values: dict[int, BuildValue] = {}
+        self._held: list[Any] = [entries]
+
+    def input(self, name: str, tensor: Tensor) -> None:
+        """A Tensor that is fed."""
+        self._values[id(tensor)] = self.builder.input(name, tensor.shape, tensor.dtype)
+        self._held.append(tensor)
+
+    def value(self, operand: Any) -> Any:
+        """A Tensor's or an array's value; anything else as it is."""
+        if not isinstance(operand, Tensor | np.ndarray):
+            return operand.array() if hasattr(operand, "array") and not isinstance(operand, Tensor) else operand
+        if id(operand) not in self._values:
+            self.constants.append(operand)
+            self._values[id(operand)] = self.builder.constant(np.asarray(operand))
+        return self._values[id(operand)]
+
+    def knows(self, tensor: Any) -> bool:
+        """Whether a Tensor is fed, or a call gave it."""
+        return id(tensor) in self._values
+
+    def add(self, entry: Entry) -> None:
+        """Write one call.
+
+        Raises:
+            UnsupportedError: It is one that no network has.
+            ModelError: As the Builder.
+        """
+        if entry.function in UPDATES:
+            self._update(entry)
+            return
+        if entry.op is not None:
+            made = self._operator(entry)
+        else:
+            write = _WRITERS.get(entry.function) or _slope_of(entry.function) or _compared(entry.function)
+            if write is None:
+                raise UnsupportedError(
+                    f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and "
+                    "give its result as an argument"
+                )
+            made = write(self, entry)
+        results = made if isinstance(made, list | tuple) else (made,)
+        for tensor, value in zip(entry.results, results, strict=True):
+            if isinstance(tensor, Tensor):
+                same = value if value.shape == tensor.shape else value.reshape(tensor.shape)
+                self._values[id(tensor)] = same
+
+    def op(self, op_type: str, *operands: Any, **attrs: Any) -> Any:
+        """One of our own operators."""
+        return self.builder.op(f"{DOMAIN}.{op_type}", *operands, **attrs)
+
+    def _operator(self, entry: Entry) -> Any:
+        op, given = entry.op, [self.value(each) for each in entry.operands]
+        descs = [each.desc if isinstance(each, Tensor) else each for each in entry.operands]
+        dims = op.onnx_dims(descs) if op.onnx_dims else {}
+        for place, value in enumerate(given):
+            wanted = dims.get(op.argument(place))
+            if wanted is not None and value.shape != wanted:
+                by_input = (0, 2, 1, *range(3, len(value.shape)))  # of groups, which are in front
+                ordered = value.transpose(by_input) if op.name == "conv_transpose" else value
+                given[place] = ordered.reshape(wanted)
+        while given and given[-1] is None:
+            given.pop()
+        return op.build(*given, **entry.attrs)
+
+    def _update(self, entry: Entry) -> None:
+        param, grad, *states = entry.operands
+        optimizer: Any = entry.attrs["optimizer"]
+        if entry.attrs["master"] is not None or entry.attrs["scale"] != 1:
+            raise UnsupportedError(
+                "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
+                "keep them in f32, and give dtype='bf16'"
+            )
+        attrs: dict[str, Any]
+        held = [each for each in states if isinstance(each, Tensor)]
+        if entry.function == "sgd_update":
+            attrs = {name: float(getattr(optimizer, name)) for name in ("momentum", "weight_decay")}
+            attrs["nesterov"] = int(optimizer.nesterov)
+        else:
+            attrs = dict(zip(("beta_1", "beta_2"), map(float, optimizer.betas), strict=True))
+            attrs["epsilon"] = float(optimizer.epsilon)
+        if (id(optimizer), id(param)) in self._updated:
+            raise UnsupportedError(
+                "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
+            )
+        self._updated.add((id(optimizer), id(param)))
+        prefix = f"optimizer_{len(self.numbers)}."
+        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, entry.function, prefix))
+        for name in (numbers.prefix + each for each in numbers.names):
+            if name not in self._numbers:
+                self._numbers[name] = self.builder.input(name, (1,))
+        given = [self.value(each) for each in (grad, param, *held)]
+        made = self.op(
+            UPDATES[entry.function],
+            *given,
+            *(self._numbers[numbers.prefix + each] for each in numbers.names),
+            n_outputs=1 + len(held),
+            **attrs,
+        )
+        for tensor, value in zip((param, *held), made if held else (made,), strict=True):
+            self._values[id(tensor)] = value
+
+
+Writer = Callable[[RecordGraph, Entry], Any]
+
+
+def _as_given(graph: RecordGraph, entry: Entry) -> Any:
+    value, (result,) = graph.value(entry.operands[0]), entry.results
+    if value.dtype == result.dtype:
+        return value.builder.op("Identity", value)
+    return value.builder.op("Cast", value, to=to_elem_type(result.dtype))
+
+
+def _permuted(graph: RecordGraph, entry: Entry) -> Any:
+    x, *dims = entry.operands
+    axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
+    return graph.value(x).transpose(tuple(axis % x.ndim for axis in axes))
+
+
+def _selected(graph: RecordGraph, entry: Entry) -> Any:
+    x, index = entry.operands
+    starts, ends, steps = _bounds(boxed(index, x.desc))
+    return graph.builder.op("Slice", graph.value(x), starts, ends, np.arange(x.ndim), steps)
+
+
+def _bounds(box: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ends = [line.start + line.step * line.extent for line in box]
+    lowest = np.iinfo(np.int64).min
+    return (
+        np.array([line.start for line in box]),
+        np.array([end if end >= 0 else lowest for end in ends]),
+        np.array([line.step for line in box]),
+    )
+
+
+def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
+    grad, x, index = entry.operands
+    desc = x.desc if isinstance(x, Tensor) else x
+    box = boxed(index, desc)
+    if any(line.step != 1 for line in box):
+        raise UnsupportedError("compile_step: the gradient of x[begin:end:step] cannot be part of a plan; give step 1")
+    behind = [extent - line.start - line.extent for extent, line in zip(desc.dims, box, strict=True)]
+    whole = graph.value(grad).reshape(tuple(line.extent for line in box))
+    return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
+
+
+def _spread(value: Any, n: int) -> tuple[int, ...]:
+    return tuple(value) if isinstance(value, Sequence) else (value,) * n
+
+
+def _window(n: int, strides: Any, pads: Any, dilations: Any = 1) -> dict[str, Any]:
+    around = _spread(pads, 2 * n)
+    return {
+        "strides": _spread(strides, n),
+        "pads": around * 2 if len(around) == n else around,
+        "dilations": _spread(dilations, n),
+    }
+
+
+def _conv_backward(graph: RecordGraph, entry: Entry) -> Any:
+    grad, x, weights = entry.operands
+    x_dims, dims = _dims(x), _dims(weights)
+    attrs, n = entry.attrs, len(x_dims) - 2
+    group = dims[0] if len(dims) > len(x_dims) else attrs["group"]
+    onnx_dims = (dims[0] * dims[1], *dims[2:]) if len(dims) > len(x_dims) else dims
+    given = {**_window(n, attrs["strides"], attrs["pads"], attrs["dilations"]), "group": group}
+    parts = {"conv_backward_data": ("data",), "conv_backward_weights": ("weights", "bias")}
+    needs = parts.get(entry.function) or attrs["needs"]
+    found: dict[str, Any] = {}
+    if "data" in needs:
+        taps = graph.value(weights).reshape(onnx_dims)
+        found["data"] = graph.op("ConvDataGradient", graph.value(grad), taps, extents=x_dims, **given)
+    if "weights" in needs or "bias" in needs:
+        found["weights"], found["bias"] = graph.op(
+            "ConvWeightsGradient", graph.value(grad), graph.value(x), kernel_shape=dims[-n:], n_outputs=2, **given
+        )
+    return [found.get(part) for part in parts.get(entry.function, ("data", "weights", "bias"))]
+
+
+def _dims(given: Any) -> tuple[int, ...]:
+    return given.dims if isinstance(given, MemoryDesc) else tuple(np.shape(given))
+
+
+def _pool_backward(graph: RecordGraph, entry: Entry) -> Any:
+    grad, x, *rest = entry.operands
+    dims, n = _dims(x), len(_dims(x)) - 2
+    kernel, strides, pads = rest or (dims[2:], 1, 0)
+    kernel = _spread(kernel, n)
+    given = _window(n, kernel if strides is None else strides, pads, entry.attrs.get("dilations", 1))
+    if entry.function == "max_pool_backward":
+        return graph.op("MaxPoolGradient", graph.value(grad), graph.value(x), kernel_shape=kernel, **given)
+    counts = int(entry.attrs.get("count_include_pad", False))
+    return graph.op(
+        "AveragePoolGradient", graph.value(grad), extents=dims, kernel_shape=kernel, count_include_pad=counts, **given
+    )
+
+
+def _batch_norm(graph: RecordGraph, entry: Entry) -> Any:
+    *given, epsilon = entry.operands
+    op_type = "BatchNormTraining" if entry.function == "batch_norm_training" else "BatchNormGradient"
+    return graph.op(op_type, *map(graph.value, given), epsilon=epsilon, n_outputs=3)
+
+
+def _rows(graph: RecordGraph, tensor: Any) -> BuildValue:
+    dims = _dims(tensor)
+    value: BuildValue = graph.value(tensor)
+    return value if len(dims) == 2 else value.reshape((dims[0], prod(dims[1:])))
+
+
+def _inner_product(graph: RecordGraph, entry: Entry) -> Any:
+    x, weights, bias = entry.operands
+    return graph.builder.op("Gemm", _rows(graph, x), _rows(graph, weights), graph.value(bias), transB=1)
+
+
+def _inner_product_backward(graph: RecordGraph, entry: Entry) -> Any:
+    grad, x, weights = entry.operands
+    b, given = graph.builder, graph.value(grad)
+    return (
+        b.op("MatMul", given, _rows(graph, weights)),
+        b.op("Gemm", given, _rows(graph, x), transA=1),
+        b.op("ReduceSum", given, np.array([0]), keepdims=0),
+    )
+
+
+def _slope_of(function: str) -> Writer | None:
+    """The gradient of a function of each element, ``relu_backward``."""
+    op_type = ops.op_type_named(function.removesuffix("_backward"))
+    slope = getattr(ops.facts_of(op_type), "slope", None)
+    if not function.endswith("_backward") or not op_type or slope is None:
+        return None
+
+    def write(graph: RecordGraph, entry: Entry) -> Any:
+        from blocklayout.eager import backward
+
+        names = list(getattr(backward, function).__wrapped__.__signature__.parameters)
+        parameters = dict(zip(names[2:], entry.operands[2:], strict=False)) | dict(entry.attrs)
+        algorithm, alpha, beta = slope(op_type, None, parameters)
+        given = map(graph.value, entry.operands[:2])
+        return graph.op("SlopeGradient", *given, algorithm=algorithm, alpha=float(alpha), beta=float(beta))
+
+    return write
+
+
+def _compared(function: str) -> Writer | None:
+    """A comparison, by its definition."""
+    if function not in ("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"):
+        return None
+    return lambda graph, entry: getattr(Operators, function)(*_alike(graph, *entry.operands))
+
+
+def _alike(graph: RecordGraph, x: Tensor, y: Any) -> tuple[Any, Any]:
+    number = y if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))
+    return graph.value(x), graph.value(number)
+
+
+_WRITERS: Mapping[str, Writer] = {
+    **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
+    **dict.fromkeys(("average_pool_backward", "global_average_pool_backward", "max_pool_backward"), _pool_backward),
+    **dict.fromkeys(("batch_norm_backward", "batch_norm_training"), _batch_norm),
+    **dict.fromkeys(("conv_backward", "conv_backward_data", "conv_backward_weights"), _conv_backward),
+    "getitem": _selected,
+    "inner_product": _inner_product,
+    "inner_product_backward": _inner_product_backward,
+    "permute": _permuted,
+    "slice_backward": _slice_backward,
+}
+"""By the names of functions that are no operators."""

@@ -1,0 +1,202 @@
+"""The way of a request: its bytes, its arrays, the run, its answer. The event loop waits for none of these."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from blocklayout.errors import (
+    BlockLayoutError,
+    ClosedError,
+    DeadlineExceededError,
+    OutOfMemoryError,
+    QueueFullError,
+    StoppedError,
+)
+from blocklayout.http.messages import AnswerTensor, InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.protocol import EXCHANGE, HEADER_LENGTH, Exchange, aligned_body
+from blocklayout.http.tensors import read_feed, write_outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from starlette.requests import Request
+
+    from blocklayout.http.repository import Model
+    from blocklayout.http.settings import Settings
+    from blocklayout.served import Served
+    from blocklayout.session import Session
+
+_LARGE_JSON = 1 << 16
+"""Bytes of JSON from which on another thread reads it."""
+
+_WINDOW_BITS = {"gzip": 31, "deflate": 15}
+"""Of zlib, by content encoding."""
+
+_CLIENT_GONE = 499
+
+_Message = TypeVar("_Message", bound=Message)
+
+
+async def infer(request: Request, model: Model, settings: Settings) -> Response:
+    """The answer to a request to run a model.
+
+    Raises:
+        RefusalError: It is not served, for whatever reason.
+    """
+    served = model.serving()
+    body, n_json = await read_body(request, settings)
+    asked, feed = await _apart(n_json > _LARGE_JSON, _read, body, n_json, served.session)
+    arrays = await _run(request, served, asked, feed, settings)
+    is_long = sum(array.size for array in arrays) > _LARGE_JSON and not asked.parameters.binary_data_output
+    tensors, payload = await _apart(is_long, _written, asked, served.session, arrays)
+    answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
+    text = answer.model_dump_json(exclude_none=True).encode()
+    if not payload:
+        return Response(text, media_type="application/json")
+    headers = {HEADER_LENGTH.decode(): str(len(text))}
+    return Response(
+        b"".join([text, *(each.data for each in payload)]), headers=headers, media_type="application/octet-stream"
+    )
+
+
+async def _apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001
+    """Call it here, or where it takes long, on another thread."""
+    return await asyncio.to_thread(call, *args) if is_long else call(*args)
+
+
+async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, int]:
+    """The request's bytes, and how many of them are JSON; behind it they are aligned, so that tensors stay in place.
+
+    Raises:
+        RefusalError: It is too large, comes too slowly, or is coded otherwise than its headers say.
+    """
+    limit, headers = int(settings.max_body), dict(request.scope["headers"])
+    given = headers.get(HEADER_LENGTH)
+    if given is not None and not given.isdigit():
+        text = f"give a number of bytes, not {given.decode('latin-1')!r:.40}"
+        raise RefusalError(400, f"Inference-Header-Content-Length: {text}")
+    _check_size(int(headers.get(b"content-length", 0)), limit)
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+    if encoding != "identity" and encoding not in _WINDOW_BITS:
+        raise RefusalError(415, f"Content-Encoding: {encoding!r:.40} is none of identity, {', '.join(_WINDOW_BITS)}")
+    parts: list[bytes] = []
+    try:
+        async with asyncio.timeout(settings.read_timeout):
+            n_bytes, is_more = 0, True
+            while is_more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise RefusalError(_CLIENT_GONE, "the client went away")
+                parts.append(message["body"])
+                n_bytes += len(message["body"])
+                _check_size(n_bytes, limit)
+                is_more = message["more_body"]
+    except TimeoutError:
+        text = f"the request did not come within {settings.read_timeout:g} seconds (read_timeout)"
+        raise RefusalError(408, text) from None
+    exchange = request.scope.get(EXCHANGE)
+    body = None if exchange is None else exchange.body
+    if encoding in _WINDOW_BITS:
+        parts = [await asyncio.to_thread(_inflated, b"".join(parts) if body is None else body.data, encoding, limit)]
+        body = None
+    n_bytes = sum(map(len, parts)) if body is None else len(body)
+    n_json = n_bytes if given is None else int(given[:20])
+    if n_json > n_bytes:
+        raise RefusalError(400, f"Inference-Header-Content-Length: {n_json} bytes of {n_bytes} cannot be JSON")
+    return _joined(parts, n_bytes, n_json) if body is None else body, n_json
+
+
+def _check_size(n_bytes: int, limit: int) -> None:
+    if n_bytes > limit:
+        raise RefusalError(413, f"the request has more than {limit} bytes (max_body)")
+
+
+def _inflated(body: bytes | memoryview, encoding: str, limit: int) -> bytes:
+    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
+    try:
+        text = inflater.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RefusalError(400, f"Content-Encoding: {encoding}: {error}") from None
+    _check_size(len(text), limit)
+    if not inflater.eof or inflater.unused_data:
+        raise RefusalError(400, f"Content-Encoding: {encoding}: the body is cut off, or something follows")
+    return text
+
+
+def _joined(parts: list[bytes], n_bytes: int, n_json: int) -> np.ndarray:
+    body = aligned_body(n_bytes, n_json)
+    view, start = body.data, 0
+    for part in parts:
+        view[start : start + len(part)] = part
+        start += len(part)
+    return body
+
+
+def parsed(kind: type[_Message], text: bytes) -> _Message:
+    """A message of this kind; a RefusalError that names its fields where it is none."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise RefusalError(400, faults(error)) from None
+
+
+def _read(body: np.ndarray, n_json: int, session: Session) -> tuple[InferRequest, dict[str, np.ndarray]]:
+    asked = parsed(InferRequest, body[:n_json].tobytes())
+    fed = (*session.get_inputs(), *session.get_overridable_initializers())
+    return asked, read_feed(asked, {info.name: info for info in fed}, body[n_json:])
+
+
+async def _run(
+    request: Request, served: Served, asked: InferRequest, feed: dict[str, np.ndarray], settings: Settings
+) -> list[np.ndarray]:
+    """The arrays of all outputs that are asked for; the run is stopped where the client goes away."""
+    deadline = min((each for each in (asked.parameters.timeout / 1e6, settings.timeout) if each), default=None)
+    names = [output.name for output in asked.outputs] or None
+    exchange, loop = request.scope.get(EXCHANGE) or Exchange(), asyncio.get_running_loop()
+    done = loop.create_future()
+    try:
+        submission = served.submit(feed, names, deadline=deadline)
+        submission.add_done_callback(lambda _: loop.call_soon_threadsafe(_set, done))
+        exchange.on_gone = submission.stop
+        try:
+            await done
+        except asyncio.CancelledError:
+            submission.stop()
+            raise RefusalError(503, "the server is stopping", retry=True) from None
+        finally:
+            exchange.on_gone = None
+        return submission.result()
+    except (CancelledError, StoppedError):
+        raise RefusalError(_CLIENT_GONE, "the client went away") from None
+    except BlockLayoutError as error:
+        raise refusal_of(error) from None
+    except MemoryError:
+        raise RefusalError(503, "not enough memory for this request now", retry=True) from None
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def refusal_of(error: BlockLayoutError) -> RefusalError:
+    """The answer to a request that ended with an error."""
+    if isinstance(error, QueueFullError | OutOfMemoryError | ClosedError | StoppedError):
+        return RefusalError(503, str(error), retry=True)
+    return RefusalError(504 if isinstance(error, DeadlineExceededError) else 400, str(error))
+
+
+def _written(
+    asked: InferRequest, session: Session, arrays: list[np.ndarray]
+) -> tuple[list[AnswerTensor], list[np.ndarray]]:
+    returned = {info.name: info for info in session.get_outputs()}
+    infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
+    wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
+    by_default = asked.parameters.binary_data_output
+    return write_outputs(infos, arrays, [by_default if each is None else each for each in wanted])

@@ -1,0 +1,153 @@
+"""The models of a server, by name: loaded, unloaded, and replaced while they serve."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from blocklayout import zoo
+from blocklayout.errors import UnsupportedError, did_you_mean
+from blocklayout.http.messages import VERSION, IndexEntry, ModelMetadata, RefusalError
+from blocklayout.http.tensors import metadata
+from blocklayout.served import Served
+from blocklayout.show.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from blocklayout.api import Source
+    from blocklayout.runtime import InputInfo, OutputInfo
+    from blocklayout.session import Session
+
+_log = logging.getLogger(__name__)
+
+
+class Model:
+    """A model of the repository; it keeps its name while it comes and goes.
+
+    Attributes:
+        name: Its name.
+        served: What serves requests; ``None`` while it is unloaded.
+        state: As the protocol names it.
+        reason: Why it is not there.
+    """
+
+    def __init__(self, name: str, source: Source, options: Mapping[str, Any]) -> None:
+        """Load nothing yet."""
+        self.name = name
+        self.served: Served | None = None
+        self.state: Literal["READY", "LOADING", "UNAVAILABLE"] = "UNAVAILABLE"
+        self.reason = "not loaded"
+        self._source = source
+        self._options = options
+        self._lock = threading.Lock()
+
+    def load(self) -> None:
+        """Load and warm it up, or have what its file holds now take over; a failed one goes on as it was.
+
+        Raises:
+            BlockLayoutError: It cannot be loaded.
+        """
+        with self._lock:
+            start = time.monotonic()
+            if self.served is not None:
+                self.served.replace(self._opened())
+            else:
+                self.state, self.reason = "LOADING", "it is being loaded"
+                try:
+                    self.served = self._checked(Served(self._opened(), **self._options))
+                except BaseException as error:
+                    self.state, self.reason = "UNAVAILABLE", str(error)
+                    raise
+            self.state, self.reason = "READY", ""
+            seconds = round(time.monotonic() - start, 3)
+            _log.info("model loaded", extra={"fields": {"model": self.name, "seconds": seconds}})
+
+    def unload(self) -> None:
+        """Finish what it has taken, and free it."""
+        with self._lock:
+            served, self.served = self.served, None
+            self.state, self.reason = "UNAVAILABLE", "unloaded"
+            if served is not None:
+                served.close()
+                _log.info("model unloaded", extra={"fields": {"model": self.name}})
+
+    def entry(self) -> IndexEntry:
+        """Its line of the index."""
+        return IndexEntry(name=self.name, state=self.state, reason=self.reason)
+
+    def metadata(self) -> ModelMetadata:
+        """Its inputs and outputs; a RefusalError where it does not serve."""
+        session = self.serving().session
+        inputs, outputs = ([metadata(info) for info in side] for side in _border(session))
+        return ModelMetadata(name=self.name, inputs=inputs, outputs=outputs)
+
+    def serving(self) -> Served:
+        """What serves its requests; a RefusalError where there is nothing."""
+        if self.served is None:
+            how = f"POST /v2/repository/models/{self.name}/load has it loaded"
+            raise RefusalError(503, f"model {self.name!r} is not there: {self.reason}; {how}")
+        return self.served
+
+    def page(self) -> str:
+        """The page of its layouts: of the plan that ran last, where it has several.
+
+        Raises:
+            RefusalError: It has no plan yet, or does not serve.
+        """
+        session = self.serving().session
+        plans = session.plans
+        if not plans and session.pieces is None:
+            raise RefusalError(404, f"model {self.name!r} has no plan before its first request: extents are free")
+        is_one = session.pieces is not None or len(plans) == 1
+        report = session.report() if is_one else Report.of(plans[-1], plans[-1].machine())
+        return report.from_source(str(self._source)).to_html()
+
+    def _opened(self) -> Source:
+        is_of_zoo = isinstance(self._source, str) and self._source.startswith(zoo.ZOO)
+        return zoo.build(str(self._source).removeprefix(zoo.ZOO)) if is_of_zoo else self._source
+
+    def _checked(self, served: Served) -> Served:
+        """The same, if the protocol can express its inputs and outputs; else it is closed."""
+        for info in (info for side in _border(served.session) for info in side):
+            if info.container or info.is_blocked or info.is_free:
+                served.close()
+                kind = info.container or f"in the format {info.border}"
+                raise UnsupportedError(f"{info.name!r} is {kind}: the protocol has row-major tensors alone")
+        return served
+
+
+class Repository:
+    """All models that there are, each with the same options of :func:`blocklayout.load`."""
+
+    def __init__(self, sources: Mapping[str, Source], **options: Any) -> None:
+        """Know the models, by name; load none."""
+        self._models = {name: Model(name, source, options) for name, source in sources.items()}
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models.values())
+
+    def find(self, name: str, version: str = VERSION) -> Model:
+        """A model; a RefusalError where there is none of this name and version."""
+        if name not in self._models:
+            known = ", ".join(self._models)
+            raise RefusalError(404, f"no model {name!r}; there are {known}{did_you_mean(name, self._models)}")
+        if version != VERSION:
+            raise RefusalError(404, f"model {name!r} has version {VERSION}, not {version!r:.40}")
+        return self._models[name]
+
+    def load(self) -> None:
+        """Load all; a BlockLayoutError, with the model's name in a note, where one cannot be."""
+        for model in self:
+            model.load()
+
+    def close(self) -> None:
+        """Unload all."""
+        for model in self:
+            model.unload()
+
+
+def _border(session: Session) -> tuple[list[InputInfo], list[OutputInfo]]:
+    return session.get_inputs(), session.get_outputs()

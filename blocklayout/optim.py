@@ -1,0 +1,271 @@
+"""Optimisers: parameters updated where they lie, in any layout, padding included, which stays zero.
+
+Parameters in bf16 or f16 have a master copy in f32, which is updated; :class:`LossScale` keeps their gradients within
+range. Formulas are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.eager.operands import number, refused
+from blocklayout.eager.tape import leaves
+from blocklayout.errors import InputError
+from blocklayout.layout import MemoryDesc
+from blocklayout.recording import Entry, recorders_around, tell
+from blocklayout.tensor import Tensor, full_like, reorder
+from blocklayout.tensor.moving import brought
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+_CHUNK = 1 << 14
+"""Elements that are updated at once, so that all of an update's passes but the first find them in cache."""
+
+
+class Optimizer:
+    """What optimisers have in common: parameters, their state, and steps.
+
+    Attributes:
+        rate: Of learning; it may be set between steps.
+        n_steps: Steps done.
+        state: For each kind of state a Tensor for each parameter, by name: f32, in the parameter's layout. ``master``
+            has those of parameters of fewer bits.
+    """
+
+    function: ClassVar[str]
+
+    def __init__(self, parameters: Any, kinds: Sequence[str], rate: float, **limited: tuple[float, float]) -> None:
+        """``limited`` are numbers by name, each with one that it must be below."""
+        for name, (value, limit) in {"rate": (rate, math.inf), **limited}.items():
+            if not 0 <= number(value, f"{type(self).__name__}: {name}") < limit:
+                right = "a finite number of at least 0" + (f", below {limit:g}" if limit < math.inf else "")
+                raise refused(value, f"{type(self).__name__}: {name}", right)
+        self.rate, self.n_steps = float(rate), 0
+        self._parameters = {name or "parameter": each for name, each in leaves(parameters)}
+        for name, each in self._parameters.items():
+            if not isinstance(each, Tensor) or each.dtype not in PRIMITIVE_FLOATS or not each.is_dense:
+                right = f"dense Tensors of {', '.join(PRIMITIVE_FLOATS)}"
+                raise self._error(f"parameters{name} is {_shown(each)}; give {right}")
+            if not each.buffer.flags.writeable:
+                raise self._error(f"parameters{name} cannot be written to; give a clone() of it")
+        self.state = {kind: {name: _zeros(each) for name, each in self._parameters.items()} for kind in kinds}
+        few_bits = {name: each for name, each in self._parameters.items() if each.dtype != "f32"}
+        self.state["master"] = {name: reorder(each, each.desc.with_dtype("f32")) for name, each in few_bits.items()}
+
+    def step(self, gradients: Any, *, scale: float = 1.0) -> None:
+        """Update all parameters where they lie.
+
+        Args:
+            gradients: In the structure of the parameters, as :meth:`blocklayout.Tape.gradients` gives them.
+            scale: By how much they are too large.
+
+        Raises:
+            InputError: Another structure, or other extents.
+        """
+        given = {name or "parameter": each for name, each in leaves(gradients)}
+        if given.keys() != self._parameters.keys():
+            names = ", ".join(sorted(given.keys() ^ self._parameters.keys())[:5])
+            raise self._error(f"gradients have another structure than the parameters, by {names}")
+        for name, each in given.items():
+            if not isinstance(each, Tensor) or each.shape != self._parameters[name].shape:
+                raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self._parameters[name].desc}")
+        self.n_steps += 1
+        for name, parameter in self._parameters.items():
+            self._step(name, parameter, given[name], scale)
+
+    def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float) -> None:
+        grad = brought(gradient, MemoryDesc(gradient.shape, gradient.dtype, parameter.desc.format_tag), self.function)
+        state: list[Any] = [of_kind[name] for kind, of_kind in self.state.items() if kind != "master"]
+        master = self.state["master"].get(name)
+        if recorders_around():
+            attrs = {"optimizer": self, "master": master, "scale": scale}
+            tell(Entry(self.function, (parameter, grad, *(state or [None])), attrs))
+        target = (parameter if master is None else master).physical()
+        arrays = target, grad.physical(), *(each.physical() for each in state)
+        for begin in range(0, target.size, _CHUNK):
+            p, g, *others = (each[begin : begin + _CHUNK] for each in arrays)
+            self._update(p, g.astype(np.float32) * np.float32(1 / scale), *others)
+        if master is not None:
+            parameter.physical()[:] = target.astype(parameter.physical().dtype)
+
+    def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
+        """Change a part of a parameter and of its state; ``g`` may be changed too."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The state as row-major arrays, by flat names; ``numpy.savez(file, **state)`` writes them."""
+        return {"n_steps": np.array(self.n_steps), **{name: each.numpy() for name, each in self._flat().items()}}
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
+        """Take over what :meth:`state_dict` gave, of parameters of the same names, in whatever layouts they are now.
+
+        Raises:
+            InputError: A name is missing, or unknown, or extents differ.
+        """
+        own = self._flat()
+        shapes = {name: each.shape for name, each in own.items()} | {"n_steps": ()}
+        given = {name: np.shape(each) for name, each in state.items()}
+        wrong = [name for name in {**shapes, **given} if shapes.get(name) != given.get(name)]
+        if wrong:
+            names = ", ".join(sorted(wrong)[:5])
+            raise self._error(f"the state is of other parameters, or of another optimiser; it differs by {names}")
+        self.n_steps = int(np.asarray(state["n_steps"]))
+        for name, each in own.items():
+            each[...] = np.asarray(state[name])
+
+    def _flat(self) -> dict[str, Tensor]:
+        return {f"{kind}{name}": each for kind, of_kind in self.state.items() for name, each in of_kind.items()}
+
+    def _error(self, rule: str) -> InputError:
+        return InputError(f"{type(self).__name__}: {rule}")
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum.
+
+    Args:
+        parameters: Tensors, or lists, tuples and dicts of them, which are updated where they lie.
+        rate: Of learning.
+        momentum: How much of the velocity stays from step to step.
+        weight_decay: How much of a parameter is added to its gradient.
+        nesterov: Whether to look ahead by the momentum.
+
+    Raises:
+        InputError: A number out of range, or a parameter that is no dense Tensor of floats, or is read-only.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> w = bl.full((1, 8, 2, 2), 3, memory_format="nChw8c")
+        >>> optimizer = SGD({"w": w}, 0.1, momentum=0.9)
+        >>> with bl.record() as tape:
+        ...     loss = (w * w).sum()
+        >>> optimizer.step(tape.gradients(loss, {"w": w}))
+        >>> w[0, 0, 0, 0]
+        np.float32(2.4)
+    """
+
+    function = "sgd_update"
+
+    def __init__(
+        self,
+        parameters: Any,
+        rate: float,
+        *,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        limited = {"momentum": (momentum, 1.0), "weight_decay": (weight_decay, math.inf)}
+        super().__init__(parameters, ["velocity"] if momentum else [], rate, **limited)
+        if nesterov and not momentum:
+            raise self._error("nesterov needs a momentum above 0")
+        self.momentum, self.weight_decay, self.nesterov = float(momentum), float(weight_decay), bool(nesterov)
+
+    def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
+        if self.weight_decay:
+            g += p * np.float32(self.weight_decay)
+        if state:
+            [velocity] = state
+            velocity[:] = velocity * np.float32(self.momentum) + g
+            g = g + velocity * np.float32(self.momentum) if self.nesterov else velocity
+        p -= g * np.float32(self.rate)
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay; ``parameters`` and errors are those of :class:`SGD`.
+
+    Args:
+        parameters: Tensors, or lists, tuples and dicts of them.
+        rate: Of learning.
+        betas: How much of the means of gradients, and of their squares, stays from step to step.
+        epsilon: Added to the root of the mean square.
+        weight_decay: How much of a parameter goes in each step, times the rate.
+    """
+
+    function = "adamw_update"
+
+    def __init__(
+        self,
+        parameters: Any,
+        rate: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        given: Any = betas
+        if not isinstance(given, Sequence) or len(given) != 2:
+            raise refused(betas, "AdamW: betas", "two numbers below 1")
+        limited = {"betas[0]": (given[0], 1.0), "betas[1]": (given[1], 1.0), "epsilon": (epsilon, math.inf)}
+        super().__init__(parameters, ["mean", "square"], rate, **limited, weight_decay=(weight_decay, math.inf))
+        self.betas, self.epsilon, self.weight_decay = (float(given[0]), float(given[1])), epsilon, weight_decay
+
+    def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
+        (mean, square), (first, second) = state, self.betas
+        p *= np.float32(1 - self.rate * self.weight_decay)
+        mean[:] = mean * np.float32(first) + g * np.float32(1 - first)
+        square[:] = square * np.float32(second) + g * g * np.float32(1 - second)
+        root = np.sqrt(square) * np.float32(1 / math.sqrt(1 - second**self.n_steps)) + np.float32(self.epsilon)
+        p -= mean / root * np.float32(self.rate / (1 - first**self.n_steps))
+
+
+class LossScale:
+    """A factor of the loss that keeps small gradients of few bits from vanishing; as PyTorch's ``GradScaler``.
+
+    A step whose gradients are not all finite is skipped, and the factor becomes smaller; after ``interval`` steps in a
+    row that were done, it becomes larger.
+
+    Attributes:
+        value: The factor at present.
+        n_skipped: Steps that were skipped.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> w, scale = bl.ones((4,)), LossScale(1024)
+        >>> with bl.record() as tape:
+        ...     loss = (w * w).sum()
+        >>> gradients = tape.gradients(loss, [w], grad=scale.grad(loss))
+        >>> scale.step(SGD([w], 0.1), gradients), w[0], scale.n_skipped
+        (True, np.float32(0.8), 0)
+    """
+
+    def __init__(
+        self, value: float = 65536.0, *, growth: float = 2.0, backoff: float = 0.5, interval: int = 2000
+    ) -> None:
+        limits = {"value": (value, 0, math.inf), "growth": (growth, 1, math.inf), "backoff": (backoff, 0, 1)}
+        for name, (each, low, high) in limits.items():
+            if not low < number(each, f"LossScale: {name}") < high:
+                raise refused(each, f"LossScale: {name}", f"a number between {low} and {high}")
+        self.value, self.growth, self.backoff, self.interval = float(value), growth, backoff, interval
+        self.n_skipped = self._n_in_a_row = 0
+
+    def grad(self, loss: Tensor) -> Tensor:
+        """The gradient of a loss to begin with."""
+        return full_like(loss, self.value)
+
+    def step(self, optimizer: Optimizer, gradients: Any) -> bool:
+        """The optimiser's step on gradients that are too large by the factor, which follows; whether it was done."""
+        arrays = (each.physical().astype(np.float32, copy=False) for _, each in leaves(gradients))
+        if not all(bool(np.isfinite(each).all()) for each in arrays):
+            self.value, self.n_skipped, self._n_in_a_row = self.value * self.backoff, self.n_skipped + 1, 0
+            return False
+        optimizer.step(gradients, scale=self.value)
+        self._n_in_a_row += 1
+        if self._n_in_a_row == self.interval:
+            self.value, self._n_in_a_row = self.value * self.growth, 0
+        return True
+
+
+def _zeros(like: Tensor) -> Tensor:
+    desc = like.desc.with_dtype("f32")
+    return Tensor(desc, np.zeros(desc.nbytes, np.uint8))
+
+
+def _shown(value: Any) -> Any:
+    return value.desc if isinstance(value, Tensor) else type(value).__name__
