@@ -97,6 +97,13 @@ class CompiledStep:
         state: The Tensors that it reads and writes, by the names that they have in plans: the same objects that the
             optimizer has. While the step lives their memory is exchanged for another at each call, so that views and
             arrays of them are of an earlier step.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> optimizer = bl.optim.SGD({"w": bl.full((2,), 3)}, 0.5)
+        >>> step = bl.compile_step(lambda grad: optimizer.step({"w": grad}) or grad * 2, (bl.ones(2),))
+        >>> step(bl.ones(2)).numpy(), step.state["w"].numpy()
+        (array([2., 2.], dtype=float32), array([2.5, 2.5], dtype=float32))
     """
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
