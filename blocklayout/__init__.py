@@ -27,6 +27,7 @@ Tensors:
     conv, relu, matmul, ...   ONNX's operators; bl.op("Erf", x) is any of them
     conv_backward, ...        their gradients, in the forward's formats
     record, grad              a tape, and gradients of what it saw
+    compile_step              a step of training as one plan
 
 Modules:
     bl.dnnl       primitives of oneDNN, one by one

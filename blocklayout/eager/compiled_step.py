@@ -100,8 +100,10 @@ class CompiledStep:
 
     Example:
         >>> import blocklayout as bl
-        >>> bl.compile_step(lambda x: x * x, (bl.ones(3),))(bl.full(3, 2)).numpy()
-        array([4., 4., 4.], dtype=float32)
+        >>> optimizer = bl.optim.SGD({"w": bl.full((2,), 3)}, 0.5)
+        >>> step = bl.compile_step(lambda grad: optimizer.step({"w": grad}) or grad * 2, (bl.ones(2),))
+        >>> step(bl.ones(2)).numpy(), step.state["w"].numpy()
+        (array([2., 2.], dtype=float32), array([2.5, 2.5], dtype=float32))
     """
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:

@@ -117,9 +117,8 @@ def test_a_step_is_reported_as_other_sessions_are() -> None:
     _, _, train = network(OPTIMIZERS["momentum"])
     data = batch(np.random.default_rng(1))
     step = bl.compile_step(train, data, tune="model")
-    text = str(step.plan)
-    assert "blocklayout.convweightsgradient" in text
-    assert "batch_normalization" in text
+    assert "batch_normalization" in str(step.plan)
+    assert any("convweightsgradient" in each.kernel for each in step.plan.steps)
     feed = dict(zip(("argument_0", "argument_1"), data, strict=True)) | step.state
     profile = step.session.profile(feed | {"optimizer_0.rate": np.zeros(1, np.float32)}, n_runs=1)
     assert any(each.primitive == "convolution" for each in profile.steps)
