@@ -49,7 +49,17 @@ class _Node(Struct, frozen=True, eq=False):
 
 
 class Tape:
-    """Calls in a block, and what their gradients take; see :func:`record`."""
+    """Calls in a block, and what their gradients take; see :func:`record`.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> w = bl.as_tensor(np.float32([1, 2]))
+        >>> with bl.record() as tape:
+        ...     loss = (w * w).sum()
+        >>> tape.gradients(loss, w).numpy()
+        array([2., 4.], dtype=float32)
+    """
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
@@ -240,7 +250,14 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
 
 
 def grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that returns the gradients of ``fn`` alone; otherwise as :func:`value_and_grad`."""
+    """A function that returns the gradients of ``fn`` alone; otherwise as :func:`value_and_grad`.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> bl.grad(lambda w: (w * w).sum())(bl.as_tensor(np.float32([1, 2]))).numpy()
+        array([2., 4.], dtype=float32)
+    """
     both = value_and_grad(fn, argnums)
     return wraps(fn)(lambda *args, **kwargs: both(*args, **kwargs)[1])
 
