@@ -13,6 +13,7 @@ from blocklayout.cli import COMMANDS, make_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import ModuleType
 
     from sphinx.application import Sphinx
 
@@ -31,7 +32,7 @@ KINDS = {
 }
 """Page, title and first paragraph of the names of ``blocklayout``."""
 
-MODULES = ("dnnl", "layout", "zoo", "torch", "ray")
+MODULES = ("dnnl", "layout", "optim", "zoo", "torch", "ray")
 """Other public modules."""
 
 FORMATS = ("channels_first", "channels_last", "contiguous_format", "preserve_format")
@@ -53,6 +54,12 @@ def kind_of(name: str) -> str:
     return "tensors" if name in FORMATS else "sessions"
 
 
+def public_in(module: ModuleType) -> Iterable[str]:
+    """Its ``__all__``, or what it defines."""
+    defined = (name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__)
+    return getattr(module, "__all__", None) or [name for name in defined if not name.startswith("_")]
+
+
 def public_names() -> dict[str, list[str]]:
     """Every public name, by page: dotted, as a user writes it after ``import blocklayout``."""
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
@@ -60,7 +67,10 @@ def public_names() -> dict[str, list[str]]:
         if name != "__version__" and not inspect.ismodule(getattr(bl, name)):
             found[kind_of(name)].append(f"blocklayout.{name}")
     for module in MODULES:
-        names = importlib.import_module(f"blocklayout.{module}").__all__
+        home = importlib.import_module(f"blocklayout.{module}")
+        names = [
+            name for name in public_in(home) if hasattr(home, name)
+        ]  # layers within PyTorch are there with it alone
         found[module] = [f"blocklayout.{module}.{name}" for name in sorted(names, key=str.lower)]
     return found
 

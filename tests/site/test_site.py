@@ -78,7 +78,7 @@ def test_the_reference_holds_every_public_name(site: Path) -> None:
         "blocklayout.__version__",
         "blocklayout.errors",
     }
-    for package in ("blocklayout.dnnl", "blocklayout.layout", "blocklayout.zoo", "blocklayout.torch"):
+    for package in ("blocklayout.dnnl", "blocklayout.layout", "blocklayout.zoo"):
         expected |= {f"{package}.{name}" for name in all_of(package) if name not in all_of("blocklayout")}
     assert not expected - names_in(site)
 

@@ -106,10 +106,11 @@ def test_every_public_thing_has_an_example(dotted: str) -> None:
 @pytest.mark.parametrize("name", [each for each in backward.__all__ if is_made(getattr(backward, each))])
 def test_examples_of_functions_that_are_made_run(name: str) -> None:
     """No file has them, so pytest does not find them."""
-    text = str(inspect.getdoc(getattr(backward, name)))
-    example = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    function = getattr(backward, name)
+    names = dict(vars(importlib.import_module(function.__module__)))
+    example = doctest.DocTestParser().get_doctest(str(inspect.getdoc(function)), names, name, None, None)
     assert example.examples
-    assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
+    assert doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed == 0
 
 
 def test_public_names_show_in_dir_before_they_are_fetched() -> None:
