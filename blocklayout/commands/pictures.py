@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.commands.feeds import ZOO, asked_shapes
+from blocklayout.commands.feeds import asked_shapes
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
 from blocklayout.loading.signature import signature_of
 from blocklayout.model import OnnxModel
 from blocklayout.regular_file import open_regular
+from blocklayout.zoo import ZOO
 
 if TYPE_CHECKING:
     import argparse
