@@ -360,3 +360,15 @@ def test_int8(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert len([*(tmp_path / "files").iterdir()]) == 2
     assert [*charts(tmp_path)][-1] == "Time of a run"
     assert "qdq: more than a quantum away at some quantisation: none of 1" in done.stdout
+
+
+@pytest.mark.skipif(find_spec("uvicorn") is None, reason="the extra serve is not installed")
+def test_serve(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "serve.json"
+    short = ("--requests", "40", "--kills", "5", "--clients", "4", "--repeats", "10", "--json", str(path))
+    done = run_bench("serve.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    load = result["load"]
+    assert (load["right"] + load["refused"], load["killed"], load["lost"], load["left"]) == (35, 5, 0, 0)
+    assert {"run_p50_ms", "overhead_p99_ms"} <= {*result["overhead"]}

@@ -26,7 +26,7 @@ from blocklayout.http.settings import Settings
 if TYPE_CHECKING:
     from blocklayout.api import Source
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 @dataclass(frozen=True)

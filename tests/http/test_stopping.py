@@ -37,7 +37,7 @@ def slow(tmp_path: Path) -> Path:
     b = bl.Builder()
     x = b.input("x", (1, 64, 96, 96))
     weights = np.random.default_rng(0).standard_normal((64, 64, 3, 3), dtype=np.float32) / 40
-    for _ in range(120):
+    for _ in range(80):
         x = x.conv(weights, pads=1).relu()
     b.output("y", x)
     bl.save(b, tmp_path / "slow.onnx")
@@ -79,7 +79,7 @@ def test_what_was_accepted_is_answered(
     slow: Path, tree_environ: dict[str, str], tmp_path: Path, number: signal.Signals
 ) -> None:
     x = np.random.default_rng(1).standard_normal((1, 64, 96, 96), dtype=np.float32)
-    arguments = [slow, "--port", "0", "--threads", "1", "--tune", "model"]
+    arguments = [slow, "--port", "0", "--threads", "1", "--tune", "model", "--drain-timeout", "300"]
     with started(arguments, tree_environ, tmp_path) as (process, lines):
         clients = [Client(port_of(lines)) for _ in range(3)]
         for client in clients:

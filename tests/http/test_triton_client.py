@@ -43,7 +43,9 @@ def server() -> Iterator[Serving]:
 
 @pytest.fixture
 def client(server: Serving) -> Iterator[Any]:
-    client = triton.InferenceServerClient(f"127.0.0.1:{server.port}", concurrency=4)
+    client = triton.InferenceServerClient(
+        f"127.0.0.1:{server.port}", concurrency=4, network_timeout=300, connection_timeout=300
+    )
     yield client
     client.close()
 
