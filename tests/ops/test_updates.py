@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,7 @@ def number(value: float) -> Array:
 def test_sgd(layout: str, is_nesterov: int, decay: float, *, has_velocity: bool) -> None:
     grad, param, velocity = (random(*DIMS, seed=seed) for seed in range(3))
     state = (velocity,) if has_velocity else ()
-    attrs = {"momentum": MOMENTUM, "weight_decay": float(decay), "nesterov": is_nesterov}
+    attrs: dict[str, Any] = {"momentum": MOMENTUM, "weight_decay": float(decay), "nesterov": is_nesterov}
     found = computed("SgdUpdate", (grad, param, *state, number(-RATE)), layout, 1 + has_velocity, **attrs)
     slope = grad + decay * param.astype(float)
     if has_velocity:
