@@ -100,7 +100,7 @@ class Benchmark(BenchPage, frozen=True):
 
     def frame(self) -> Any:
         """The records as a pandas DataFrame, with a column for each number; an ImportError without pandas."""
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped,unused-ignore]  # where a user has it
 
         return pd.json_normalize([dict(record) for record in self.records])
 

@@ -53,13 +53,14 @@ def op_type_named(function: str) -> str:
 
 
 def op_types() -> tuple[str, ...]:
-    """Every ONNX op type that primitives compute, sorted.
+    """Every ONNX op type that primitives compute, sorted; those of steps of training are not ONNX's.
 
     Example:
         >>> "Conv" in op_types()
         True
     """
-    return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, ir.BaseOperator)))
+    native = {op_type for op_type, found in _operators().items() if issubclass(found, ir.BaseOperator)}
+    return tuple(sorted(op_type for op_type in native if "." not in op_type))
 
 
 def known() -> tuple[str, ...]:

@@ -78,9 +78,9 @@ class Pad(Follower, frozen=True):
             back = [-number for side in zip(*pads, strict=True) for number in side]
             return (lambda grad: bl.pad(grad, back),)
         for dim, (extent, pair) in enumerate(zip(node.shape(0), pads, strict=True)):
-            taken = np.pad(np.arange(extent), [max(n, 0) for n in pair], mode)
+            taken = np.pad(np.arange(extent), [max(n, 0) for n in pair], mode)  # type: ignore[call-overload]  # a str
             taken = taken[max(-pair[0], 0) : len(taken) - max(-pair[1], 0)]  # the element that is at each place
-            matrices |= {dim: np.float32(taken == np.arange(extent)[:, None])} if any(pair) else {}
+            matrices |= {dim: (taken == np.arange(extent)[:, None]).astype(np.float32)} if any(pair) else {}
         return (lambda grad: along(bl, grad, matrices),)
 
     @classmethod

@@ -116,7 +116,7 @@ def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     rows = json.loads(path.read_text())["rows"]
     ours = [row["name"] for row in rows if "bare_us" in row["turns"][0]]
     assert ours == ["ReLU, Session.run", "ReLU, bl.relu", "reorder, bl.reorder"]
-    assert "over the primitive" in done.stdout
+    assert "us before C" in done.stdout
     assert {"us", "before_us", "behind_us"} == rows[-1]["turns"][0].keys()
     assert charts(tmp_path)["Time over that of the primitive alone"] == ours
 

@@ -57,7 +57,7 @@ def test_every_source_runs_beside_a_saved_session(kind: str, tmp_path: Path) -> 
         "builder": b,
         "zoo": "zoo:squeezenet1_1",
     }
-    given = {"shapes": {"x": (1, 3, 64, 64)}} if kind == "zoo" else {}
+    given: dict[str, Any] = {"shapes": {"x": (1, 3, 64, 64)}} if kind == "zoo" else {}
     found = bl.bench(sources[kind], against=[], rounds=1, **given)
     assert [record["name"] for record in found.records] == ["blocklayout", "blocklayout (saved)"]
 

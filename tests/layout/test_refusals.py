@@ -19,7 +19,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "fractions": ({"dims": (2.0, 3)}, "must be integers"),
     "no sequence": ({"dims": 7}, "must be integers"),
     "text": ({"dims": "nchw"}, "must be integers"),
-    "data type": ({"dims": (2,), "dtype": "fp32"}, "no data type 'fp32'; there are f32"),
+    "data type": ({"dims": (2,), "dtype": "fp33"}, "no data type 'fp33'; there are f32"),
     "data type that is code": ({"dims": (2,), "dtype": "08"}, "no data type '08'"),
     "rank of the tag": ({"dims": (2, 3), "layout": "nchw"}, "lays out 4 dimensions"),
     "rank of a computed tag": ({"dims": (2, 3), "layout": FormatTag((0,))}, "lays out 1 dimensions"),

@@ -113,13 +113,14 @@ def test_any_parts_side_by_side(
         any_bytes(shape, dtype, seed) for seed, (((dtype, *_), _), shape) in enumerate(zip(parts, shapes, strict=True))
     ]
     given = {f"src_{index}": (scale, zero) for index, ((_, scale, zero), _) in enumerate(parts)}
-    dtype, *after = result
-    attr, fed = numbers(**given, dst=(after[0], after[1]))
+    dtype, *_ = result
+    after = result[1:]
+    attr, fed = numbers(**given, dst=after)
     srcs = [MemoryDesc(x.shape, each, tag) for x, ((each, *_), _) in zip(xs, parts, strict=True)]
     whole = tuple(sum(shape[axis] for shape in shapes) if dim == axis else n for dim, n in enumerate(dims))
     [spec] = ours(dnnl.concat(srcs, MemoryDesc(whole, dtype, tag), axis, attr=attr, n_threads=n_threads))
     found = execute(spec, fed | {f"src_{index}": x for index, x in enumerate(xs)})["dst"]
-    made = [requantized(x, before, (after[0], after[1]), dtype) for x, before in zip(xs, given.values(), strict=True)]
+    made = [requantized(x, before, after, dtype) for x, before in zip(xs, given.values(), strict=True)]
     np.testing.assert_array_equal(found, np.concatenate(made, axis))
 
 
