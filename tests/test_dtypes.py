@@ -58,8 +58,8 @@ def test_what_is_none_is_one_error(taker: str, given: Any) -> None:
 
 
 def test_the_closest_is_named() -> None:
-    with pytest.raises(bl.LayoutError, match=r"no data type 'fp17'; .*did you mean 'f16'"):
-        bl.MemoryDesc((2, 3), "fp17")
+    with pytest.raises(bl.LayoutError, match=r"no data type 'bf17'; .*did you mean 'bf16'"):
+        bl.MemoryDesc((2, 3), "bf17")
 
 
 def test_descriptors_of_one_type_are_one() -> None:
