@@ -20,7 +20,7 @@ MAX_ARENA_NBYTES = 1 << 40
 
 
 def check_specs(plan: Plan) -> None:
-    """Refuse a plan with a Spec against the rules of its kind.
+    """Refuse a plan with a Spec against the rules of its kind, or a reorder without its operands.
 
     Raises:
         PlanError: The message names the field.
@@ -31,6 +31,9 @@ def check_specs(plan: Plan) -> None:
                 validate(step.spec)
         except BlockLayoutError as error:
             raise PlanError(f"steps.{number}.spec: {error}") from error
+        buffers = {arg: operand.buffer for arg, operand in step.operands}
+        if step.is_reorder and not ("src" in buffers and 0 <= buffers.get("dst", -1) < len(plan.buffers)):
+            raise PlanError(f"steps.{number}.operands: a reorder has src and dst, in the plan's buffers")
 
 
 def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:

@@ -190,6 +190,15 @@ def test_plans_round_trip_through_json(net: str, policy: str) -> None:
     assert str(again) == str(plan)
 
 
+def test_a_reorder_without_its_source_is_no_plan() -> None:
+    plan = bl.load(nets.chain(), layout="per-op").plan
+    record = json.loads(plan.to_json())
+    number = next(number for number, step in enumerate(plan.steps) if step.is_reorder)
+    record["steps"][number]["operands"] = record["steps"][number]["operands"][-1:]
+    with pytest.raises(bl.PlanError, match=rf"steps.{number}.operands: a reorder has src and dst"):
+        Plan.from_json(json.dumps(record))
+
+
 def test_a_plan_read_from_json_runs() -> None:
     session = bl.load(nets.residual())
     [kept] = session._book._plans.values()
