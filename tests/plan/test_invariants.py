@@ -193,7 +193,9 @@ def test_plans_round_trip_through_json(net: str, policy: str) -> None:
 def test_a_reorder_without_its_source_is_no_plan() -> None:
     plan = bl.load(nets.chain(), layout="per-op").plan
     record = json.loads(plan.to_json())
-    number = next(number for number, step in enumerate(plan.steps) if step.is_reorder)
+    number = next((number for number, step in enumerate(plan.steps) if step.is_reorder), None)
+    if number is None:
+        pytest.skip("all kernels are row-major on this CPU")
     record["steps"][number]["operands"] = record["steps"][number]["operands"][-1:]
     with pytest.raises(bl.PlanError, match=rf"steps.{number}.operands: a reorder has src and dst"):
         Plan.from_json(json.dumps(record))
