@@ -140,10 +140,11 @@ def test_gradients_have_the_data_types_of_their_values() -> None:
 # --- layouts
 
 
-@pytest.mark.skipif(not bl.dnnl.has_isa("avx2"), reason="below AVX2 blocks are computed in other layouts")
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nothing_but_weights_is_reordered_in_a_second_step(layout: str) -> None:
+    if not bl.dnnl.has_isa("avx512_core" if "16" in layout else "avx2") and layout.startswith("blocked"):
+        pytest.skip("this CPU computes such blocks in other layouts")
     x, scale, shift = in_layout(random(4, 16, 8, 8), layout), bl.ones((16,)), bl.zeros((16,))
     packed = [
         bl.conv_weights(x, random(16, 16, k, k, seed=k) / 10, pads=k // 2, memory_format=x.memory_format)
