@@ -106,6 +106,12 @@ def tree_environ() -> dict[str, str]:
 
 
 @pytest.fixture
+def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns for tables and reasons in lines of their own: none is broken."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
+@pytest.fixture
 def no_garbage() -> None:
     """For a test that counts what is alive: none of what others left, which would go at any moment, is counted."""
     gc.collect()

@@ -52,10 +52,9 @@ def _pairs(plan: bl.Plan) -> list[str]:
     return [kernel for kernel, spec in specs if spec.kind == "convolution" and spec.attr.depthwise is not None]
 
 
+@pytest.mark.usefixtures("wide_screen")
 @pytest.mark.parametrize("stride", [1, 2])
-def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(
-    stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(stride: int) -> None:
     net = _bottleneck(stride)
     plan = _plan(net)
     if not _pairs(plan):
@@ -75,7 +74,6 @@ def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(
     again = bl.Plan.from_json(plan.to_json())
     assert again == plan
     assert isinstance(again.choices[[*chosen].index("expand")].chosen.dst, Fused)
-    monkeypatch.setenv("COLUMNS", "200")  # a cell of the table is one line
     assert "handed on to depthwise" in plan.explain()
 
 
