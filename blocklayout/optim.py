@@ -18,7 +18,7 @@ from blocklayout.eager.tape import leaves
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.recording import Entry, recorders_around, tell
-from blocklayout.tensor import Tensor, full_like, reorder
+from blocklayout.tensor import Tensor, full_like, reorder, zeros_like
 from blocklayout.tensor.moving import brought
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ _CHUNK = 1 << 14
 
 
 class Optimizer:
-    """What optimisers have in common: parameters, their state, and steps.
+    """Parameters, the state of each, and steps that update both.
 
     Attributes:
+        parameters: The Tensors, by their places in the structure that was given.
         rate: Of learning; it may be set between steps.
         n_steps: Steps done.
         state: For each kind of state a Tensor for each parameter, by name: f32, in the parameter's layout. ``master``
@@ -47,15 +48,15 @@ class Optimizer:
                 right = "a finite number of at least 0" + (f", below {limit:g}" if limit < math.inf else "")
                 raise refused(value, f"{type(self).__name__}: {name}", right)
         self.rate, self.n_steps = float(rate), 0
-        self._parameters = {name or "parameter": each for name, each in leaves(parameters)}
-        for name, each in self._parameters.items():
+        self.parameters = {name or "parameter": each for name, each in leaves(parameters)}
+        for name, each in self.parameters.items():
             if not isinstance(each, Tensor) or each.dtype not in PRIMITIVE_FLOATS or not each.is_dense:
                 right = f"dense Tensors of {', '.join(PRIMITIVE_FLOATS)}"
                 raise self._error(f"parameters{name} is {_shown(each)}; give {right}")
             if not each.buffer.flags.writeable:
                 raise self._error(f"parameters{name} cannot be written to; give a clone() of it")
-        self.state = {kind: {name: _zeros(each) for name, each in self._parameters.items()} for kind in kinds}
-        few_bits = {name: each for name, each in self._parameters.items() if each.dtype != "f32"}
+        self.state = {kind: {name: zeros_like(each, "f32") for name, each in self.parameters.items()} for kind in kinds}
+        few_bits = {name: each for name, each in self.parameters.items() if each.dtype != "f32"}
         self.state["master"] = {name: reorder(each, each.desc.with_dtype("f32")) for name, each in few_bits.items()}
 
     def step(self, gradients: Any, *, scale: float = 1.0) -> None:
@@ -69,14 +70,14 @@ class Optimizer:
             InputError: Another structure, or other extents.
         """
         given = {name or "parameter": each for name, each in leaves(gradients)}
-        if given.keys() != self._parameters.keys():
-            names = ", ".join(sorted(given.keys() ^ self._parameters.keys())[:5])
+        if given.keys() != self.parameters.keys():
+            names = ", ".join(sorted(given.keys() ^ self.parameters.keys())[:5])
             raise self._error(f"gradients have another structure than the parameters, by {names}")
         for name, each in given.items():
-            if not isinstance(each, Tensor) or each.shape != self._parameters[name].shape:
-                raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self._parameters[name].desc}")
+            if not isinstance(each, Tensor) or each.shape != self.parameters[name].shape:
+                raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self.parameters[name].desc}")
         self.n_steps += 1
-        for name, parameter in self._parameters.items():
+        for name, parameter in self.parameters.items():
             self._step(name, parameter, given[name], scale)
 
     def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float) -> None:
@@ -260,11 +261,6 @@ class LossScale:
         if self._n_in_a_row == self.interval:
             self.value, self._n_in_a_row = self.value * self.growth, 0
         return True
-
-
-def _zeros(like: Tensor) -> Tensor:
-    desc = like.desc.with_dtype("f32")
-    return Tensor(desc, np.zeros(desc.nbytes, np.uint8))
 
 
 def _shown(value: Any) -> Any:

@@ -278,9 +278,8 @@ class _Record:
         """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
-            given: dict[str, Tensor] = optimizer._parameters  # noqa: SLF001 - by their places in a structure
-            places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in given}
-            names |= {id(each): places[place] for place, each in given.items()}
+            places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in optimizer.parameters}
+            names |= {id(each): places[place] for place, each in optimizer.parameters.items()}
             for kind, group in optimizer.state.items():
                 names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
         taken: set[str] = set()

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from blocklayout import ops
 from blocklayout.dtypes import to_numpy
+from blocklayout.eager.gradients import Call
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import Builder, BuildValue
@@ -190,9 +191,8 @@ def _as_given(graph: RecordGraph, entry: Entry) -> Any:
 
 
 def _permuted(graph: RecordGraph, entry: Entry) -> Any:
-    x, *dims = entry.operands
-    axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
-    return graph.value(x).transpose(tuple(axis % x.ndim for axis in axes))
+    x, axes = entry.operands
+    return graph.value(x).transpose(axes)
 
 
 def _selected(graph: RecordGraph, entry: Entry) -> Any:
@@ -222,26 +222,20 @@ def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
     return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
 
 
-def _spread(value: Any, n: int) -> tuple[int, ...]:
-    return tuple(value) if isinstance(value, Sequence) else (value,) * n
-
-
-def _window(n: int, strides: Any, pads: Any, dilations: Any = 1) -> dict[str, Any]:
-    around = _spread(pads, 2 * n)
-    return {
-        "strides": _spread(strides, n),
-        "pads": around * 2 if len(around) == n else around,
-        "dilations": _spread(dilations, n),
-    }
+def _window(entry: Entry, dims: Sequence[int], kernel: Any, strides: Any, pads: Any, dilations: Any) -> dict[str, Any]:
+    window = Call(entry.function).window(dims[2:], kernel, strides, pads, dilations)
+    around = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
+    return {"kernel_shape": window.kernel, **around}
 
 
 def _conv_backward(graph: RecordGraph, entry: Entry) -> Any:
     grad, x, weights = entry.operands
     x_dims, dims = _dims(x), _dims(weights)
-    attrs, n = entry.attrs, len(x_dims) - 2
+    attrs = entry.attrs
     group = dims[0] if len(dims) > len(x_dims) else attrs["group"]
     onnx_dims = (dims[0] * dims[1], *dims[2:]) if len(dims) > len(x_dims) else dims
-    given = {**_window(n, attrs["strides"], attrs["pads"], attrs["dilations"]), "group": group}
+    window = _window(entry, x_dims, onnx_dims[2:], attrs["strides"], attrs["pads"], attrs["dilations"])
+    given = {**window, "group": group}
     parts = {"conv_backward_data": ("data",), "conv_backward_weights": ("weights", "bias")}
     needs = parts.get(entry.function) or attrs["needs"]
     found: dict[str, Any] = {}
@@ -250,7 +244,7 @@ def _conv_backward(graph: RecordGraph, entry: Entry) -> Any:
         found["data"] = graph.op("ConvDataGradient", graph.value(grad), taps, extents=x_dims, **given)
     if "weights" in needs or "bias" in needs:
         found["weights"], found["bias"] = graph.op(
-            "ConvWeightsGradient", graph.value(grad), graph.value(x), kernel_shape=dims[-n:], n_outputs=2, **given
+            "ConvWeightsGradient", graph.value(grad), graph.value(x), n_outputs=2, **given
         )
     return [found.get(part) for part in parts.get(entry.function, ("data", "weights", "bias"))]
 
@@ -261,16 +255,14 @@ def _dims(given: Any) -> tuple[int, ...]:
 
 def _pool_backward(graph: RecordGraph, entry: Entry) -> Any:
     grad, x, *rest = entry.operands
-    dims, n = _dims(x), len(_dims(x)) - 2
+    dims = _dims(x)
     kernel, strides, pads = rest or (dims[2:], 1, 0)
-    kernel = _spread(kernel, n)
-    given = _window(n, kernel if strides is None else strides, pads, entry.attrs.get("dilations", 1))
+    steps = kernel if strides is None else strides
+    given = _window(entry, dims, kernel, steps, pads, entry.attrs.get("dilations", 1))
     if entry.function == "max_pool_backward":
-        return graph.op("MaxPoolGradient", graph.value(grad), graph.value(x), kernel_shape=kernel, **given)
+        return graph.op("MaxPoolGradient", graph.value(grad), graph.value(x), **given)
     counts = int(entry.attrs.get("count_include_pad", False))
-    return graph.op(
-        "AveragePoolGradient", graph.value(grad), extents=dims, kernel_shape=kernel, count_include_pad=counts, **given
-    )
+    return graph.op("AveragePoolGradient", graph.value(grad), extents=dims, count_include_pad=counts, **given)
 
 
 def _batch_norm(graph: RecordGraph, entry: Entry) -> Any:

@@ -104,7 +104,7 @@ class Tape:
             held = {start: self._brought(given, start)}
             for node in reversed(self._nodes):
                 self._pull(node, held, reached, {*wanted.values()})
-        found = (held[number] if number in held else _zeros(fresh(self._descs[number])) for number in wanted.values())
+        found = (held[number] if number in held else self._zeros(number) for number in wanted.values())
         return rebuilt(parameters, found)
 
     def _pull(self, node: _Node, held: dict[int, Tensor], reached: set[int], wanted: set[int]) -> None:
@@ -144,6 +144,10 @@ class Tape:
     def _known(self, tensor: Any) -> int | None:
         found = self._numbers.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
+
+    def _zeros(self, number: int) -> Tensor:
+        desc = self._descs[number]
+        return zeros(desc.dims, desc.dtype, desc.format_tag)
 
     def _number(self, tensor: Tensor) -> int:
         known = self._known(tensor)
@@ -276,10 +280,6 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, Tensor) and value.desc.dtype in FLOATS and not is_constant(value)
 
 
-def _zeros(desc: MemoryDesc) -> Tensor:
-    return Tensor(desc, np.zeros(desc.nbytes, np.uint8))
-
-
 def _samples(tensor: Tensor) -> bytes:
     """Bytes from all over a Tensor, few enough to be taken at each call."""
     return tensor.buffer[:: max(1, tensor.buffer.size // _N_SAMPLES)].tobytes()
@@ -374,9 +374,7 @@ def _signs(y: Tensor) -> Callable[[], Tensor]:
 
 
 def _permuted(entry: Entry) -> Any:
-    x, *dims = entry.operands
-    axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
-    order = inverse(tuple(axis % x.ndim for axis in axes))
+    order = inverse(entry.operands[1])
     return (lambda grad: grad.permute(order),)
 
 

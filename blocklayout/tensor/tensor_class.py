@@ -218,7 +218,6 @@ class Tensor(Operators):
 
         return converted(self, named(dtype))
 
-    @recorded()
     def permute(self, *dims: Any) -> Tensor:
         """The same bytes with axes exchanged: new axis ``i`` is old axis ``dims[i]``, as numpy transposes.
 
@@ -233,8 +232,11 @@ class Tensor(Operators):
             >>> bl.zeros((2, 3, 4, 5), memory_format=bl.channels_last).permute(0, 2, 3, 1).memory_format
             'contiguous_format'
         """
-        axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
-        return Tensor(self.desc.permuted(self._dim(axis) for axis in axes), self.buffer)
+        return self._permuted(tuple(self._dim(axis) for axis in _as_one(dims)))
+
+    @recorded("permute")
+    def _permuted(self, axes: tuple[int, ...]) -> Tensor:
+        return Tensor(self.desc.permuted(axes), self.buffer)
 
     def view(self, *shape: Any) -> Tensor:
         """The same bytes under other extents, elements in row-major order of both; ``reshape`` copies where this fails.
@@ -253,7 +255,7 @@ class Tensor(Operators):
         """
         from blocklayout.tensor.moving import viewed
 
-        return viewed(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
+        return viewed(self, _as_one(shape))
 
     def map(self, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """A new tensor of an elementwise function of the elements, in the same layout.
@@ -462,6 +464,11 @@ class Tensor(Operators):
             raise PositionError(f"no dimension {dim}; {self.desc} has {self.ndim}") from None
         except TypeError:
             raise InputError(f"a dimension is an integer, not {dim!r:.80}") from None
+
+
+def _as_one(given: tuple[Any, ...]) -> Any:
+    """Numbers that were given as arguments, or as one sequence."""
+    return given[0] if len(given) == 1 and hasattr(given[0], "__iter__") else given
 
 
 Tensor.restored.__module__ = "blocklayout"  # by which pickles find it: a place within the package may move
