@@ -20,6 +20,7 @@ from blocklayout.ir import Window
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.layout_events import is_watched, report, report_step
+from blocklayout.ops.gradients import spoils_padding
 from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
@@ -36,9 +37,6 @@ Way = tuple[dnnl.Spec, ...]
 """Primitives that run one after the other."""
 
 DTYPES = ("f32", "bf16")
-
-_SPOILS_PADDING = frozenset({"linear", "log", "pow", "sqrt"})
-"""Algorithms whose slope at 0 may be infinite, or negative: padding comes out as NaN, or as -0."""
 
 
 class Given(Struct, frozen=True):
@@ -160,7 +158,7 @@ class Call:
         flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
         (spec,) = self.best(_slopes, flat, *slope, kept="diff_src", wanted=flat)
         result = self.execute(spec, {"src": source.buffer, "diff_dst": given.buffer})["diff_src"].buffer
-        if slope[0] in _SPOILS_PADDING:
+        if spoils_padding(slope[0]):
             clear_padding(result.view(to_numpy(desc.dtype)), desc)
         return self.proven("diff_src", Tensor(desc, result))
 

@@ -131,10 +131,8 @@ def default_layouts() -> tuple[str, ...]:
 
 
 def all_op_types() -> tuple[str, ...]:
-    """Every operator of ONNX's, and those known here beside them but for steps of training, sorted."""
-    return tuple(
-        sorted({*specified_op_types(), *(each for each in ops.known() if not each.startswith("blocklayout."))})
-    )
+    """Every operator of ONNX's, and those known here beside them, sorted."""
+    return tuple(sorted({*specified_op_types(), *ops.known()}))
 
 
 def _are_extents(given: Any) -> bool:

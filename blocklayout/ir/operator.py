@@ -278,9 +278,17 @@ class BaseOperator(Facts, frozen=True):
         """
         return None
 
-    def bind(self, arguments: Mapping[str, Value | None], arrays: Mapping[str, np.ndarray] | None = None) -> Lowered:
-        """This operator with its arguments by oneDNN's names; ``arrays`` are constants that are no input as it is."""
+    def bind(
+        self,
+        arguments: Mapping[str, Value | None],
+        arrays: Mapping[str, np.ndarray] | None = None,
+        others: Mapping[str, Value] | None = None,
+    ) -> Lowered:
+        """This operator with its arguments by oneDNN's names; ``arrays`` are constants that are no input as it is.
+
+        ``others`` are further results.
+        """
         given = {name: value for name, value in arguments.items() if value is not None}
         sources = {name: value for name, value in given.items() if not value.is_constant}
         constants = {name: value.data for name, value in given.items() if value.data is not None}
-        return Lowered(self, sources, constants | dict(arrays or {}))
+        return Lowered(self, sources, constants | dict(arrays or {}), others or {})

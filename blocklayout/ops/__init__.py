@@ -59,18 +59,22 @@ def op_types() -> tuple[str, ...]:
         >>> "Conv" in op_types()
         True
     """
-    native = {op_type for op_type, found in _operators().items() if issubclass(found, ir.BaseOperator)}
-    return tuple(sorted(op_type for op_type in native if "." not in op_type))
+    return tuple(sorted(op_type for op_type in _public() if find(op_type) is not None))
 
 
 def known() -> tuple[str, ...]:
-    """Every op type that something is known of here: ONNX's, ours, and registered ones.
+    """Every op type that something is known of here: ONNX's, ours but for those of training, and registered ones.
 
     Example:
         >>> {"Conv", "Sin", "ChannelShuffle"} <= set(known())
         True
     """
-    return *_operators(), *registered_op_types()
+    return *_public(), *registered_op_types()
+
+
+def _public() -> tuple[str, ...]:
+    """Op types but for those of steps of training, which are of a domain of their own."""
+    return tuple(op_type for op_type in _operators() if "." not in op_type)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What gradients of several operators have in common, in terms of operators on Tensors."""
+"""Parts of several operators' gradients, in terms of operators on Tensors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def of_normalized(grad: Any, x: Any, scale: Any, epsilon: float, mean: Callable[
     ``mean`` gives means over whatever is normalised together, in extents that broadcast.
     """
     centred = x - mean(x)
-    inverse = (mean(centred * centred) + epsilon) ** -0.5
-    normal, scaled = centred * inverse, grad * scale
-    return inverse * (scaled - mean(scaled) - normal * mean(scaled * normal)), grad * normal
+    narrowing = (mean(centred * centred) + epsilon) ** -0.5
+    normal, scaled = centred * narrowing, grad * scale
+    return narrowing * (scaled - mean(scaled) - normal * mean(scaled * normal)), grad * normal
 
 
 def along(bl: Any, grad: Any, matrices: Mapping[int, np.ndarray]) -> Any:

@@ -247,8 +247,8 @@ class BatchNormTraining(Follower, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         vectors = _check_vectors(node, 1, ("scale", "shift"), node.shape(0))
         read, others = _read(node, ("dst", "mean", "variance"))
-        lowered = cls(node.float_attr("epsilon", 1e-5), read).bind({"src": node.required(0, "x"), **vectors})
-        return ir.Lowered(lowered.operator, lowered.sources, lowered.constants, others)
+        arguments = {"src": node.required(0, "x"), **vectors}
+        return cls(node.float_attr("epsilon", 1e-5), read).bind(arguments, others=others)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
@@ -281,8 +281,7 @@ class BatchNormGradient(Follower, frozen=True):
         vectors = _check_vectors(node, 2, ("scale", "mean", "variance"), node.shape(1))
         read, others = _read(node, ("diff_src", "diff_scale", "diff_shift"))
         arguments = {"src": node.required(1, "x"), "diff_dst": node.required(0, "grad"), **vectors}
-        lowered = cls(node.float_attr("epsilon", 1e-5), read).bind(arguments)
-        return ir.Lowered(lowered.operator, lowered.sources, lowered.constants, others)
+        return cls(node.float_attr("epsilon", 1e-5), read).bind(arguments, others=others)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
