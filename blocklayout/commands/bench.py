@@ -18,7 +18,7 @@ from blocklayout.commands.against.contest import Contest, check_agreement, conte
 from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
-from blocklayout.commands.feeds import built, feeds_of, n_images, open_model, save_source
+from blocklayout.commands.feeds import feeds_of, n_images, open_model, source_named
 from blocklayout.commands.options import add_details, add_model_options, load_options, policies, positive, words
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
@@ -35,7 +35,6 @@ from blocklayout.show.output import kept_output, print_table, put, say, say_json
 from blocklayout.show.verdict import say_details, say_verdict
 from blocklayout.show.words import counted, spread
 from blocklayout.timing import Spread
-from blocklayout.zoo import ZOO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -148,8 +147,8 @@ def bench(
     positive_number("rounds", rounds)
     extents = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     source: Any = model.SerializeToString() if hasattr(model, "SerializeToString") else model
-    if isinstance(source, str) and source.startswith(ZOO):
-        source = built(source, extents | {name: array.shape for name, array in arrays.items()})
+    if isinstance(source, str):
+        source = source_named(source, extents | {name: array.shape for name, array in arrays.items()})
     opened = open_source(source)
     feeds = feeds_of(opened, argparse.Namespace(input=(), shape=extents.items(), io_layout=()), arrays)
     if against is None:
@@ -157,12 +156,7 @@ def bench(
         return _of_policies(race, [checked_policy(each) for each in layouts], dtype)[0]
     runtimes = chosen_runtimes([against] if isinstance(against, str) else against, dtype)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(source if isinstance(source, str | os.PathLike) else Path(folder, "model.onnx"))
-        if isinstance(source, bytes):
-            path.write_bytes(source)
-        elif not path.exists():
-            write(source, path)
-        contest = Contest(path, feeds, threads or dnnl.default_threads(), dtype, rounds, silent)
+        contest = Contest(_file_of(source, folder), feeds, threads or dnnl.default_threads(), dtype, rounds, silent)
         return _of_runtimes(opened.name, contest, runtimes)[0]
 
 
@@ -184,9 +178,8 @@ def _run_against(args: argparse.Namespace) -> Benchmark:
     with shown_progress("reading the model", is_quiet=args.json) as tell, tempfile.TemporaryDirectory() as folder:
         opened = open_model(args)
         feeds = feeds_of(opened, args)
-        path = Path(folder, "model.onnx")
-        save_source(args.model, {name: array.shape for name, array in feeds.items()}, path)
-        contest = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell)
+        source = source_named(args.model, {name: array.shape for name, array in feeds.items()})
+        contest = Contest(_file_of(source, folder), feeds, n_threads, args.dtype, args.rounds, tell)
         found, outcome, disagreements = _of_runtimes(opened.name, contest, runtimes)
     if args.json:
         record = {"environment": found.environment, "n_rounds": args.rounds, "disagree": disagreements}
@@ -196,12 +189,22 @@ def _run_against(args: argparse.Namespace) -> Benchmark:
     return found
 
 
+def _file_of(source: Any, folder: str) -> Path:
+    """An ONNX file of a model: its own, or one that is written into the folder."""
+    if isinstance(source, str | os.PathLike):
+        return Path(source)
+    path = Path(folder, "model.onnx")
+    if isinstance(source, bytes):
+        path.write_bytes(source)
+    else:
+        write(source, path)
+    return path
+
+
 def _of_runtimes(name: str, contest: Contest, runtimes: Sequence[Runtime]) -> tuple[Benchmark, Outcome, Sequence[str]]:
     outcome = contest.run(runtimes)
-    environment, disagreements = (
-        describe_environment(contest.n_threads),
-        check_agreement(outcome.results, contest.dtype),
-    )
+    environment = describe_environment(contest.n_threads)
+    disagreements = check_agreement(outcome.results, contest.dtype)
     with kept_output() as texts:
         rounds, threads = f"{contest.n_rounds} rounds", f"{contest.n_threads} threads"
         print_outcome(f"{name}, {contest.dtype}, {rounds}, {threads}, {environment['cpu']}", outcome)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 
@@ -40,22 +39,17 @@ def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
         InputError: A file that holds no array, or extents that a network of the zoo cannot take.
         UnsupportedError: Valid ONNX that cannot run here.
     """
-    if args.model is None:
-        return model.open_model(digits.model_bytes())
-    if not args.model.startswith(ZOO):
-        return model.open_model(args.model)
-    if has_ranges(dict(args.shape)):
+    if args.model is not None and args.model.startswith(ZOO) and has_ranges(dict(args.shape)):
         raise InputError(f"--shape: {args.model} is built for one set of extents; ranges are for ONNX files")
     arrays = {name: load_array(name, path).shape for name, path in args.input}
-    return built(args.model, dict(args.shape) | arrays, dict(args.io_layout)).to_graph()
+    return model.open_model(source_named(args.model, dict(args.shape) | arrays, dict(args.io_layout)))
 
 
-def save_source(source: str | None, given: Shapes, path: Path) -> None:
-    """Write the model that MODEL names as an ONNX file, one of the zoo for these extents; errors of ``open_model``."""
-    if source is not None and source.startswith(ZOO):
-        model.write(built(source, given, {}), path)
-    else:
-        path.write_bytes(digits.model_bytes() if source is None else Path(source).read_bytes())
+def source_named(name: str | None, given: Shapes, io_layout: Mapping[str, str] | None = None) -> str | bytes | Builder:
+    """The model that MODEL names: a file, the embedded one's bytes, or a network of the zoo for these extents."""
+    if name is None:
+        return digits.model_bytes()
+    return _built(name, given, io_layout or {}) if name.startswith(ZOO) else name
 
 
 def open_with_plan(
@@ -165,12 +159,11 @@ def _extents(desc: MemoryDesc, layout: str | None) -> tuple[int, ...]:
     return tuple(desc.dims[dim] for dim in tag.order)
 
 
-def built(name: str, given: Shapes, io_layout: Mapping[str, str] | None = None) -> Builder:
-    """A network of the zoo for these extents of its input; an InputError of others than it can take."""
+def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
     name = name.removeprefix(ZOO)
     if not given:
         return zoo.build(name)
-    [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout or {})[0]
+    [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout)[0]
     usual = info.logical(info.shape or ())
     shape = info.logical(given.get(info.name, ()))
     n_fixed = min(2, len(usual) - 1)  # words have no channels
