@@ -31,7 +31,7 @@ _REORDERED = frozenset(ITEMSIZES) - {"f64"}
 _KINDS = {"f": "float", "s": "int", "u": "uint"}
 _NUMPY_NAMES = {name: _KINDS[name[0]] + name[1:] for name in _ALL_ITEMSIZES if name[0] in _KINDS} | {"bool": "bool"}
 _ALIASES = {"bfloat16": "bf16", "fp32": "f32", "fp16": "f16", "fp64": "f64", "half": "f16"}
-"""What others call them; numpy knows bfloat16 only where ml_dtypes was imported."""
+"""Names that others give them; numpy knows bfloat16 only where ml_dtypes was imported."""
 _FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()}
 
 

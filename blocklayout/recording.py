@@ -47,7 +47,7 @@ recorders_around: Callable[[], tuple[Recorder, ...]] = _recorders.get
 
 @contextmanager
 def recording(*recorders: Recorder) -> Iterator[None]:
-    """A block in which these are told of calls, and no others."""
+    """A block whose calls go to these recorders, and to no others."""
     token = _recorders.set(recorders)
     try:
         yield

@@ -29,7 +29,7 @@ _LARGE_NBYTES = 1 << 16
 
 @dataclass
 class Exchange:
-    """What the connection does for a request beyond ASGI.
+    """The part of a request that ASGI has no words for.
 
     Attributes:
         body: The large body of a request, complete once an (empty) ASGI message says so; else ``None``.

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from blocklayout import zoo
-from blocklayout.errors import UnsupportedError, did_you_mean
+from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError, did_you_mean
 from blocklayout.http.messages import VERSION, IndexEntry, ModelMetadata, RefusalError
 from blocklayout.http.tensors import metadata
 from blocklayout.served import Served
@@ -29,7 +29,7 @@ class Model:
 
     Attributes:
         name: Its name.
-        served: What serves requests; ``None`` while it is unloaded.
+        served: The sessions that answer requests; ``None`` while it is unloaded.
         state: As the protocol names it.
         reason: Why it is not there.
     """
@@ -85,7 +85,7 @@ class Model:
         return ModelMetadata(name=self.name, inputs=inputs, outputs=outputs)
 
     def serving(self) -> Served:
-        """What serves its requests; a RefusalError where there is nothing."""
+        """The sessions that answer its requests; a RefusalError where it is not loaded."""
         if self.served is None:
             how = f"POST /v2/repository/models/{self.name}/load has it loaded"
             raise RefusalError(503, f"model {self.name!r} is not there: {self.reason}; {how}")
@@ -139,9 +139,12 @@ class Repository:
         return self._models[name]
 
     def load(self) -> None:
-        """Load all; a BlockLayoutError, with the model's name in a note, where one cannot be."""
+        """Load all; a ModelError that names the model where one cannot be."""
         for model in self:
-            model.load()
+            try:
+                model.load()
+            except BlockLayoutError as error:
+                raise ModelError(f"model {model.name!r}: {error}") from error
 
     def close(self) -> None:
         """Unload all."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from blocklayout.errors import BlockLayoutError, InputError, ModelError
+from blocklayout.errors import InputError
 from blocklayout.http.app import App
 from blocklayout.http.protocol import Protocol
 from blocklayout.http.repository import Repository
@@ -37,11 +37,7 @@ def serve(settings: Settings) -> None:
     _log_as_json(settings.log_level)
     repository = Repository(settings.sources, **settings.load_options)
     with _bound(settings.host, settings.port) as listener:
-        for model in repository:
-            try:
-                model.load()
-            except BlockLayoutError as error:
-                raise ModelError(f"model {model.name!r}: {error}") from error
+        repository.load()
         Server(App(repository, settings), settings).run([listener])
     repository.close()
     _log.info("stopped")

@@ -36,7 +36,7 @@ Names = Annotated[list[str], NoDecode]
 
 
 class Settings(BaseSettings):
-    """What is served, where, and within which bounds. Field names are those of flags, variables and the file.
+    """Models, address and bounds of a server. Field names are those of flags, variables and the file.
 
     Example:
         >>> settings = Settings.read(models="zoo:resnet50,small.onnx", port="0")

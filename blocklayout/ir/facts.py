@@ -233,7 +233,7 @@ class Facts(Struct, frozen=True):
 
     @classmethod
     def requantizes(cls, node: NodeInfo) -> bool:
-        """Whether what it selects from may be bytes of several scales, of which its primitive makes bytes of one."""
+        """Whether its primitive takes bytes of several scales, of which it makes bytes of one."""
         return False
 
     @classmethod

@@ -39,7 +39,7 @@ _MOVES = ("reorder", "input", "output")
 _HOW = {"onnx.reference": "by onnx.reference", "numpy": "in numpy", "python": "in Python"}
 _LABEL_WIDTH = 9
 _MANY = 10.0
-"""From so many times as long on, no percentage is told."""
+"""Ratio from which on it is shown as a factor, not as a percentage."""
 
 
 class Rival(Struct, frozen=True):

@@ -40,7 +40,7 @@ class _Layer(nn.Module):
 
 
 class _Convolution(_Layer):
-    """What convolutions have in common."""
+    """Convolution whose function a subclass names."""
 
     function: Callable[..., torch.Tensor]
 

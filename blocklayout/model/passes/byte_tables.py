@@ -19,7 +19,7 @@ from blocklayout.model.passes.rewrite import Draft
 
 
 class _Function(Struct, frozen=True, eq=False):
-    """What follows from each byte of a value, and the nodes that compute it."""
+    """The result for each byte of a value, and the nodes that compute it."""
 
     source: str
     results: np.ndarray
@@ -35,9 +35,11 @@ class TabulateBytes(Struct, frozen=True):
     holds_for_all_extents: ClassVar[bool] = True
 
     def __call__(self, graph: Graph) -> Graph:
+        if not dnnl.has_native_executor():
+            return graph
         found: dict[str, _Function] = {}
         draft, made = Draft(graph), dict[str, _Function]()
-        for node in graph.nodes if dnnl.has_native_executor() else ():
+        for node in graph.nodes:
             function = _function(graph, node, found)
             if function is None:
                 continue
