@@ -90,8 +90,8 @@ class Server(uvicorn.Server):
         if self.should_exit:
             _log.warning("stopped by a second signal", extra={"fields": {"unanswered": len(self.server_state.tasks)}})
             os._exit(128 + sig)
+        self.should_exit = True  # before it is said: whoever reads it may send the second signal at once
         _log.info("draining", extra={"fields": {"signal": sig}})
-        self.should_exit = True
 
 
 class _AsJson(logging.Formatter):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
 import signal
 import socket
@@ -20,6 +22,10 @@ import blocklayout as bl
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
+from blocklayout.http.app import App
+from blocklayout.http.repository import Repository
+from blocklayout.http.running import Server
+from blocklayout.http.settings import Settings
 from tests.http.running import PATIENCE_S, Client, binary, infer_path, port_of, scaling, started
 
 X = np.ones((1, 3), np.float32)
@@ -124,6 +130,27 @@ def test_a_second_signal_stops_at_once(slow: Path, tree_environ: dict[str, str],
     assert last["message"] == "stopped by a second signal"
     for client in clients:
         client.socket.close()
+
+
+def test_a_second_signal_counts_as_soon_as_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings.read(models="never-loaded.onnx")
+    server = Server(App(Repository({}), settings), settings)
+    told: list[str] = []
+
+    class Impatient(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+            if told == ["draining"]:
+                server.handle_exit(signal.SIGTERM, None)
+
+    log = logging.getLogger("blocklayout.http.running")
+    monkeypatch.setattr(log, "handlers", [Impatient()])
+    monkeypatch.setattr(log, "level", logging.INFO)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as exited:
+        server.handle_exit(signal.SIGTERM, None)
+    assert exited.value.code == 128 + signal.SIGTERM
+    assert told == ["draining", "stopped by a second signal"]
 
 
 def test_draining_ends_in_time(slow: Path, tree_environ: dict[str, str], tmp_path: Path) -> None:
