@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from functools import partial
 from itertools import chain
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from blocklayout.api import load
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import load_options
-from blocklayout.errors import PlanError
+from blocklayout.errors import BlockLayoutWarning, PlanError
 from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.runtime import ContentsNeededError
@@ -137,15 +138,20 @@ class Race(Struct, frozen=True):
     def reports(self, contenders: Sequence[Contender]) -> list[Report]:
         """A report of each: medians of a run in every round, in turn; predicted times if there are no rounds.
 
-        All are in memory together. A PlanError where the model is cut into pieces.
+        All are in memory together. Of a model that is cut into pieces there is that of the first alone.
         """
         from blocklayout.show.profile import typical
 
+        feeds = self.feeds if self.n_rounds else None
         with ExitStack() as opened:
-            sessions = [opened.enter_context(self.session(each)) for each in contenders]
-            found = [session.report(self.feeds if self.n_rounds else None, n_runs=1) for session in sessions]
-            if n_pieces := len(found[0].record["pieces"]):
-                raise PlanError(f"--policies: the model is cut into {n_pieces} pieces, and has no plan of the whole")
+            first = opened.enter_context(self.session(contenders[0]))
+            if first.pieces is not None:
+                self.tell(f"running {self.n_rounds} times")
+                return [first.report(feeds, n_runs=max(1, self.n_rounds))]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", BlockLayoutWarning)  # of what stands beside what was asked for
+                sessions = [first, *(opened.enter_context(self.session(each)) for each in contenders[1:])]
+            found = [session.report(feeds, n_runs=1) for session in sessions]
             self.tell(f"running {self.n_rounds} times each, in turn")
             rounds = [[each.profile(self.feeds, n_runs=1) for each in sessions] for _ in range(self.n_rounds)]
         if not rounds:

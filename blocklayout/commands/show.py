@@ -13,7 +13,7 @@ from blocklayout.commands.options import add_model_options, add_pins, add_plan_o
 from blocklayout.errors import InputError, PlanError
 from blocklayout.plan import POLICIES
 from blocklayout.show.output import file_name, put, say, say_json, say_page, shown_progress
-from blocklayout.show.report import Report, check_name
+from blocklayout.show.report import Report, check_name, check_same_model, title_of
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        help="the page, or with .svg a picture of all policies' runs (default: the model's name with .html)",
+        help="the page, or with .svg a picture of all policies' runs (default: the model's file's name with .html)",
     )
     parser.add_argument(
         "--runs",
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=policies,
         default=(),
         metavar="all|NAME,NAME",
-        help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side",
+        help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side (default: all)",
     )
     parser.add_argument(
         "--serve",
@@ -61,40 +61,40 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.port is not None:
         raise InputError("--port is for --serve")
-    target = None if args.output is None else _checked(Path(args.output))
+    target = Path(args.output or file_name(title_of(args.model) or "digits", ".html"))
+    _check(args, target)
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
-        report = _report(args, race, contender, is_picture=target is not None and target.suffix == ".svg")
+        report = _report(args, race, contender, is_picture=target.suffix == ".svg")
     if args.json:
         say_json(report.to_dict())
         return
-    target = target or Path(file_name(report.record["plan"]["model"], ".html"))
     report.save(target)
     say_page(target)
 
 
-def _checked(target: Path) -> Path:
-    """Where to write, looked at before there is much work to lose."""
+def _check(args: argparse.Namespace, target: Path) -> None:
+    """Look at where to write before there is much work to lose."""
+    if args.output is None:
+        if not args.json:
+            check_same_model(target, args.model)
+        return
     check_name(target)
     if not target.parent.is_dir():
         raise InputError(f"-o {target}: there is no folder {target.parent}")
-    return target
 
 
 def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_picture: bool = False) -> Report:
-    """The report of a policy, beside those of ``--policies``; a picture has all of them."""
-    wanted = args.policies or (("all",) if is_picture else ())
+    """The report of a policy, beside those of ``--policies``; of a model in pieces, alone."""
     shown = (first.policy or "auto") if first.plan is None else first.plan.policy
     dtype = first.dtype or (None if first.plan is None else first.plan.dtype)
-    names = POLICIES if wanted == ("all",) else dict.fromkeys(wanted)
-    if names:
-        own, *others = race.reports([first, *(Contender(name, dtype) for name in names if name != shown)])
-        report = own.beside(*others)
-    else:
-        with race.session(first) as session:
-            race.tell(f"running {args.runs} times")
-            report = session.report(race.feeds if args.runs else None, n_runs=max(1, args.runs))
-    return report.from_source(args.model, asked_shapes(args), args.threads)
+    names = POLICIES if args.policies in ((), ("all",)) else dict.fromkeys(args.policies)
+    own, *others = race.reports([first, *(Contender(name, dtype) for name in names if name != shown)])
+    n_pieces = len(own.record["pieces"])
+    if n_pieces and (args.policies or is_picture):
+        what = "--policies" if args.policies else f"-o {args.output}"
+        raise PlanError(f"{what}: the model is cut into {n_pieces} pieces, and has no plan of the whole")
+    return own.beside(*others).from_source(args.model, asked_shapes(args), args.threads)
 
 
 def _serve(args: argparse.Namespace) -> None:

@@ -43,8 +43,8 @@ for vectors and single pixels, which have no layout to speak of.
 _VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
 _KINDS = {
     "network": (
-        *(*_VENDORED, "base.js", "pieces.js", "graph.js", "network.js", "node.js", "time.js", "memory.js", "steps.js"),
-        *("served.js", "report.js"),
+        *(*_VENDORED, "base.js", "pieces.js", "strips.js", "graph.js", "network.js", "node.js", "time.js"),
+        *("memory.js", "steps.js", "served.js", "report.js"),
     ),
     "layout": (*_VENDORED[:1], "base.js", "layout.js"),
     "bench": (*_VENDORED[:2], "base.js", "bench.js"),
@@ -91,6 +91,15 @@ def html_page(kind: str, title: str, record: Any) -> str:
             "</body></html>\n",
         )
     )
+
+
+def record_in(html: str) -> str:
+    """The record of a page, as JSON; a ValueError where there is none."""
+    _, _, behind = html.partition('<script type="application/json" id="record">')
+    record, end, _ = behind.partition("</script>")
+    if not end:
+        raise ValueError("no page of ours")
+    return record
 
 
 class Page(Struct, frozen=True):

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+import msgspec
+from msgspec import Struct, to_builtins
 
 from blocklayout.dnnl.processor import cpu_name
 from blocklayout.errors import InputError, PlanError
-from blocklayout.show.page import Page, html_page, save_text
+from blocklayout.show.page import Page, html_page, record_in, save_text
 from blocklayout.show.plan_record import plan_record
 from blocklayout.show.profile import predicted_profile
+from blocklayout.show.strips import POLICY_WORDS, strips_svg
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".svg")
 
-_OF_ALL: dict[str, Any] = {"others": [], "pieces": [], "served": False, "source": None, "shapes": [], "threads": None}
+_OF_ALL: dict[str, Any] = {
+    "title": None,
+    "source": None,
+    "shapes": [],
+    "threads": None,
+    "others": [],
+    "pieces": [],
+    "served": False,
+}
 """Not in the record of a piece."""
 
 
@@ -55,12 +65,17 @@ class Report(Page, frozen=True):
     def from_source(
         self, source: str | None, shapes: Mapping[str, Sequence[int]] | None = None, threads: int | None = None
     ) -> Report:
-        """The same with its user's options, so that the page can name a command line.
+        """The same with its user's options, so that the page can name a command line; its title is the file's name.
 
         ``source`` is the model's path, or ``zoo:resnet50`` and its like.
         """
         given = [{"name": name, "dims": list(shape)} for name, shape in (shapes or {}).items()]
-        return Report(self.record | {"source": source, "shapes": given, "threads": threads})
+        return Report(self.record | {"title": title_of(source), "source": source, "shapes": given, "threads": threads})
+
+    @property
+    def title(self) -> str:
+        """The name of the model's file, or else the one in it."""
+        return str(self.record["title"] or self.record["plan"]["model"])
 
     @classmethod
     def of_pieces(cls, pieces: Sequence[tuple[dict[str, Any], Report | None, float | None]]) -> Report:
@@ -88,7 +103,7 @@ class Report(Page, frozen=True):
         Args:
             others: Of the same model and extents.
         """
-        shown = [{"plan": other.record["plan"], "profile": other.record["profile"]} for other in others]
+        shown = [{name: other.record[name] for name in ("plan", "profile", "predicted")} for other in others]
         return Report(self.record | {"others": [*self.record["others"], *shown]})
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,12 +111,10 @@ class Report(Page, frozen=True):
         return self.record
 
     def to_html(self) -> str:
-        return html_page("network", f"{self.record['plan']['model']}: layouts", self.record)
+        return html_page("network", f"{self.title}: layouts", self.record | {"policies": POLICY_WORDS})
 
     def to_svg(self) -> str:
         """A picture of the run: a strip for each policy, its steps as wide as their times, coloured by layout."""
-        from blocklayout.show.strips import strips_svg
-
         return strips_svg(self.record)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -120,6 +133,37 @@ class Report(Page, frozen=True):
     def __repr__(self) -> str:
         plan = self.record["plan"]
         return f"<Report of {plan['model']}: {len(plan['kernels'])} kernels, {len(plan['steps'])} steps>"
+
+
+def title_of(source: str | None) -> str | None:
+    """The name of a model's file without its ending, or that of a network of the zoo.
+
+    Example:
+        >>> title_of("models/resnet.v1.onnx"), title_of("zoo:resnet50"), title_of(None)
+        ('resnet.v1', 'resnet50', None)
+    """
+    if source is None or source.startswith("zoo:"):
+        return source and source.removeprefix("zoo:")
+    return Path(source).stem
+
+
+class _Kept(Struct):
+    """Of the record of a page: the model that it was made for."""
+
+    source: str | None
+
+
+def check_same_model(path: Path, source: str | None) -> None:
+    """Raise an InputError where a file is there already, unless it is the page of the same model."""
+    if not path.exists():
+        return
+    try:
+        kept = msgspec.json.decode(record_in(path.read_text(encoding="utf-8")), type=_Kept).source
+        if kept == source or (kept and source and Path(kept).resolve() == Path(source).resolve()):
+            return
+    except (OSError, ValueError, msgspec.DecodeError):
+        pass
+    raise InputError(f"{path} is there already, and is no page of {source or 'this model'}: name another by -o FILE")
 
 
 def check_name(path: Path) -> None:

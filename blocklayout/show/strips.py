@@ -31,7 +31,7 @@ _WORDS = {
 }
 """Classes of layouts in words: for the legend, then shorter ones for a strip."""
 
-_POLICIES = {
+POLICY_WORDS = {
     "auto": "the cheapest combination",
     "nhwc": "channels last throughout",
     "blocked": "blocks of channels throughout",
@@ -39,6 +39,8 @@ _POLICIES = {
     "per-op": "into and out of every primitive",
     "any": "each primitive's own favourite",
 }
+"""Policies in words."""
+
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 _WIDTH, _MARGIN = 960, 24
@@ -186,7 +188,8 @@ def _heading(record: Mapping[str, Any], n_strips: int, how: str) -> tuple[str, s
     under = f"under {count} layout policies" if n_strips > 1 else "step by step"
     threads = counted(plan["n_threads"], "thread")
     where = ", ".join(spelt(each) for each in (plan["dtype"], threads, machine.get("cpu"), plan["isa"]) if each)
-    title = f"One run of {_cut(spelt(plan['model']), 30, 350)}, {under}"
+    name = spelt(record["title"] or plan["model"])
+    title = f"One run of {_cut(name, 30, 350)}, {under}"
     return title, where, f"The width of a step is its time: {how}"
 
 
@@ -210,7 +213,11 @@ def _row(strip: _Strip, first: _Strip, scale: float, y: int) -> Iterator[str]:
     """A policy's name and numbers, and its strip."""
     yield f'<g class="row" data-policy={quoteattr(spelt(strip.policy))}>'
     policy = escape(_cut(spelt(strip.policy), _LARGE, 400))
-    words = f'<tspan class="quiet wide" dx="10">{_POLICIES[strip.policy]}</tspan>' if strip.policy in _POLICIES else ""
+    words = (
+        f'<tspan class="quiet wide" dx="10">{POLICY_WORDS[strip.policy]}</tspan>'
+        if strip.policy in POLICY_WORDS
+        else ""
+    )
     yield f'<text x="{_MARGIN}" y="{y + 20}"><tspan class="name">{policy}</tspan>{words}</text>'
     columns = [(_WIDTH - _MARGIN - 350, "name", scaled_time(strip.ns)), (_WIDTH - _MARGIN, "", strip.reorders)]
     if strip is not first:

@@ -28,12 +28,36 @@ def test_a_page_is_written_where_one_asks_for_it(cli: Command, tiny: Path, tmp_p
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_by_default_the_page_has_the_model_s_name(
-    cli: Command, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_by_default_the_page_has_the_name_of_the_model_s_file(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    model = conv_model()
+    model.graph.name = "main_graph"
+    path = saved(model, tmp_path / "net.v1.onnx")
     monkeypatch.chdir(tmp_path)
-    cli.ok("show", tiny, "--runs", 0)
-    assert (tmp_path / "tiny.html").exists()
+    cli.ok("show", path, "--runs", 0)
+    assert {each.name for each in tmp_path.iterdir()} == {"net.v1.onnx", "net.v1.html"}
+    assert "<title>net.v1: layouts</title>" in (tmp_path / "net.v1.html").read_text(encoding="utf-8")
+
+
+def test_by_default_a_page_is_written_over_that_of_the_same_model_alone(
+    cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        saved(conv_model(), tmp_path / folder / "net.onnx")
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "net.html"
+    cli.ok("show", "one/net.onnx", "--runs", 0)
+    first = page.read_text(encoding="utf-8")
+    cli.ok("show", tmp_path / "one" / "net.onnx", "--runs", 0)
+    again = page.read_text(encoding="utf-8")
+    assert first != again
+    for other in ("no page", "<html>", again):
+        page.write_text(other, encoding="utf-8")
+        assert "net.html is there already" in cli("show", "two/net.onnx", "--runs", 0).refusal
+        assert page.read_text(encoding="utf-8") == other
+    cli.ok("show", "two/net.onnx", "--runs", 0, "-o", page)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +108,13 @@ def test_plans_of_other_policies_stand_beside(cli: Command, tiny: Path) -> None:
     assert all(other["profile"]["steps"] for other in record["others"])
 
 
-def test_all_policies_are_all_but_the_one_that_is_shown(cli: Command, tiny: Path) -> None:
-    done = cli("show", tiny, "--json", "--runs", 0, "--layout", "nhwc", "--policies", "all")
-    record = json.loads(done.out)  # it may tell that no kernel of this CPU takes blocks
+@pytest.mark.parametrize("asked", [(), ("--policies", "all")])
+def test_all_policies_are_all_but_the_one_that_is_shown(cli: Command, tiny: Path, asked: tuple[str, ...]) -> None:
+    record = json.loads(cli.ok("show", tiny, "--json", "--runs", 0, "--layout", "nhwc", *asked))
     policies = [other["plan"]["policy"] for other in record["others"]]
     assert policies == [policy for policy in POLICIES if policy != "nhwc"]
+    alone = json.loads(cli.ok("show", tiny, "--json", "--runs", 0, "--layout", "nhwc", "--policies", "nhwc"))
+    assert alone["others"] == []
 
 
 def test_the_embedded_model_is_shown(cli: Command) -> None:
@@ -103,7 +129,8 @@ def cut_model(folder: Path) -> Path:
 def test_a_model_in_pieces_is_shown_piece_by_piece(cli: Command, tmp_path: Path) -> None:
     arguments = ("show", cut_model(tmp_path), "--shape", "x=1x3x8x8", "--runs", 1)
     assert len(json.loads(cli.ok(*arguments, "--json"))["pieces"]) == 3
-    assert "cut into 3 pieces" in cli(*arguments, "--json", "--policies", "plain").refusal
+    assert "--policies: the model is cut into 3 pieces" in cli(*arguments, "--json", "--policies", "plain").refusal
+    assert "run.svg: the model is cut into 3 pieces" in cli(*arguments, "-o", tmp_path / "run.svg").refusal
     assert "--serve: the model is cut into 3 pieces" in cli(*arguments, "--serve").refusal
 
 

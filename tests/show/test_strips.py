@@ -206,3 +206,56 @@ def test_no_texts_of_a_row_touch(report: Report, open_page: Any, tmp_path: Path)
             }"""
         )
         assert touching == [], width
+
+
+# --- the same at the head of the page
+
+
+def strips_of(page: Any) -> dict[str, float]:
+    """The share of the longest that each policy's strip takes, from above."""
+    rows = page.locator("#policies .run")
+    lengths = rows.evaluate_all(
+        """rows => rows.map((row) => {
+            const widths = [...row.querySelectorAll("rect")].map((each) => each.width.baseVal.value);
+            return [row.dataset.policy, widths.reduce((sum, each) => sum + each, 0) / 10000];
+        })"""
+    )
+    return dict(lengths)
+
+
+def test_the_page_begins_with_a_strip_for_each_policy(report: Report, open_page: Any) -> None:
+    page = open_page(Report(report.record | {"others": []}).to_html())
+    costs = {policy: ns for policy, ns in report.record["plan"]["policy_costs"].items() if policy != "solve"}
+    first, *others = strips_of(page).items()
+    assert first[0] == "auto"
+    assert [share for _, share in others] == sorted(share for _, share in others)
+    longest = max(costs.values())
+    expected = {policy: ns / longest for policy, ns in costs.items()}
+    assert dict([first, *others]) == pytest.approx(expected, abs=1e-3)
+    assert "predicted" in page.text_content("#policies figcaption")
+    assert page.locator("#policies").bounding_box()["y"] < page.locator("nav[role=tablist]").bounding_box()["y"]
+
+
+def test_strips_on_the_page_are_measured_where_each_plan_was_run(report: Report, open_page: Any) -> None:
+    record = copy.deepcopy(report.record)
+    record["plan"]["policy_costs"] = {each: 1.0 for each in ("auto", "solve", "nhwc", "per-op")}
+    page = open_page(Report(record).to_html())
+    times = {policy: each["profile"]["ns"] for policy, each in by_policy(report).items()}
+    longest = max(times.values())
+    assert strips_of(page) == pytest.approx({policy: ns / longest for policy, ns in times.items()}, abs=1e-3)
+    assert "measured, medians of 2 runs in turn" in page.text_content("#policies figcaption")
+
+
+def test_a_step_of_a_strip_chooses_its_kernel_and_keys_walk_from_strip_to_strip(report: Report, open_page: Any) -> None:
+    page = open_page(report.to_html())
+    focused = "document.activeElement.closest('.run')?.dataset.policy"
+    page.locator("#policies .run").nth(1).locator("rect[role=button]").nth(3).click()
+    chosen = page.evaluate("page.record.plan.kernels[page.selected].name")
+    assert page.locator("#policies rect.chosen").first.get_attribute("aria-label").startswith(f"{chosen}, ")
+    page.locator("#policies rect[tabindex='0']").focus()
+    assert page.evaluate(focused) == "auto"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == "auto"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(focused) == page.locator("#policies .run").nth(1).get_attribute("data-policy")
+    assert page.locator(".tip").is_visible()

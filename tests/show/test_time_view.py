@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.show.plan_record import plan_record
 from blocklayout.show.profile import Profile, predicted_profile
 from blocklayout.show.report import Report
 from tests import nets
@@ -132,17 +131,11 @@ def test_predictions_are_held_against_measurements_where_there_are_any(
     assert "Nothing was run" in text
 
 
-def test_policies_stand_side_by_side(predicted: Report, open_page: Any) -> None:
-    page = _open(open_page, predicted)
-    rows = page.locator("#time h2:has-text('Policies side by side') + div tbody tr")
-    assert rows.count() == len(predicted.record["plan"]["policy_costs"])
-    assert "(this plan)" in page.text_content("#time")
-
-
 def test_each_block_is_priced_in_each_policy_that_is_there(predicted: Report, open_page: Any) -> None:
     with bl.load(nets.residual(), tune="model", layout="nchw") as session:
-        other = plan_record(session.plan)
-    page = _open(open_page, Report(predicted.record | {"others": [{"plan": other, "profile": None}]}))
+        beside = session.report()
+    other = beside.record["plan"]
+    page = _open(open_page, predicted.beside(beside))
     table = page.locator("#time h2:has-text('Each block in each policy') + div")
     assert table.locator("thead th").all_text_contents() == ["", "per-op", "nchw"]
     whole = table.locator("tbody tr").first.locator("td")

@@ -2,6 +2,7 @@
 // Where the time of a run goes: by step and block, against what the machine could do, as predicted, by other policies.
 page.view("time", "Time", (root) => {
   const { plan, machine, others = [] } = page.record;
+  const { isMove } = planRuns;
   const isMeasured = page.record.profile !== null;
   const profile = page.record.profile ?? page.record.predicted;
   const { h, s, name, plain, time, bytes, count, percent, colour, table, bar, fitted } = page;
@@ -17,17 +18,10 @@ page.view("time", "Time", (root) => {
     plain: "square", "channels last": "circle", "8c": "triangle", "16c": "diamond2",
     int8: "star", other: "wye", any: "cross", reorder: "times",
   };
-  const isMove = (each) => ["reorder", "input", "output"].includes(each.kind);
-
   // The steps with what pictures need: class of what is written, kernel, and the words that name it.
-  const steps = profile.steps.map((each) => {
-    const step = each.number === null ? null : plan.steps[each.number];
-    const dst = step?.operands.find(({ argument }) => argument.startsWith("dst"));
-    return {
-      ...each, step, kernel: numbers.get(each.name) ?? null, title: (TITLES[each.kind] ?? ((text) => text))(each.name),
-      family: isMove(each) ? "reorder" : dst === undefined ? "any" : plan.descs[dst.desc].class,
-    };
-  });
+  const steps = planRuns.stepsOf(page.record, true).map((each) => ({
+    ...each, step: plan.steps[each.number] ?? null, kernel: numbers.get(each.name) ?? null, title: (TITLES[each.kind] ?? ((text) => text))(each.name),
+  }));
   const gflops = (each) => each.flops / each.ns;
   const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
   const three = (value) => format.format(value);
@@ -404,21 +398,6 @@ page.view("time", "Time", (root) => {
     ])));
   }
 
-  function policies() {
-    const costs = d3.sort(Object.entries(plan.policy_costs), ([, ns]) => ns);
-    if (costs.length === 0) return;
-    const most = d3.max(costs, ([, ns]) => ns);
-    const taken = plan.policy in plan.policy_costs ? plan.policy : plan.chosen;
-    const isTaken = (policy) => policy === taken;
-    const words = (policy) => (!isTaken(policy) ? name(policy)
-      : h("strong", {}, name(policy), plan.chosen === policy ? " (this plan)" : ` (this plan, by ${plain(plan.chosen)})`));
-    const beside = (ns) => (Math.abs(ns / plan.cost_ns - 1) < 0.0005 ? "the same" : page.signed(percent(ns / plan.cost_ns - 1)));
-    root.append(h("h2", {}, "Policies side by side"), table(["policy", "predicted", "beside this plan", ""], costs.map(([policy, ns]) => [
-      words(policy), [ns, time(ns)], [ns / plan.cost_ns - 1, beside(ns)], bar(ns / most, isTaken(policy) ? "16c" : null),
-    ]), "Whole runs, with the reorders that each policy needs."));
-    perBlock();
-  }
-
   // Nanoseconds of each kernel of a plan, with the reorders that it demands: measured where it ran.
   function byKernel({ plan: other, profile: ran }) {
     const timed = ran ? ran.steps.filter((each) => each.kind !== "outside").map((each) => [each.name, each.ns])
@@ -429,7 +408,7 @@ page.view("time", "Time", (root) => {
   function perBlock() {
     const shownPlans = [{ plan, profile: page.record.profile }, ...others.map((each) => (each.plan ? each : { plan: each, profile: null }))];
     if (shownPlans.length < 2) {
-      root.append(h("p", { class: "quiet" }, "Only this plan was made whole: blocklayout show --policies all shows each layer in every policy."));
+      root.append(h("p", { class: "quiet" }, "Only this plan is in the page; one by blocklayout show has each layer in every policy."));
       return;
     }
     const isRun = shownPlans.every((each) => each.profile);
@@ -467,5 +446,5 @@ page.view("time", "Time", (root) => {
   kinds();
   roofline();
   predictions();
-  policies();
+  perBlock();
 });
