@@ -43,8 +43,8 @@ for vectors and single pixels, which have no layout to speak of.
 _VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
 _KINDS = {
     "network": (
-        *(*_VENDORED, "base.js", "pieces.js", "strips.js", "graph.js", "network.js", "node.js", "time.js"),
-        *("memory.js", "steps.js", "served.js", "report.js"),
+        *(*_VENDORED, "base.js", "pieces.js", "strips.js", "graph.js", "search.js", "facts.js", "network.js"),
+        *("node.js", "time.js", "memory.js", "steps.js", "served.js", "report.js"),
     ),
     "layout": (*_VENDORED[:1], "base.js", "layout.js"),
     "bench": (*_VENDORED[:2], "base.js", "bench.js"),

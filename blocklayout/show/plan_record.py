@@ -10,6 +10,7 @@ from blocklayout.ir import Fused, layout_name
 from blocklayout.plan.place import ALIGNMENT
 from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
+from blocklayout.show.blocks import kernel_paths
 from blocklayout.show.explain import optimality, way_text
 from blocklayout.show.names import impl_words, layout, moved, primitive_name, weights_role
 
@@ -57,13 +58,18 @@ def layout_class(desc: ValueLayout) -> str:
 def plan_record(plan: Plan) -> dict[str, Any]:
     """Everything a page shows of a plan, as values that JSON can hold.
 
-    Descriptors stand once in ``descs`` and are referred to by their index; kernels, by theirs in ``kernels``.
+    Descriptors stand once in ``descs`` and are referred to by their index; kernels, by theirs in ``kernels``. The
+    ``path`` of a kernel has the blocks that it is in, found by names or by the structure of the graph (``blocks_by``).
     """
     descs = _Descs()
     steps = [_step_record(plan, step, descs) for step in plan.steps]
     # Gains that are smaller than prices may be wrong by are left alone: so much less costs the cheapest network.
     declined_ns = max(0.0, plan.cost_ns - plan.bound_ns) if plan.is_exact else 0.0
-    kernels = [_kernel_record(choice, descs, declined_ns) for choice in plan.choices]
+    blocks_by, paths = kernel_paths(plan.choices)
+    kernels = [
+        _kernel_record(choice, descs, declined_ns) | {"path": path}
+        for choice, path in zip(plan.choices, paths, strict=True)
+    ]
     numbers = {kernel["name"]: index for index, kernel in enumerate(kernels)}
     for number, step in enumerate(plan.steps):
         if not step.is_reorder and step.kernel in numbers:
@@ -73,6 +79,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         **{name: getattr(plan, name) for name in _SCALARS},
         "verdict": optimality(plan),
         "declined_ns": declined_ns,
+        "blocks_by": blocks_by,
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
         "pins": [_facts(pin, "key wanted") | {"kernel": owners.get(pin.name)} for pin in plan.pins],

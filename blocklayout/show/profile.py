@@ -21,6 +21,7 @@ from blocklayout.plan.reasons import CALLER
 from blocklayout.show.names import layout, primitive_name, step_layouts
 from blocklayout.show.page import save_text
 from blocklayout.show.words import counted, percent, scaled_time, table, us
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan, Step
@@ -47,6 +48,8 @@ class StepProfile(Struct, frozen=True):
         ceiling_share: Share of this machine's ceiling that it reaches, by arithmetic or by traffic, whichever is
             more; ``None`` where there is neither.
         number: Which of the plan's steps it is; ``None`` for an input's reorder, and for the time outside of steps.
+        low_ns: Nanoseconds of the run in which it took least.
+        high_ns: Of the one in which it took most.
     """
 
     name: str
@@ -61,6 +64,8 @@ class StepProfile(Struct, frozen=True):
     flops: int = 0
     ceiling_share: float | None = None
     number: int | None = None
+    low_ns: float = 0
+    high_ns: float = 0
 
     @property
     def gflops(self) -> float:
@@ -155,33 +160,40 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
 
     ``runs`` has for each run the nanoseconds of each entry, then of each step, ``wall`` all of its nanoseconds.
     """
-    outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
-    medians = [statistics.median(times) for times in zip(*runs, strict=True)]
-    first = StepProfile("-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside)
-    return Profile(plan.model, len(runs), (first, *_steps(plan, medians, machine)))
+    outside = Spread.of(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
+    first = StepProfile(
+        *("-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside.median),
+        low_ns=outside.low,
+        high_ns=outside.high,
+    )
+    return Profile(plan.model, len(runs), (first, *_steps(plan, [*map(Spread.of, zip(*runs, strict=True))], machine)))
 
 
 def predicted_profile(plan: Plan, machine: Machine) -> Profile:
     """The profile that a plan expects: predicted times in the place of measured ones, of no runs."""
     costs = [*(entry.cost_ns for entry in plan.entries), *(step.cost_ns for step in plan.steps)]
-    return Profile(plan.model, 0, tuple(_steps(plan, costs, machine)))
+    return Profile(plan.model, 0, tuple(_steps(plan, [Spread(cost, cost, cost) for cost in costs], machine)))
 
 
 def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
     """A node that is computed between plans, by ``numpy`` or ``onnx.reference``, in some nanoseconds."""
-    return StepProfile(name, "work" if by == "numpy" else "fallback", (name,), by, by, "", statistics.median(times))
+    took = Spread.of(times)
+    kind: Kind = "work" if by == "numpy" else "fallback"
+    return StepProfile(name, kind, (name,), by, by, "", took.median, low_ns=took.low, high_ns=took.high)
 
 
 def typical(profiles: Sequence[Profile]) -> Profile:
     """One profile of several of the same plan: medians over all, step by step."""
-    times: dict[tuple[object, ...], list[float]] = {}
+    found: dict[tuple[object, ...], list[StepProfile]] = {}
     for step in chain.from_iterable(each.steps for each in profiles):
-        times.setdefault(_identity(step), []).append(step.ns)
+        found.setdefault(_identity(step), []).append(step)
     steps = []
     for step in profiles[0].steps:
-        ns = statistics.median(times[_identity(step)])
+        same = found[_identity(step)]
+        ns = statistics.median(each.ns for each in same)
         share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
-        steps.append(replace(step, ns=ns, ceiling_share=share))
+        low_ns, high_ns = min(each.low_ns for each in same), max(each.high_ns for each in same)
+        steps.append(replace(step, ns=ns, ceiling_share=share, low_ns=low_ns, high_ns=high_ns))
     return Profile(profiles[0].model, sum(each.n_runs for each in profiles), tuple(steps))
 
 
@@ -190,11 +202,11 @@ def _identity(step: StepProfile) -> tuple[object, ...]:
     return step.kind, step.number, step.name, step.layouts
 
 
-def _steps(plan: Plan, times: Sequence[float], machine: Machine) -> Iterator[StepProfile]:
+def _steps(plan: Plan, times: Sequence[Spread], machine: Machine) -> Iterator[StepProfile]:
     """Entries, then steps, that take any time."""
     n_entries = len(plan.entries)
-    for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
-        if ns:
+    for entry, took in zip(plan.entries, times[:n_entries], strict=True):
+        if ns := took.median:
             yield StepProfile(
                 name=entry.input,
                 kind="input",
@@ -206,9 +218,11 @@ def _steps(plan: Plan, times: Sequence[float], machine: Machine) -> Iterator[Ste
                 estimated_ns=entry.cost_ns,
                 nbytes=entry.nbytes_moved,
                 ceiling_share=entry.nbytes_moved / machine.reorder_bandwidth / ns,
+                low_ns=took.low,
+                high_ns=took.high,
             )
-    for number, (step, ns) in enumerate(zip(plan.steps, times[n_entries:], strict=True)):
-        if ns:
+    for number, (step, took) in enumerate(zip(plan.steps, times[n_entries:], strict=True)):
+        if ns := took.median:
             yield StepProfile(
                 name=step.kernel,
                 kind=_kind(step),
@@ -222,6 +236,8 @@ def _steps(plan: Plan, times: Sequence[float], machine: Machine) -> Iterator[Ste
                 flops=2 * step.multiply_adds(),
                 ceiling_share=_least_ns(step, machine) / ns or None,
                 number=number,
+                low_ns=took.low,
+                high_ns=took.high,
             )
 
 

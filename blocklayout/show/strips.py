@@ -61,7 +61,7 @@ class _Piece(Struct, frozen=True):
     """A part of a run: ``work`` of a kernel, the ``reorder`` of a kernel or an input, or time ``outside`` of steps.
 
     Attributes:
-        block: First part of the names of kernels in this part of the network; empty where they have none.
+        block: The outermost block of the network that its kernel is in; empty where it is in none.
         family: The class of the layout that it writes.
         what: The primitive.
     """
@@ -163,7 +163,7 @@ def _strip(plan: Mapping[str, Any], profile: Mapping[str, Any] | None) -> _Strip
             ns = entry["cost_ns"] if profile is None else of_inputs[name].pop(0) if of_inputs.get(name) else 0.0
             pieces.append(_Piece(name, "", desc["class"], desc["layout"], "reorder", ns, "reorder"))
     kernels = {kernel["name"]: plan["descs"][kernel["chosen"]["dst"]] for kernel in plan["kernels"]}
-    block = ""
+    blocks = {kernel["name"]: (*kernel["path"], "")[0] for kernel in plan["kernels"]}
     for number, step in enumerate(plan["steps"]):
         written = [plan["descs"][each["desc"]] for each in step["operands"] if each["argument"].startswith("dst")]
         family, layout = (written[0]["class"], written[0]["layout"]) if written else ("any", "")
@@ -171,15 +171,9 @@ def _strip(plan: Mapping[str, Any], profile: Mapping[str, Any] | None) -> _Strip
             family = kernels[step["kernel"]]["class"]
         ns = step["cost_ns"] if profile is None else of_steps.get(number, 0.0)
         kind = "reorder" if step["kind"] == "reorder" else "work"
-        block = _block(step["kernel"], block)
+        block = blocks.get(step["kernel"], "")
         pieces.append(_Piece(step["kernel"], block, family, layout, step["primitive"], ns, kind))
     return _Strip(plan["policy"], pieces)
-
-
-def _block(kernel: str, before: str) -> str:
-    """The first part of a kernel's name; a kernel with a generated name, ``concat_30``, is in the block before."""
-    parts = [part for part in re.split(r"[/.]", kernel) if part]
-    return parts[0] if parts and not re.fullmatch(r"[A-Za-z]+_\d+", kernel) else before
 
 
 def _heading(record: Mapping[str, Any], n_strips: int, how: str) -> tuple[str, str, str]:

@@ -55,7 +55,7 @@ def test_hovering_tells_of_a_buffer_and_a_click_chooses_its_kernel(report: Repor
     buffer.click()
     assert page.locator("#memory rect.chosen").count() >= 1
     chosen = page.evaluate("page.record.plan.kernels[page.selected].name")
-    assert chosen in page.text_content("#memory p[aria-live]")
+    assert chosen in page.text_content("#node h2")
 
 
 def test_the_arena_is_walked_by_keys(report: Report, open_page: Any) -> None:

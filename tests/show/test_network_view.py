@@ -164,7 +164,7 @@ def test_search_counts_matches_and_goes_to_them(report: Report, open_page: Any) 
     press(page, "Collapse all blocks")
     box = page.get_by_role("searchbox")
     box.fill("layer1.1.CONV")
-    matches = page.locator("#network .tools output")
+    matches = page.locator(".tools output")
     found = int(matches.text_content().split()[0])
     assert found >= 2
     assert page.locator("#network .node.block.match").count() == 1
@@ -200,12 +200,12 @@ def test_a_reorder_tells_its_facts_and_chooses_its_reader(report: Report, open_p
     assert costliest["cost_ns"] == found[0]["cost_ns"], "several may cost as much"
     row.get_by_role("button").click()
     page.wait_for_selector("#network .node.reorder.chosen")
-    box = page.text_content("#network .chosen-reorder")
+    box = page.text_content("#node .chosen-reorder")
     assert costliest["reason"] in box
     kernels = report.record["plan"]["kernels"]
     assert kernels[page.evaluate("page.selected")]["name"] in costliest["readers"]
     page.evaluate("page.select(0)")
-    assert page.is_hidden("#network .chosen-reorder")
+    assert page.is_hidden("#node .chosen-reorder")
 
 
 def test_values_tell_their_layout_under_the_pointer(report: Report, open_page: Any) -> None:
@@ -233,7 +233,7 @@ def test_the_graph_moves_and_scales(report: Report, open_page: Any) -> None:
 def test_it_fits_a_narrow_page(report: Report, open_page: Any, theme: str) -> None:
     page = shown(open_page, report, width=390, height=844, theme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    frame, panel = page.locator("#network .frame").bounding_box(), page.locator("#network .side").bounding_box()
+    frame, panel = page.locator("#network .frame").bounding_box(), page.locator("#node").bounding_box()
     assert panel["y"] >= frame["y"] + frame["height"]
 
 
@@ -248,10 +248,21 @@ def test_names_of_onnx_exporters_make_blocks(open_page: Any) -> None:
     assert [name.split(",")[0] for name in names(page) if name.endswith("collapsed")] == ["layer1.0", "layer1.1"]
 
 
-def test_flat_names_make_no_blocks_and_large_networks_are_laid_out_in_parts(open_page: Any) -> None:
+def test_of_flat_names_blocks_are_those_of_the_structure(open_page: Any) -> None:
+    page = shown(open_page, report_of(residual(place="n{}_")))
+    press(page, "Collapse all blocks")
+    fit(page)
+    assert page.locator("#network .node.block").count() >= 1
+    press(page, "Expand all blocks")
+    fit(page)
+    assert page.locator("#network .headings").all_text_contents()[-1].endswith("part 2")
+    assert page.locator("#network .node.block").count() == 0
+
+
+def test_large_networks_are_laid_out_in_parts(open_page: Any) -> None:
     report = report_of(residual(40, place="n{}_"))
     page = shown(open_page, report)
-    assert page.get_by_role("button", name="Expand all blocks").count() == 0
+    press(page, "Expand all blocks")
     fit(page)
     kernels = [kernel for kernel in report.record["plan"]["kernels"] if not kernel["is_view"]]
     assert page.locator("#network .node.kernel").count() == len(kernels) > 100
@@ -274,4 +285,4 @@ def test_hostile_names_are_text(open_page: Any) -> None:
     assert "\\u202eevil\\u2066" in page.get_attribute('#network .node[data-kernel="0"]', "aria-label")
     page.locator('#network .node[data-kernel="0"]').click()
     page.get_by_role("searchbox").fill("__PROTO__")
-    assert page.text_content("#network .tools output").endswith(" found")
+    assert page.text_content(".tools output").endswith(" found")

@@ -85,6 +85,15 @@ def test_several_profiles_become_one_by_medians() -> None:
     assert one.steps[-1].ns == statistics.median(step.ns for step in last)
     reached = statistics.median(step.ceiling_share or 0 for step in last)
     assert one.steps[-1].ceiling_share == pytest.approx(reached)
+    times = [step.ns for step in last]
+    assert (one.steps[-1].low_ns, one.steps[-1].high_ns) == (min(times), max(times))
+
+
+def test_each_step_has_the_range_of_its_runs() -> None:
+    session = bl.load(nets.residual(), layout="nhwc")
+    profile = session.profile(nets.feed_of(session), n_runs=5)
+    assert all(0 < step.low_ns <= step.ns <= step.high_ns for step in profile.steps if step.kind != "outside")
+    assert any(step.low_ns < step.high_ns for step in profile.steps)
 
 
 def test_none_is_no_number_of_runs() -> None:

@@ -183,9 +183,15 @@ def test_names_are_text(open_page: Any) -> None:
 def test_a_thousand_steps_stay_usable(open_page: Any, report: Report) -> None:
     record = dict(report.record)
     steps = record["profile"]["steps"]
-    many = [each | {"name": f"part{at}.{each['name']}"} for at in range(1000 // len(steps) + 1) for each in steps]
+    copies = range(1000 // len(steps) + 1)
+    many = [each | {"name": f"part{at}.{each['name']}"} for at in copies for each in steps]
+    kernels = [
+        each | {"name": f"part{at}.{each['name']}", "path": (f"part{at}", *each["path"])}
+        for at in copies
+        for each in record["plan"]["kernels"]
+    ]
     profile = record["profile"] | {"steps": many, "ns": sum(each["ns"] for each in many)}
-    page = open_page(Report(record | {"profile": profile}).to_html())
+    page = open_page(Report(record | {"profile": profile, "plan": record["plan"] | {"kernels": kernels}}).to_html())
     page.click("#tab-time")
     assert page.locator("#time *").count() < 12_000
     flame = page.locator("#time svg[aria-label^='The run by step']")

@@ -2,8 +2,10 @@
 // What all pages share: the record, elements made of text alone, units, tabs, the tooltip, pictures whose marks keys
 // reach, the choice of a theme.
 //
-// A view is a tab: page.view(id, title, draw), where draw(root) fills the section when it is first shown. Views talk
-// through page.select(kernel) and page.onSelect(listener), a kernel being its index in record.plan.kernels. Layouts that
+// A view is a tab: page.view(id, title, draw), where draw(root) fills the section when it is first shown, and may return
+// a function for each time that it is shown. Views talk through page.select(kernel) and page.onSelect(listener), a kernel
+// being its index in record.plan.kernels. What a link shows again is kept in the address, by page.keep({ key: value }),
+// and read by page.kept(key), at first and when page.onAddress calls its listeners. Layouts that
 // the reader wants kernels to write are in the Map page.pins, from a kernel's name, or another key of a pin, to a layout;
 // page.pin(key, layout) and page.resetPins() change it and call the listeners of page.onPins. Each file of a view is one
 // call of page.view, or one function that is called at once, so that none sees another's names.
@@ -13,6 +15,7 @@ const page = (() => {
   const listeners = [];
   const pins = new Map();
   const pinListeners = [];
+  const addressListeners = [];
 
   // An element. Attributes that begin with "on" are listeners; children are nodes, or text; null is left out.
   function h(tag, attributes = {}, ...children) {
@@ -70,6 +73,8 @@ const page = (() => {
   }
 
   const time = (ns) => scaled(ns === null || ns === undefined ? ns : ns / 1000, ["µs", "ms", "s"], 1000);
+  // The least and the most of the runs that a measured time is the median of; nothing of one run.
+  const spread = ({ low_ns: low, high_ns: high }) => (low < high ? `${time(low)} to ${time(high)}` : "");
   const bytes = (n) => scaled(n, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
   const count = (n) => scaled(n, ["", "k", "M", "G", "T"], 1000).trimEnd();
   // A label of an axis: 2 MiB for 2.00 MiB.
@@ -184,44 +189,57 @@ const page = (() => {
     });
   }
 
-  // The chosen kernel's name, and a way to all that is known of it.
-  function chosen() {
-    const line = h("p", { class: "quiet chosen-line", "aria-live": "polite" });
-    const tell = (kernel) => line.replaceChildren(...(kernel === null ? ["Nothing is chosen: click a mark, or press Enter on it."] :
-      ["Chosen: ", name(record.plan.kernels[kernel].name), " ", h("button", { type: "button", onclick: () => open("network", kernel) }, "Show it in the network")]));
-    tell(selected);
-    listeners.push(tell);
-    return line;
-  }
-
   function view(id, title, draw) {
     views.push({ id, title, draw, isDrawn: false });
   }
 
+  let shown = null;
+
   function show(id) {
+    shown = id;
+    document.body.dataset.view = id;
+    placePanel();
     for (const each of views) {
       const isShown = each.id === id;
       each.tab.setAttribute("aria-selected", String(isShown));
       each.tab.tabIndex = isShown ? 0 : -1;
       each.section.hidden = !isShown;
-      if (isShown) drawOnce(each);
+      if (!isShown) continue;
+      drawOnce(each);
+      each.onShown?.();
     }
   }
 
   function drawOnce(each) {
     if (each.isDrawn) return;
     each.isDrawn = true;
-    each.draw(each.section);
+    each.onShown = each.draw(each.section);
   }
 
-  // What is known of the chosen kernel: filled by node.js, placed by the view of the network.
+  // What is known of the chosen kernel, filled by node.js: beside the network, and beside each view once one is chosen.
   const panel = h("aside", { id: "node", "aria-label": "The chosen kernel" });
 
-  let selected = null;
+  // What stands beside the tabs, for all views.
+  const tools = h("div", { class: "tools" });
 
-  function select(kernel) {
-    selected = kernel;
+  let selected = null;
+  let reorder = null;
+
+  function placePanel() {
+    panel.hidden = panel.childElementCount === 0 || (selected === null && shown !== "network");
+    document.body.classList.toggle("chosen", selected !== null);
+  }
+
+  function choose(kernel, mark) {
+    [selected, reorder] = [kernel, mark];
+    placePanel();
     for (const listener of listeners) listener(kernel);
+  }
+
+  // Chooses a kernel, or null for none; with it maybe a reorder, by its id in the graph.
+  function select(kernel, mark = null) {
+    keep({ kernel, reorder: mark, at: null }, true);
+    choose(kernel, mark);
   }
 
   // Wants a layout; null wants none any more.
@@ -240,19 +258,36 @@ const page = (() => {
 
   resetPins();
 
-  // The parts of the address behind "#": a view, and what a view or a script keeps there, such as "piece=2".
-  const address = () => location.hash.slice(1).split("&");
+  // The address has a view behind "#", then what is kept: "#time&kernel=3&find=conv".
+  const parts = () => location.hash.slice(1).split("&");
+  const values = () => new URLSearchParams(parts().slice(1).join("&"));
+  const kept = (key) => values().get(key);
 
-  // What is behind "#", as a step of the browser's history; to set location.hash would take the focus from the tab.
-  function setAddress(hash) {
-    if (location.hash !== `#${hash}`) history.pushState(null, "", `${location.href.split("#")[0]}#${hash}`);
+  // Keeps values in the address, null for none; as a step of the browser's history, or in place of the present one. To set
+  // location.hash would take the focus from the tab.
+  function keep(changes, isStep = false, id = shown) {
+    const next = values();
+    for (const [key, value] of Object.entries(changes)) {
+      if (value === null) next.delete(key);
+      else next.set(key, value);
+    }
+    const hash = `#${[id, String(next)].filter((each) => each !== "").join("&")}`;
+    if (hash !== location.hash) history[isStep ? "pushState" : "replaceState"](null, "", location.href.split("#")[0] + hash);
   }
 
-  // Goes to a view, where a kernel may be chosen there.
-  function open(id, kernel = null) {
-    setAddress([id, ...address().slice(1)].join("&"));
+  // Goes to a view.
+  function open(id) {
+    keep({}, true, id);
     show(id);
-    if (kernel !== null) select(kernel);
+  }
+
+  // Shows what the address has.
+  function follow() {
+    show((views.find((each) => each.id === parts()[0]) || views[0]).id);
+    const wanted = kept("kernel") === null ? null : Number(kept("kernel"));
+    const kernel = record.plan?.kernels[wanted] === undefined ? null : wanted;
+    if (kernel !== selected || kept("reorder") !== reorder) choose(kernel, kept("reorder"));
+    addressListeners.forEach((listener) => listener());
   }
 
   function toggleTheme() {
@@ -282,19 +317,21 @@ const page = (() => {
       open(next.id);
     });
     const [first, ...others] = heading;
-    document.body.append(h("header", {}, h("div", { class: "row" }, first, theme), others), ...(views.length > 1 ? [tabs] : []), main, tip);
-    const fromAddress = () => (views.find((each) => each.id === address()[0]) || views[0]).id;
-    addEventListener("hashchange", () => show(fromAddress()));
+    document.body.append(h("header", {}, h("div", { class: "row" }, first, theme), others),
+      ...(views.length > 1 ? [h("div", { class: "bar-of-views" }, tabs, tools)] : []), h("div", { class: "body" }, main, panel), tip);
+    addEventListener("hashchange", follow);
     addEventListener("beforeprint", () => views.forEach(drawOnce));
     addEventListener("keydown", (event) => event.key === "Escape" && showTip(event));
-    show(fromAddress());
+    follow();
   }
 
   return {
     record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, colour, swatch, legend, table, showTip,
-    bar, entitled, fitted, folded, figure, walk, chosen,
-    view, open, start, address, select, panel, pins, pin, resetPins,
+    bar, entitled, fitted, folded, figure, walk, spread,
+    view, open, start, keep, kept, select, panel, tools, pins, pin, resetPins,
     get selected() { return selected; },
+    get reorder() { return reorder; },
+    onAddress: (listener) => addressListeners.push(listener),
     onSelect: (listener) => listeners.push(listener),
     onPins: (listener) => pinListeners.push(listener),
   };

@@ -1,5 +1,5 @@
 "use strict";
-// The graph of a plan as it can be drawn: kernels, reorders and the caller's values, blocks by name, and where each lies.
+// The graph of a plan as it can be drawn: kernels, reorders and the caller's values, blocks, and where each lies.
 // Nothing here touches the document.
 const planGraph = (() => {
   const { plan, profile } = page.record;
@@ -21,16 +21,6 @@ const planGraph = (() => {
 
   const shownNs = (times) => times.measured ?? times.predicted;
 
-  // ---- blocks: what names have in common, split at slashes and dots; "/layer1/layer1.0/conv1" is layer1, 0, conv1.
-  function segmentsOf(name) {
-    const parts = name.split("/").filter((part) => part !== "");
-    return parts.flatMap((part, index) => {
-      const before = index === 0 ? "" : `${parts[index - 1]}.`;
-      const own = before !== "" && part.startsWith(before) ? part.slice(before.length) : part;
-      return own.split(".").filter((each) => each !== "");
-    });
-  }
-
   const nodes = new Map();
   const links = new Map();
   const incoming = new Map();
@@ -51,15 +41,8 @@ const planGraph = (() => {
   function addKernels() {
     plan.kernels.forEach((kernel, index) => addNode({
       id: `k${index}`, kind: kernel.is_view ? "view" : "kernel", kernel: index, name: kernel.name, order: index,
-      times: timesOf(kernel.steps), segments: segmentsOf(kernel.name).slice(0, -1),
+      times: timesOf(kernel.steps), segments: kernel.path,
     }));
-  }
-
-  // What names have in common with one other kernel's at least.
-  function trimNames() {
-    const prefixes = (segments) => segments.map((_, depth) => segments.slice(0, depth + 1).join("/"));
-    const counts = d3.rollup([...nodes.values()].filter((node) => node.kind === "kernel").flatMap((node) => prefixes(node.segments)), (each) => each.length, (each) => each);
-    for (const node of nodes.values()) node.segments = node.segments.filter((_, depth) => counts.get(prefixes(node.segments)[depth]) > 1);
   }
 
   const kernelNamed = new Map(plan.kernels.map((kernel, index) => [kernel.name, index]));
@@ -113,30 +96,15 @@ const planGraph = (() => {
     }
   }
 
-  const NEAREST = 64;
-
-  // What no name places, kernels and reorders, lies in the innermost block that it is handed something from, and hands
-  // something on to, by way of others like it.
-  function placeNameless() {
-    const sorted = d3.sort([...nodes.values()].filter((node) => ["kernel", "view", "reorder"].includes(node.kind)), (node) => node.order);
-    const isNamed = new Set(sorted.filter((node) => node.segments.length > 0));
-    const pathsAround = (order, here, there) => {
-      const near = d3.group(links.values(), (link) => link[here]);
-      const paths = new Map();
-      for (const node of order) {
-        const found = (near.get(node.id) ?? []).map((link) => nodes.get(link[there]))
-          .flatMap((other) => (isNamed.has(other) ? [other.segments.join("/")] : [...(paths.get(other) ?? [])]));
-        paths.set(node, new Set(found.slice(-NEAREST)));
-      }
-      return paths;
-    };
-    const before = pathsAround(sorted, "to", "from");
-    const after = pathsAround(d3.reverse(sorted), "from", "to");
-    const withOuter = (paths) => [...paths].flatMap((path) => path.split("/").map((_, depth, parts) => parts.slice(0, depth + 1).join("/")));
-    for (const node of sorted) {
-      if (isNamed.has(node)) continue;
-      const shared = d3.intersection(withOuter(before.get(node)), withOuter(after.get(node)));
-      node.segments = d3.greatest(shared, (path) => path.split("/").length)?.split("/") ?? [];
+  // A reorder lies in the innermost block that both its source and a reader are in.
+  function placeReorders() {
+    const [before, after] = ["to", "from"].map((end) => d3.group(links.values(), (link) => link[end]));
+    const shared = (one, other) => one.slice(0, one.findIndex((each, depth) => each !== other[depth]) >>> 0);
+    for (const node of nodes.values()) {
+      if (node.kind !== "reorder") continue;
+      const sources = (before.get(node.id) ?? []).map((link) => nodes.get(link.from).segments);
+      const readers = (after.get(node.id) ?? []).map((link) => nodes.get(link.to).segments);
+      node.segments = d3.greatest(d3.cross(sources, readers, shared), (each) => each.length) ?? [];
     }
   }
 
@@ -147,7 +115,7 @@ const planGraph = (() => {
       node.segments.forEach((_, depth) => {
         const path = node.segments.slice(0, depth + 1);
         const key = path.join("/");
-        if (!found.has(key)) found.set(key, { id: `b ${key}`, key, label: path.join("."), length: depth + 1, members: [] });
+        if (!found.has(key)) found.set(key, { id: `b ${key}`, key, label: plan.blocks_by === "names" ? path.join(".") : path.at(-1), length: depth + 1, members: [] });
         found.get(key).members.push(node);
       });
     }
@@ -167,10 +135,9 @@ const planGraph = (() => {
   }
 
   addKernels();
-  trimNames();
   addReorders();
   addEdges();
-  placeNameless();
+  placeReorders();
   const blocks = makeBlocks();
 
   const runOf = new Map(plan.runs.flatMap((run, index) => run.kernels.map((kernel) => [kernel, index])));

@@ -229,7 +229,7 @@ page.view("memory", "Memory", (root) => {
   if (drawn.length === 0) root.append(h("p", {}, "The arena is empty: no value outlives its step."));
   else {
     page.figure(root, "The arena over time", ["Hover over a buffer, or walk with the arrow keys; a click chooses the kernel that writes it.", key()], arena);
-    root.append(page.chosen(), page.folded(`All ${drawn.length} buffers of the arena`, buffersTable));
+    root.append(page.folded(`All ${drawn.length} buffers of the arena`, buffersTable));
   }
   padding();
   weights();

@@ -4,6 +4,7 @@ page.view("network", "Network", (root) => {
   const { plan, profile } = page.record;
   const { h, s, name, plain, time, bytes, percent, colour, swatch, table, showTip } = page;
   const { totalNs, shownNs, blocks, runOf } = planGraph;
+  const { facts, names, took, describe, without, reorderFacts } = planFacts;
   const BUDGET = 48;
   const [READABLE, FAR, DUST] = [0.75, 0.5, 0.32];
   const kernelNode = (kernel) => planGraph.nodes.get(`k${kernel}`);
@@ -12,30 +13,18 @@ page.view("network", "Network", (root) => {
   const unique = (values) => [...new Set(values)];
 
   // ---- what is chosen, shown and under way
-  let expanded = planGraph.expandedFor(BUDGET); // ids of blocks
+  const usual = planGraph.expandedFor(BUDGET); // ids of blocks
+  let expanded = new Set(usual);
   let showsFree = false;
   let placed = new Map(); // nodes with their places, by id
   let items = []; // marks, links, grounds and headings: where each is, how it is made, its element once it was seen
   let active = null; // the node that the Tab key reaches
-  let asked = null; // the reorder for which a kernel is about to be chosen
-  let chosenReorder = null;
   let turn = 0; // layouts that were begun; a later one ends an earlier
   let awaited = null; // the node to show when the layout under way is done
   let hasBegun = false;
-  let matches = [];
-  let match = -1;
 
   // ---- facts as text
-  const without = (reorder) => {
-    if (reorder.without_ns === null) return plan.is_exact ? "nothing on offer does without it" : "not known";
-    const more = reorder.without_ns + plan.declined_ns;
-    const sign = more < 0 ? "−" : "+";
-    return `${plan.is_exact ? "" : "at most "}${sign}${time(Math.abs(more))} (${sign}${percent(Math.abs(more) / plan.cost_ns, 2)})`;
-  };
-
   const share = (ns) => percent(ns / totalNs);
-
-  const took = (times) => (times.measured === null ? `${time(times.predicted)} predicted` : `${time(times.measured)} measured, ${time(times.predicted)} predicted`);
 
   function workOf(kernel) {
     const steps = kernel.steps.map((number) => plan.steps[number]);
@@ -78,22 +67,6 @@ page.view("network", "Network", (root) => {
   }
 
   // ---- tooltips: rows of a word and what it says
-  const facts = (rows) => h("dl", { class: "told" }, rows.filter(([, value]) => value !== null).map(([word, ...value]) => [h("dt", {}, word), h("dd", {}, value)]));
-  const names = (several, most = 4) => [several.slice(0, most).map((each, index) => [index ? ", " : "", name(each)]), several.length > most ? ` and ${several.length - most} more` : ""];
-
-  function describe(desc) {
-    const { layout, dtype, dims, nbytes } = plan.descs[desc];
-    return [swatch(family(desc)), `${plain(layout)} (${family(desc)})`, dims ? ` ${dtype} ${dims.join("×")}, ${bytes(nbytes)}` : ""];
-  }
-
-  function reorderFacts(node) {
-    return facts([
-      ["Value", name(node.value)], ["From", describe(node.source)], ["To", describe(node.desc)],
-      ["Moves", bytes(node.nbytes)], ["Time", took(node.times)], ["Why", name(node.reason)], ["Read by", names(node.readers)],
-      ["Cheapest network without it", without(node)],
-    ]);
-  }
-
   function told(node) {
     const kernel = plan.kernels[node.kernel];
     switch (node.kind) {
@@ -327,10 +300,10 @@ page.view("network", "Network", (root) => {
   function mark(item) {
     const node = placed.get(item.id);
     const holds = (id) => id === item.id || (node.kind === "block" && node.members.some((each) => each.id === id));
-    const isChosen = chosenReorder !== null ? holds(chosenReorder) : page.selected !== null && holds(`k${page.selected}`);
+    const isChosen = page.reorder !== null ? holds(page.reorder) : page.selected !== null && holds(`k${page.selected}`);
     item.element.classList.toggle("chosen", isChosen);
-    item.element.classList.toggle("match", matches.some((each) => holds(each.id)));
-    item.element.classList.toggle("current", match >= 0 && holds(matches[match]?.id));
+    item.element.classList.toggle("match", planSearch.matches.some((each) => holds(each.id)));
+    item.element.classList.toggle("current", planSearch.current !== undefined && holds(planSearch.current.id));
     item.element.setAttribute("aria-pressed", String(isChosen));
     item.element.setAttribute("tabindex", item.id === active ? "0" : "-1");
   }
@@ -348,10 +321,11 @@ page.view("network", "Network", (root) => {
   }
 
   // ---- zoom and pan
-  const zoom = d3.zoom().on("zoom", onZoom)
+  const zoom = d3.zoom().on("zoom", onZoom).on("end", ({ sourceEvent }) => (sourceEvent || isMeant) && keepPlace())
     .filter((event) => (event.type === "wheel" ? event.ctrlKey || event.metaKey : !event.button))
     .wheelDelta((event) => -Math.sign(event.deltaY) * Math.min(Math.abs(event.deltaY) * 0.01, 0.4));
   let isDue = false;
+  let isMeant = false; // a move that the reader asked for, by a key or a button
 
   function onZoom({ transform }) {
     world.setAttribute("transform", transform);
@@ -367,6 +341,26 @@ page.view("network", "Network", (root) => {
 
   const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
   const moving = (isSudden) => (isSudden || isCalm.matches ? selection : selection.transition().duration(220));
+
+  // The place in the middle of the frame, and the scale: kept in the address.
+  function keepPlace() {
+    isMeant = false;
+    const transform = d3.zoomTransform(stage);
+    const middle = transform.invert([frame.clientWidth / 2, frame.clientHeight / 2]);
+    if (frame.clientWidth > 0) page.keep({ at: [...middle.map(Math.round), transform.k.toFixed(3)].join(" ") });
+  }
+
+  function move(isSudden, transform) {
+    isMeant = true;
+    moving(isSudden).call(zoom.transform, transform);
+  }
+
+  const around = (x, y, k) => d3.zoomIdentity.translate(frame.clientWidth / 2, frame.clientHeight / 2).scale(k).translate(-x, -y);
+
+  function keptPlace() {
+    const [x, y, k, ...more] = (page.kept("at") ?? "").split(" ").map(Number);
+    return k > 0 && [x, y, k].every(Number.isFinite) && more.length === 0 ? around(x, y, k) : null;
+  }
   const bounds = () => (placed.size ? outlineOf([...placed.values()], 40) : { x0: 0, x1: 1, y0: 0, y1: 1 });
 
   function setBounds() {
@@ -385,12 +379,16 @@ page.view("network", "Network", (root) => {
     if (frame.clientWidth === 0) return;
     const { x0, x1, y0, y1 } = bounds();
     const k = fitScale();
-    moving(isSudden).call(zoom.transform, d3.zoomIdentity.translate(frame.clientWidth / 2, frame.clientHeight / 2).scale(k).translate(-(x0 + x1) / 2, -(y0 + y1) / 2));
+    moving(isSudden).call(zoom.transform, around((x0 + x1) / 2, (y0 + y1) / 2, k));
   }
 
-  // All of it where that can be read, else its top.
+  // What the address has; else all of it where that can be read, or its top.
   function begin() {
     hasBegun = frame.clientWidth > 0;
+    if (hasBegun && keptPlace() !== null) {
+      selection.call(zoom.transform, keptPlace());
+      return;
+    }
     if (fitScale() >= READABLE) {
       fit(true);
       return;
@@ -411,13 +409,35 @@ page.view("network", "Network", (root) => {
     }
     const transform = d3.zoomTransform(stage);
     const [[x0, y0], [x1, y1]] = [transform.apply([node.x - node.width / 2, node.y - node.height / 2]), transform.apply([node.x + node.width / 2, node.y + node.height / 2])];
-    if (transform.k >= FAR && x0 >= 0 && y0 >= 0 && x1 <= frame.clientWidth && y1 <= frame.clientHeight) return;
-    const k = transform.k < FAR ? READABLE : transform.k;
-    moving(isSudden).call(zoom.transform, d3.zoomIdentity.translate(frame.clientWidth / 2, frame.clientHeight / 2).scale(k).translate(-node.x, -node.y));
+    if (transform.k >= FAR && x0 >= 0 && y0 >= 0 && x1 <= frame.clientWidth && y1 <= frame.clientHeight) {
+      keepPlace();
+      return;
+    }
+    move(isSudden, around(node.x, node.y, transform.k < FAR ? READABLE : transform.k));
     if (isSudden || isCalm.matches) cull();
   }
 
-  const zoomBy = (factor) => moving(false).call(zoom.scaleBy, factor);
+  function zoomBy(factor) {
+    isMeant = true;
+    moving(false).call(zoom.scaleBy, factor);
+  }
+
+  function fitAll() {
+    isMeant = true;
+    fit();
+  }
+
+  // Which blocks are expanded, by their numbers; null where they are as at first.
+  const openText = () => (d3.difference(expanded, usual).size + d3.difference(usual, expanded).size === 0 ? null
+    : blocks.flatMap((block, index) => (expanded.has(block.id) ? [index] : [])).join("."));
+  const isAsKept = () => openText() === page.kept("open") && showsFree === (page.kept("free") !== null);
+
+  function takeKept() {
+    const open = page.kept("open");
+    expanded = new Set(open === null ? usual : open.split(".").flatMap((index) => blocks[index]?.id ?? []));
+    showsFree = page.kept("free") !== null;
+    freeBox.checked = showsFree;
+  }
 
   // ---- laying out anew; what is at hand stays where it is on the screen
   async function draw(anchor = null) {
@@ -426,6 +446,7 @@ page.view("network", "Network", (root) => {
     const before = anchor === null ? undefined : placed.get(anchor.before);
     const isFirst = placed.size === 0;
     const parts = [];
+    page.keep({ open: openText(), free: showsFree ? 1 : null });
     stage.setAttribute("aria-busy", "true");
     status.textContent = shown.nodes.length > 200 ? `laying out ${shown.nodes.length} marks…` : "";
     await planGraph.place(shown, (nodes, links) => {
@@ -487,6 +508,17 @@ page.view("network", "Network", (root) => {
     return draw(kept === null ? null : { before: active, after: kept });
   }
 
+  async function restore() {
+    if (turn === 0) return;
+    if (!isAsKept()) {
+      takeKept();
+      await draw();
+    }
+    if (keptPlace() !== null && frame.clientWidth > 0) selection.call(zoom.transform, keptPlace());
+    cull();
+  }
+  page.onAddress(restore);
+
   const isBusy = () => stage.getAttribute("aria-busy") === "true";
 
   // Shows a node of the whole graph: expands what it is in.
@@ -506,28 +538,18 @@ page.view("network", "Network", (root) => {
   }
 
   // ---- choosing
-  const reorderBox = h("div", { class: "chosen-reorder", hidden: true, "aria-live": "polite" });
+  const chosenNode = () => planGraph.nodes.get(page.reorder) ?? (page.selected === null ? null : kernelNode(page.selected));
 
-  function chooseReorder(node) {
-    asked = node.id;
-    page.select(node.kernel);
-  }
-
-  page.onSelect((kernel) => {
-    [chosenReorder, asked] = [asked, null];
-    const reorder = chosenReorder === null ? null : planGraph.nodes.get(chosenReorder);
-    reorderBox.hidden = chosenReorder === null;
-    if (chosenReorder !== null) reorderBox.replaceChildren(h("h2", {}, swatch("reorder"), "Reorder"), reorderFacts(reorder));
+  page.onSelect(() => {
     markAll();
-    const node = reorder ?? (kernel === null ? null : kernelNode(kernel));
-    if (node !== null) reveal(node);
+    if (chosenNode() !== null && page.kept("at") === null) reveal(chosenNode());
   });
 
   function activate(id, hasFocus = false) {
     const node = placed.get(id);
     if (node === undefined) return;
     if (node.kind === "block") setExpanded(blocks.find((block) => block.id === id), true, hasFocus);
-    else if (node.kind === "reorder") chooseReorder(planGraph.nodes.get(id));
+    else if (node.kind === "reorder") page.select(node.kernel, id);
     else if (node.kernel !== undefined) page.select(node.kernel);
   }
 
@@ -582,7 +604,7 @@ page.view("network", "Network", (root) => {
   }
 
   const keys = {
-    "+": () => zoomBy(1.4), "=": () => zoomBy(1.4), "-": () => zoomBy(1 / 1.4), f: () => fit(), c: () => collapseAround(active),
+    "+": () => zoomBy(1.4), "=": () => zoomBy(1.4), "-": () => zoomBy(1 / 1.4), f: fitAll, c: () => collapseAround(active),
     Enter: () => activate(active, true), " ": () => activate(active, true),
   };
   stage.addEventListener("keydown", (event) => {
@@ -592,43 +614,12 @@ page.view("network", "Network", (root) => {
     else return;
     event.preventDefault();
   });
-  addEventListener("keydown", (event) => {
-    if (event.key !== "/" || root.hidden || event.target.matches("input, select, textarea")) return;
-    event.preventDefault();
-    searchBox.focus();
-  });
 
-  // ---- search
-  function textOf(node) {
-    if (node.haystack !== undefined) return node.haystack;
-    const kernel = node.kind === "kernel" || node.kind === "view" ? plan.kernels[node.kernel] : null;
-    const words = kernel === null ? [node.name ?? node.value] : [kernel.name, ...kernel.nodes, ...kernel.aliases, ...kernel.reads, kernel.writes, ...kernel.holds];
-    node.haystack = words.join("\n").toLowerCase();
-    return node.haystack;
-  }
-
-  function search() {
-    const wanted = searchBox.value.trim().toLowerCase();
-    const found = wanted === "" ? [] : d3.sort([...planGraph.nodes.values()].filter((node) => textOf(node).includes(wanted)), (node) => node.order);
-    const isNamed = (node) => (node.name ?? "").toLowerCase().includes(wanted);
-    matches = [...found.filter(isNamed), ...found.filter((node) => !isNamed(node))];
-    match = -1;
-    searchCount.textContent = wanted === "" ? "" : matches.length === 0 ? "nothing found" : `${matches.length} found`;
+  planSearch.onChange(() => {
     markAll();
-    if (matches.length > 0 && !planGraph.isThrough(matches[0])) bringIntoView(planGraph.shownAs(matches[0], expanded).id, true);
-  }
-
-  function goToMatch(step) {
-    if (matches.length === 0) return;
-    match = match < 0 && step < 0 ? matches.length - 1 : (match + step + matches.length) % matches.length;
-    searchCount.textContent = `${match + 1} of ${matches.length}`;
-    reveal(matches[match], true).then(markAll);
-  }
-
-  const searchBox = h("input", { type: "search", placeholder: "Find a kernel, node or value", "aria-label": "Find a kernel, node or value by a part of its name", oninput: search });
-  const searchCount = h("output", { class: "quiet" });
-  searchBox.addEventListener("keydown", (event) => {
-    if (event.key === "Enter") goToMatch(event.shiftKey ? -1 : 1);
+    const { current, shown } = planSearch;
+    if (current !== undefined && chosenNode()?.id !== current.id) reveal(current, true);
+    else if (shown !== undefined && !planGraph.isThrough(shown)) bringIntoView(planGraph.shownAs(shown, expanded).id, true);
   });
 
   // ---- what stands around the graph
@@ -638,9 +629,8 @@ page.view("network", "Network", (root) => {
     showsFree = freeBox.checked;
     draw({ before: active, after: active });
   } });
-  const toolbar = h("div", { class: "tools" },
-    searchBox, searchCount,
-    h("span", { class: "group" }, button("−", "Zoom out", () => zoomBy(1 / 1.4)), button("+", "Zoom in", () => zoomBy(1.4)), button("Fit", "Show the whole network", () => fit())),
+  const toolbar = h("div", { class: "controls" },
+    h("span", { class: "group" }, button("−", "Zoom out", () => zoomBy(1 / 1.4)), button("+", "Zoom in", () => zoomBy(1.4)), button("Fit", "Show the whole network", fitAll)),
     blocks.length === 0 ? null : h("span", { class: "group" }, button("Expand all", "Expand all blocks", () => setAll(true)), button("Collapse all", "Collapse all blocks", () => setAll(false))),
     free.views + free.vanished === 0 ? null : h("label", {}, freeBox, ` what was free: ${[free.views && counted(free.views, "view"), free.vanished && `${free.vanished} vanished`].filter(Boolean).join(", ")}`),
   );
@@ -684,7 +674,7 @@ page.view("network", "Network", (root) => {
   }
 
   function goTo(node) {
-    chooseReorder(node);
+    page.select(node.kernel, node.id);
     frame.scrollIntoView({ block: "nearest" });
   }
 
@@ -701,8 +691,7 @@ page.view("network", "Network", (root) => {
 
   root.append(
     toolbar, legend(),
-    h("div", { class: "split" }, frame, h("div", { class: "side" }, reorderBox, page.panel)),
-    help, h("div", { class: "lists" }, reorderList(), runList()),
+    frame, help, h("div", { class: "lists" }, reorderList(), runList()),
   );
   selection.call(zoom).on("dblclick.zoom", null);
   let widthBefore = frame.clientWidth;
@@ -722,7 +711,8 @@ page.view("network", "Network", (root) => {
   });
   requestAnimationFrame(() => setTimeout(() => {
     if (turn > 0) return;
-    if (page.selected === null) draw();
-    else reveal(kernelNode(page.selected), true);
+    takeKept();
+    if (chosenNode() === null || page.kept("at") !== null) draw();
+    else reveal(chosenNode(), true);
   }, 0));
 });

@@ -10,7 +10,11 @@
   const ioLayout = plan.io_layout.map((each) => [each.name, each.format]);
   const precision = [...new Map(plan.precision.map((each) => [each.key, each.wanted]))];
   const heading = h("h2", { tabindex: "-1" });
+  const ways = h("p", { class: "ways", hidden: true },
+    h("button", { type: "button", class: "to-network", onclick: () => page.open("network") }, "Show it in the network"), " ",
+    h("button", { type: "button", onclick: () => page.select(null) }, "Close"));
   const body = h("div", {});
+  const reorder = h("div", { class: "chosen-reorder", hidden: true, "aria-live": "polite" });
   const tried = h("div", { class: "tried" });
 
   const extents = (dims) => (dims.length === 0 ? "a scalar" : dims.join(" × "));
@@ -51,7 +55,8 @@
         ["Primitive", [name(step.primitive), h("span", { class: "quiet" }, `, step ${number}`)]],
         ["By", [h("code", {}, step.impl), step.impl_words === "" ? null : h("span", { class: "quiet" }, ` ${step.impl_words}`)]],
         ["Predicted", `${time(step.cost_ns)} ${step.priced === "measured" ? "as measured alone" : "by the model"}, ${percent(step.cost_ns / plan.cost_ns)} of the network`],
-        ["Measured", measured === undefined ? null : `${time(measured.ns)} in place, ${percent(measured.ns / profile.ns)} of a run`],
+        ["Measured", measured === undefined ? null : [`${time(measured.ns)} in place, ${percent(measured.ns / profile.ns)} of a run`,
+          h("span", { class: "quiet" }, ` ${page.spread(measured)}`)]],
         ["Of the ceiling", (measured?.ceiling_share ?? null) === null ? null :
           [percent(measured.ceiling_share, 0), h("span", { class: "quiet" }, " of what the machine can do, by arithmetic or by traffic")]],
         ["Why so", name(step.reason)],
@@ -262,7 +267,7 @@
     const kernel = plan.kernels[index];
     chooser.value = String(index);
     heading.replaceChildren(name(kernel.name));
-    heading.hidden = false;
+    [heading.hidden, ways.hidden] = [false, false];
     const predicted = d3.sum(kernel.steps, (number) => plan.steps[number].cost_ns);
     announced.textContent = `${plain(kernel.name)}: ${kernel.operator}, ${time(predicted)}`;
     body.replaceChildren(...[
@@ -274,10 +279,21 @@
   const chooser = h("select", { id: "kernel", onchange: () => page.select(Number(chooser.value)) },
     h("option", { value: "", disabled: true, selected: true }, "choose one"),
     plan.kernels.map((kernel, index) => h("option", { value: String(index) }, page.name(kernel.name).textContent)));
-  heading.hidden = true;
-  body.append(h("p", { class: "quiet" }, "Choose a kernel to see what computes it, what else could, and what a pin would cost."), tried);
-  panel.append(h("p", { class: "chooser" }, h("label", { for: "kernel" }, "Kernel"), " ", chooser), announced, heading, body);
-  page.onSelect((kernel) => kernel !== null && draw(kernel));
+  panel.append(reorder, h("p", { class: "chooser" }, h("label", { for: "kernel" }, "Kernel"), " ", chooser), announced, heading, ways, body);
+
+  function drawNone() {
+    chooser.value = "";
+    [heading.hidden, ways.hidden] = [true, true];
+    body.replaceChildren(h("p", { class: "quiet" }, "Choose a kernel to see what computes it, what else could, and what a pin would cost."), tried);
+  }
+  drawNone();
+  page.onSelect((kernel) => {
+    const chosen = planGraph.nodes.get(page.reorder);
+    reorder.hidden = chosen === undefined;
+    if (!reorder.hidden) reorder.replaceChildren(h("h2", {}, page.swatch("reorder"), "Reorder"), planFacts.reorderFacts(chosen));
+    if (kernel === null) drawNone();
+    else draw(kernel);
+  });
   page.onPins(() => {
     drawTried();
     announced.textContent = tried.querySelector(".outcome")?.textContent ?? "No pins";

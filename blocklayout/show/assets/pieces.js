@@ -8,7 +8,7 @@
   const planned = record.pieces.flatMap(({ report }, index) => (report === null ? [] : [index]));
 
   function chosen() {
-    const number = Number((page.address().find((part) => part.startsWith("piece=")) || "").slice("piece=".length)) - 1;
+    const number = Number(page.kept("piece")) - 1;
     return planned.includes(number) ? number : planned[0];
   }
 
@@ -17,8 +17,8 @@
   addEventListener("hashchange", () => chosen() !== shown && location.reload());
 
   function go(event) {
-    const [view] = page.address();
-    location.hash = `${view}&piece=${Number(event.target.value) + 1}`;
+    page.keep({ piece: Number(event.target.value) + 1, kernel: null, reorder: null, at: null, open: null }, true);
+    location.reload();
   }
 
   function told({ name: piece, by, reason, ns, notes, report }, index) {

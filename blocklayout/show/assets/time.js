@@ -30,6 +30,7 @@ page.view("time", "Time", (root) => {
     return [
       h("strong", {}, name(each.title)), name([each.primitive, each.impl].filter((text) => text).join(", ")), each.layouts ? name(each.layouts) : null,
       `${time(each.ns)}, ${percent(each.ns / profile.ns)} of the run${isMeasured && each.estimated_ns ? `; predicted ${time(each.estimated_ns)}` : ""}`,
+      page.spread(each) === "" ? null : `in its runs ${page.spread(each)}`,
       each.flops ? `${three(gflops(each))} GFLOP/s, ${three(each.flops / each.nbytes)} operations a byte` : null,
       each.nbytes ? `${bytes(each.nbytes)}, ${three(each.nbytes / each.ns)} GB/s` : null,
       each.ceiling_share === null ? null : `${percent(each.ceiling_share, 0)} of the ceiling`,
@@ -37,7 +38,7 @@ page.view("time", "Time", (root) => {
     ].filter((fact) => fact !== null);
   }
 
-  const choose = (each) => each.kernel !== null && page.select(each.kernel);
+  const choose = (each) => each.kernel !== null && page.select(each.kernel, each.step?.kind === "reorder" ? `r${each.number}` : null);
   const highlights = new Map();
   page.onSelect(() => highlights.forEach((highlight) => highlight()));
 
@@ -61,25 +62,18 @@ page.view("time", "Time", (root) => {
     );
   }
 
-  // Segments of a name: /layer1/layer1.0/conv1/Conv is layer1, 0, conv1, Conv.
-  function segments(text) {
-    let before = "";
-    return text.split("/").filter((each) => each !== "").flatMap((part) => {
-      const own = before !== "" && part.startsWith(`${before}.`) ? part.slice(before.length + 1) : part === before ? "" : part;
-      before = part;
-      return own.split(".").filter((each) => each !== "");
-    });
-  }
-
-  // Blocks of consecutive steps with the same beginning of a name: {title, depth, from, to, ns} by step numbers here.
+  // Blocks of consecutive steps in the same block of the network: {title, depth, from, to, ns} by step numbers here.
+  const byNames = plan.blocks_by === "names";
+  const pathOf = (kernel) => (plan.kernels[numbers.get(kernel)]?.path ?? []).slice(0, 4);
+  const shortened = (kernel) => (byNames ? kernel.split(/[/.]/).findLast((part) => part !== "") ?? kernel : kernel);
   const starts = d3.cumsum([0, ...steps.map((each) => each.ns)]);
-  const paths = steps.map((each) => (each.kind === "outside" ? [] : segments(each.name).slice(0, -1).slice(0, 4)));
+  const paths = steps.map((each) => pathOf(each.name));
   const depth = Math.max(0, ...paths.map((each) => each.length));
   const blocks = [];
   for (let level = 0; level < depth; level += 1) {
     let open = null;
     paths.forEach((path, index) => {
-      const title = path.length > level ? path.slice(0, level + 1).join(".") : null;
+      const title = path.length > level ? byNames ? path.slice(0, level + 1).join(".") : path[level] : null;
       if (title !== null && open?.title === title) open.to = index;
       else blocks.push(...(open = title === null ? null : { title, label: path[level], depth: level, from: index, to: index }) ? [open] : []);
     });
@@ -89,7 +83,7 @@ page.view("time", "Time", (root) => {
     if (from !== null && each.kind !== "outside" && each.name === steps[index - 1].name) from.to = index;
     else {
       const title = each.kernel === null ? each.title : each.name;
-      const label = paths[index].length ? segments(each.name).at(-1) : title;
+      const label = paths[index].length ? shortened(each.name) : title;
       blocks.push(from = { title, label, depth: paths[index].length, from: index, to: index, isKernel: true });
     }
   });
@@ -107,10 +101,20 @@ page.view("time", "Time", (root) => {
   let shown = [0, profile.ns];
   let redrawFlame = () => {};
 
-  function zoom(to) {
+  function limit(to) {
     shown = to;
     whole.hidden = to[0] === 0 && to[1] === profile.ns;
     redrawFlame();
+  }
+
+  function followAddress() {
+    const [begin, end] = (page.kept("span") ?? "").split(" ").map(Number);
+    limit(begin >= 0 && begin < end && begin < profile.ns ? [begin, Math.min(end, profile.ns)] : [0, profile.ns]);
+  }
+
+  function zoom(to) {
+    limit(to);
+    page.keep({ span: whole.hidden ? null : to.map(Math.round).join(" ") }, true);
     root.querySelector(".picture [tabindex='0']").focus();
     page.showTip({});
   }
@@ -414,7 +418,7 @@ page.view("time", "Time", (root) => {
     const isRun = shownPlans.every((each) => each.profile);
     const columns = shownPlans.map((each) => ({ policy: each.plan.policy, times: byKernel(isRun ? each : { plan: each.plan, profile: null }) }));
     const kernels = [...new Set(columns.flatMap(({ times }) => [...times.keys()]))];
-    const block = (kernel) => segments(kernel).slice(0, -1).slice(0, 2).join(".") || kernel;
+    const block = (kernel) => pathOf(kernel).slice(0, 2).join(byNames ? "." : ", ") || kernel;
     root.append(h("h2", {}, `Each block in each policy, ${isRun ? "measured" : "predicted"}`),
       strip(d3.groups(kernels, block), columns, "Reorders count for the block that demands them. The fastest is bold; – is where nothing is left to run."),
       page.folded(`All ${kernels.length} kernels`, () => strip(kernels.map((each) => [each, [each]]), columns, null)));
@@ -437,11 +441,13 @@ page.view("time", "Time", (root) => {
 
   root.append(headline());
   redrawFlame = page.figure(root, `The run by step, ${isMeasured ? "measured" : "predicted"}`, [
-    "Above, blocks by the network's names, then kernels; below, steps by the class of layout they write, reorders hatched. ",
+    `Above, blocks ${byNames ? "by the network's names" : "of the network, by its structure"}, then kernels; below, steps by the class of layout they write, reorders hatched. `,
     "A click on a block shows it alone, one on a step chooses its kernel; arrow keys walk, Escape shows the whole run.",
     page.legend([...new Set(steps.map((each) => each.family))]),
   ], flame);
-  root.append(h("div", { class: "row" }, whole), page.chosen());
+  root.append(h("div", { class: "row" }, whole));
+  followAddress();
+  page.onAddress(followAddress);
   longest();
   kinds();
   roofline();
