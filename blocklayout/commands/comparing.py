@@ -20,7 +20,7 @@ from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.runtime import ContentsNeededError
 from blocklayout.show.comparison import Measurement
-from blocklayout.show.plan_record import changes_record
+from blocklayout.show.plan_record import changes_record, plan_record
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
@@ -177,7 +177,10 @@ class Race(Struct, frozen=True):
                     "after_ns": Spread.of(after).median,
                     "ratio": to_builtins(Spread.of_ratios(after, before)),
                 }
-            return record | {"changes": changes_record(session.plans[-1], pinned.plans[-1]), "in_turn": in_turn}
+            return record | {
+                "changes": changes_record(plan_record(session.plans[-1]), record["plan"]),
+                "in_turn": in_turn,
+            }
 
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
         self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")

@@ -44,7 +44,7 @@ _VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
 _KINDS = {
     "network": (
         *(*_VENDORED, "base.js", "pieces.js", "strips.js", "graph.js", "search.js", "facts.js", "network.js"),
-        *("node.js", "time.js", "memory.js", "steps.js", "served.js", "report.js"),
+        *("node.js", "time.js", "memory.js", "steps.js", "compare.js", "served.js", "report.js"),
     ),
     "layout": (*_VENDORED[:1], "base.js", "layout.js"),
     "bench": (*_VENDORED[:2], "base.js", "bench.js"),

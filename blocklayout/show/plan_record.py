@@ -12,7 +12,7 @@ from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
 from blocklayout.show.blocks import kernel_paths
 from blocklayout.show.explain import optimality, way_text
-from blocklayout.show.names import impl_words, layout, moved, primitive_name, weights_role
+from blocklayout.show.names import impl_words, primitive_name, weights_role
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
@@ -261,13 +261,13 @@ def _memory_records(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> di
     return {"buffers": records, "memory": sums}
 
 
-def changes_record(before: Plan, after: Plan) -> dict[str, Any]:
-    """The differences between two plans of one model, as values that JSON can hold.
+def changes_record(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The differences between the records of two plans of one model, as values that JSON can hold.
 
     ``kernels`` has each kernel whose layouts or implementations differ, with ``before`` and ``after``, ``null`` where
     a plan has no such kernel; ``reorders_gone`` those that only the first plan has, ``reorders_new`` only the second.
     """
-    old, new = ({choice.kernel: _short_record(choice.chosen) for choice in plan.choices} for plan in (before, after))
+    old, new = ({kernel["name"]: _short_way(plan, kernel) for kernel in plan["kernels"]} for plan in (before, after))
     was, now = _reorders(before), _reorders(after)
     unpriced = {"cost_ns": None}  # which another plan may know otherwise
     anew = [
@@ -280,17 +280,30 @@ def changes_record(before: Plan, after: Plan) -> dict[str, Any]:
     }
 
 
-def _short_record(way: Way) -> dict[str, Any]:
-    return _facts(way, "impls cost_ns") | {"reads": [*map(layout, way.sources)], "writes": layout(way.dst)}
+def _short_way(plan: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict[str, Any]:
+    chosen, descs = kernel["chosen"], plan["descs"]
+    reads = [descs[number]["layout"] for number in chosen["sources"]]
+    return {
+        "impls": chosen["impls"],
+        "cost_ns": chosen["cost_ns"],
+        "reads": reads,
+        "writes": descs[chosen["dst"]]["layout"],
+    }
 
 
-def _reorders(plan: Plan) -> dict[tuple[str, str, str], dict[str, Any]]:
+def _reorders(plan: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Each reorder by the value that it copies and its two layouts."""
+    moves = [(each["input"], each["source"], each["desc"], each) for each in plan["entries"] if each["is_reorder"]]
+    for step in plan["steps"]:
+        if step["kind"] == "reorder":
+            operands = {operand["argument"]: operand for operand in step["operands"]}
+            src, dst = operands["src"], operands["dst"]
+            moves.append((dst["value"], src["desc"], dst["desc"], step))
     found = {}
-    for reorder in plan.reorders:
-        value, src, dst = moved(plan, reorder)
-        record = {"value": value, "src": layout(src), "dst": layout(dst), "nbytes": reorder.nbytes_moved}
-        found[value, layout(src), layout(dst)] = record | _facts(reorder, "readers cost_ns")
+    for value, *descs, each in moves:
+        src, dst = (plan["descs"][number]["layout"] for number in descs)
+        of_all = {name: each[name] for name in ("nbytes", "readers", "cost_ns")}
+        found[value, src, dst] = {"value": value, "src": src, "dst": dst} | of_all
     return found
 
 

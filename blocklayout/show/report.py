@@ -13,7 +13,7 @@ from msgspec import Struct, to_builtins
 from blocklayout.dnnl.processor import cpu_name
 from blocklayout.errors import InputError, PlanError
 from blocklayout.show.page import Page, html_page, record_in, save_text
-from blocklayout.show.plan_record import plan_record
+from blocklayout.show.plan_record import changes_record, plan_record
 from blocklayout.show.profile import predicted_profile
 from blocklayout.show.strips import POLICY_WORDS, strips_svg
 
@@ -98,12 +98,16 @@ class Report(Page, frozen=True):
         return Report(self.record | {"profile": profile.to_dict(), "predicted": None})
 
     def beside(self, *others: Report) -> Report:
-        """This one, with the plans of others, such as those of other policies, to be shown beside its own.
+        """This one, with the plans of others, such as those of other policies, and how they differ from its own.
 
         Args:
             others: Of the same model and extents.
         """
-        shown = [{name: other.record[name] for name in ("plan", "profile", "predicted")} for other in others]
+        shown = [
+            {name: other.record[name] for name in ("plan", "profile", "predicted")}
+            | {"changes": changes_record(self.record["plan"], other.record["plan"])}
+            for other in others
+        ]
         return Report(self.record | {"others": [*self.record["others"], *shown]})
 
     def to_dict(self) -> dict[str, Any]:

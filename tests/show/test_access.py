@@ -103,7 +103,9 @@ def network_page() -> str:
     network = zoo.build("squeezenet1_1", size=64)
     with bl.load(network, tune="model") as session:
         feed = {session.get_inputs()[0].name: np.zeros((1, 3, 64, 64), np.float32)}
-        return session.report(feed, n_runs=1).to_html()
+        report = session.report(feed, n_runs=1)
+    with bl.load(network, tune="model", layout="per-op") as session:
+        return report.beside(session.report(feed, n_runs=1)).to_html()
 
 
 def layout_page() -> str:

@@ -275,10 +275,10 @@ const page = (() => {
     if (hash !== location.hash) history[isStep ? "pushState" : "replaceState"](null, "", location.href.split("#")[0] + hash);
   }
 
-  // Goes to a view.
-  function open(id) {
-    keep({}, true, id);
-    show(id);
+  // Goes to a view, where some values of the address may be others.
+  function open(id, changes = {}) {
+    keep(changes, true, id);
+    follow();
   }
 
   // Shows what the address has.

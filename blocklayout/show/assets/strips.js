@@ -28,6 +28,11 @@ const planRuns = (() => {
     ...runs.map((run) => ({ policy: run.plan.policy, steps: stepsOf(run, isMeasured), run })),
     ...priced.map(([policy, ns]) => ({ policy, steps: [{ ns, kind: "work", family: "any", name: "", primitive: "its steps are not in this page" }], run: null })),
   ].map((each) => ({ ...each, ns: d3.sum(each.steps, ({ ns }) => ns) }));
+  // The policies of other plans, by plan; numbered where there are several of one.
+  const labels = new Map(record.others.map((run, at) => {
+    const before = record.others.slice(0, at).filter(({ plan }) => plan.policy === run.plan.policy).length;
+    return [run, plain(run.plan.policy) + (before > 0 ? ` (${before + 1})` : "")];
+  }));
   const rows = [own, ...d3.sort(others, ({ ns }) => ns)];
   const longest = d3.max(rows, ({ ns }) => ns) || 1;
 
@@ -36,14 +41,14 @@ const planRuns = (() => {
       step.layouts ? name(step.layouts) : null, `${time(step.ns)}, ${percent(step.ns / own.ns)} of this plan's run`].filter((each) => each !== null);
   }
 
-  function strip({ policy, steps, ns }, marks) {
+  function strip({ policy, steps, ns }, row, marks) {
     let at = 0;
     const shapes = steps.map((step) => {
       const [x, isNamed] = [at, isMove(step) || step.ns >= NAMED * longest];
       at += step.ns;
       const shape = s("rect", { class: `${isMove(step) ? "move" : step.ns >= APART * longest ? "apart" : ""}`, x: (WIDE * x) / longest, y: 0, width: (WIDE * step.ns) / longest, height: isMove(step) ? 20 : 16,
         style: step.kind === "outside" ? "fill:var(--line)" : `fill:${colour(step.family)}` });
-      if (isNamed) marks.push({ shape, row: policy, step, begin: x, kernel: numbers.get(step.name) ?? null });
+      if (isNamed) marks.push({ shape, row, step, begin: x, kernel: numbers.get(step.name) ?? null });
       return shape;
     });
     return s("svg", { class: "policy-strip", viewBox: `0 0 ${WIDE} 20`, preserveAspectRatio: "none", role: "group",
@@ -55,34 +60,40 @@ const planRuns = (() => {
     const { row, begin } = marks[index];
     const step = { ArrowUp: -1, ArrowDown: 1 }[key];
     if (step !== undefined) {
-      const beside = rows[rows.findIndex(({ policy }) => policy === row) + step]?.policy;
-      return d3.least(d3.range(marks.length).filter((each) => marks[each].row === beside), (each) => Math.abs(marks[each].begin - begin)) ?? index;
+      return d3.least(d3.range(marks.length).filter((each) => marks[each].row === row + step), (each) => Math.abs(marks[each].begin - begin)) ?? index;
     }
     const to = index + ({ ArrowRight: 1, ArrowLeft: -1 }[key] ?? NaN);
     return Number.isNaN(to) ? null : marks[to]?.row === row ? to : index;
   }
 
+  // The policy's name, and the way to its plan beside this one.
+  function labelled({ policy, run }, isOwn) {
+    if (isOwn || run === null) return h(isOwn ? "strong" : "span", {}, name(policy));
+    const compare = () => page.open("compare", { policy: labels.get(run) });
+    return h("button", { type: "button", class: "link", "aria-label": `Compare this plan with that of ${labels.get(run)}`, onclick: compare }, name(labels.get(run)));
+  }
+
   function figure() {
     const marks = [];
     const reorders = ({ run, steps }) => (run === null ? "" : `${steps.filter(isMove).length || "no"} reorder${steps.filter(isMove).length === 1 ? "" : "s"}`);
-    const drawn = rows.map((each) => {
+    const drawn = rows.map((each, row) => {
       const more = each.ns / own.ns - 1;
       const isOwn = each === own;
       return h("div", { class: "run", "data-policy": each.policy },
-        h("span", { class: "policy", title: record.policies[each.policy] }, h(isOwn ? "strong" : "span", {}, name(each.policy))),
-        strip(each, marks), h("span", { class: "number" }, h("strong", {}, time(each.ns))),
+        h("span", { class: "policy", title: record.policies[each.policy] }, labelled(each, isOwn)),
+        strip(each, row, marks), h("span", { class: "number" }, h("strong", {}, time(each.ns))),
         h("span", { class: "number" }, isOwn ? "this plan" : signed(percent(more, 0)).replace(/^[−+]0%$/, "0%")),
         h("span", { class: "number quiet moves" }, reorders(each)));
     });
     const written = new Set(rows.flatMap(({ run, steps }) => (run === null ? [] : steps.filter(({ kind }) => kind !== "outside").map(({ family }) => family))));
     const how = isMeasured ? `measured, medians of ${record.profile.n_runs} runs${others.length ? " in turn" : ""}` : "predicted";
     const box = h("div", { class: "runs" }, drawn);
-    page.walk(box, marks.map(({ shape }) => shape), (index) => facts({ policy: marks[index].row }, marks[index].step),
+    page.walk(box, marks.map(({ shape }) => shape), (index) => facts(rows[marks[index].row], marks[index].step),
       (index) => marks[index].kernel !== null && page.select(marks[index].kernel), (index, key) => neighbour(marks, index, key));
     page.onSelect((kernel) => marks.forEach((mark) => mark.shape.classList.toggle("chosen", kernel !== null && mark.kernel === kernel)));
     return h("figure", { class: "picture", id: "policies" },
       h("figcaption", {}, h("h2", {}, "Time by policy"), h("span", { class: "quiet" }, `a run's steps from left to right, as wide as their time, ${how}`), page.legend([...written].sort())), box);
   }
 
-  return { stepsOf, isMove, figure };
+  return { stepsOf, isMove, labels, figure };
 })();
