@@ -158,13 +158,16 @@ class Race(Struct, frozen=True):
             return found
         return [own.timed(typical(each)) for own, each in zip(found, zip(*rounds, strict=True), strict=True)]
 
-    def what_if(self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str]) -> dict[str, Any]:
+    def what_if(
+        self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str], tell: Tell
+    ) -> dict[str, Any]:
         """The record of the plan with these pins and no others, and the differences.
 
         Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before and
         after, medians over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
         """
-        with replace(self, options={**self.options, "pin": pins}, tell=lambda _: None).session(contender) as pinned:
+        with replace(self, options={**self.options, "pin": pins}, tell=tell).session(contender) as pinned:
+            tell(f"running {n_runs} times, beside the plan before" if n_runs else "comparing")
             record = pinned.report(self.feeds if n_runs else None, n_runs=max(1, n_runs)).to_dict()
             in_turn = None
             if n_runs:

@@ -32,13 +32,14 @@ MAX_IDLE_S = 10.0
 MAX_WAIT_S = 60.0
 """How long a request waits for the plans of others."""
 
-METHODS = {"/": "GET", "/plan": "POST"}
+METHODS = {"/": "GET", "/plan": "POST", "/progress": "GET"}
 """Of each path."""
 
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 _TEXT = "text/plain; charset=utf-8"
 
 Pins = Mapping[str, str]
+Tell = Callable[[str], None]
 
 
 class RefusalError(Exception):
@@ -61,16 +62,21 @@ class _Asked(_Bearer, forbid_unknown_fields=True):
 
 
 class PlanServer(ThreadingHTTPServer):
-    """Serves a page at ``/`` and plans at ``/plan``, until it is shut down; each server has a token of its own."""
+    """Serves a page at ``/`` and plans at ``/plan``, until it is shut down; each server has a token of its own.
+
+    At ``/progress`` is the stage of the plan that is being made; nothing while none is.
+    """
 
     daemon_threads = True
 
-    def __init__(self, port: int, page: str, make_plan: Callable[[Pins], Any]) -> None:
+    def __init__(self, port: int, page: str, make_plan: Callable[[Pins, Tell], Any]) -> None:
         """Listen on a port, 0 for one that is free; an InputError where it cannot be had.
 
-        ``make_plan`` returns the answer to pins, as values that JSON can hold; one thread at a time calls it.
+        ``make_plan`` returns the answer to pins, as values that JSON can hold, and tells its stages; one thread at a
+        time calls it.
         """
         self.page = page.encode()
+        self.progress = ""
         self.token = token_urlsafe(24)
         self._make_plan = make_plan
         self._planning = Lock()
@@ -106,7 +112,7 @@ class PlanServer(ThreadingHTTPServer):
                 HTTPStatus.SERVICE_UNAVAILABLE, "other plans are being made: ask again later", {"Retry-After": "10"}
             )
         try:
-            return msgspec.json.encode(self._make_plan(pins))
+            return msgspec.json.encode(self._make_plan(pins, self._tell))
         except BlockLayoutError as error:
             raise RefusalError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
         except Exception as error:
@@ -114,7 +120,11 @@ class PlanServer(ThreadingHTTPServer):
             reason = "the plan could not be made; the terminal of the server says why"
             raise RefusalError(HTTPStatus.INTERNAL_SERVER_ERROR, reason) from error
         finally:
+            self.progress = ""
             self._planning.release()
+
+    def _tell(self, stage: str) -> None:
+        self.progress = stage
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's
         """Say an error in a line, unless it is only that the client went away."""
@@ -128,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: PlanServer
 
     def do_GET(self) -> None:
-        self._reply(self._page)
+        self._reply(self._progress if self.path.startswith("/progress") else self._page)
 
     def do_POST(self) -> None:
         self._reply(self._plan)
@@ -144,9 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, kind, body, {})
 
     def _page(self) -> tuple[str, bytes]:
-        query = parse_qs(self.path.partition("?")[2])
-        self._check_token(query.get("token", [""])[0])
+        self._check_address()
         return "text/html; charset=utf-8", self.server.page
+
+    def _progress(self) -> tuple[str, bytes]:
+        self._check_address()
+        return _TEXT, self.server.progress.encode("utf-8", "backslashreplace")
 
     def _plan(self) -> tuple[str, bytes]:
         body = self._body()
@@ -171,10 +184,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_method(self) -> None:
         path = self.path.partition("?")[0]
         if path not in METHODS:
-            raise RefusalError(HTTPStatus.NOT_FOUND, f"there are {' and '.join(METHODS)}, no other paths")
+            raise RefusalError(HTTPStatus.NOT_FOUND, f"there are {', '.join(METHODS)}, no other paths")
         if METHODS[path] != self.command:
             allowed = METHODS[path]
             raise RefusalError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {allowed} alone", {"Allow": allowed})
+
+    def _check_address(self) -> None:
+        query = parse_qs(self.path.partition("?")[2])
+        self._check_token(query.get("token", [""])[0])
 
     def _check_token(self, token: str) -> None:
         if not self.server.knows(token):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blocklayout.commands import serving
-from blocklayout.commands.serving import MAX_BODY_NBYTES, PlanServer
+from blocklayout.commands.serving import MAX_BODY_NBYTES, PlanServer, Tell
 from blocklayout.errors import InputError, PlanError
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ PAGE = "<!doctype html>page"
 JSON = "application/json"
 
 
-def told(pins: Mapping[str, str]) -> dict[str, Any]:
+def told(pins: Mapping[str, str], _: Tell) -> dict[str, Any]:
     return {"pins": pins, "cost_ns": float("nan")}
 
 
 @contextmanager
-def serving_plans(make_plan: Callable[[Mapping[str, str]], Any] = told) -> Iterator[PlanServer]:
+def serving_plans(make_plan: Callable[[Mapping[str, str], Tell], Any] = told) -> Iterator[PlanServer]:
     with PlanServer(0, PAGE, make_plan) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -155,7 +155,7 @@ def test_a_wrong_token_in_a_request_for_a_plan_is_refused(server: PlanServer, to
 
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "NONSENSE"])
 def test_other_methods_are_refused(server: PlanServer, method: str) -> None:
-    for path, allowed in (("/", "GET"), ("/plan", "POST")):
+    for path, allowed in (("/", "GET"), ("/plan", "POST"), ("/progress", "GET")):
         answer = ask(server, method, f"{path}?token={server.token}")
         assert (answer.status, answer.headers["Allow"]) == (405, allowed)
 
@@ -237,7 +237,7 @@ def test_what_is_no_http_is_refused(server: PlanServer, line: str) -> None:
 
 
 def test_what_cannot_be_planned_is_answered_with_the_reason() -> None:
-    def refuse(pins: Mapping[str, str]) -> Any:
+    def refuse(pins: Mapping[str, str], _: Tell) -> Any:
         raise PlanError(f"no kernel {', '.join(pins)} \ud800")
 
     with serving_plans(refuse) as server:
@@ -248,7 +248,7 @@ def test_what_cannot_be_planned_is_answered_with_the_reason() -> None:
 
 
 def test_other_failures_are_told_to_the_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(pins: Mapping[str, str]) -> Any:
+    def fail(pins: Mapping[str, str], _: Tell) -> Any:
         raise ZeroDivisionError(f"a secret\nof {len(pins)} pins")
 
     with serving_plans(fail) as server:
@@ -265,7 +265,8 @@ def test_one_plan_is_made_at_a_time_while_pages_are_served(monkeypatch: pytest.M
     monkeypatch.setattr(serving, "MAX_WAIT_S", 0.05)
     may_end, has_begun = threading.Event(), threading.Event()
 
-    def wait(pins: Mapping[str, str]) -> Any:
+    def wait(pins: Mapping[str, str], tell: Tell) -> Any:
+        tell("waiting for <b>")
         has_begun.set()
         may_end.wait(10)
         return pins
@@ -278,9 +279,12 @@ def test_one_plan_is_made_at_a_time_while_pages_are_served(monkeypatch: pytest.M
         second = post(server, asked(server, {}))
         assert (second.status, second.headers["Retry-After"]) == (503, "10")
         assert ask(server, "GET", f"/?token={server.token}").status == 200
+        stage = ask(server, "GET", f"/progress?token={server.token}")
+        assert (stage.text, stage.headers.get_content_type()) == ("waiting for <b>", "text/plain")
         may_end.set()
         first.join()
         assert answers[0].status == 200
+        assert ask(server, "GET", f"/progress?token={server.token}").text == ""
 
 
 def test_a_slow_client_keeps_nobody_waiting_and_is_left(

@@ -80,6 +80,34 @@ def test_a_pin_shows_both_plans_side_by_side(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_the_panel_plans_anew_in_one_step_and_tells_of_its_progress(open_page: Any) -> None:
+    graph = nets.residual().to_graph()
+    told: list[str] = []
+    may_end = threading.Event()
+    with serving(graph, random_feeds(graph)) as (server, plan):
+        make_plan = server._make_plan
+
+        def waiting(pins: Mapping[str, str], tell: Any) -> Any:
+            tell("stage one")
+            may_end.wait(10)
+            return make_plan(pins, lambda stage: (told.append(stage), tell(stage)))
+
+        server._make_plan = waiting
+        index = next(at for at, choice in enumerate(plan.choices) if "nChw8c" in choice.layouts)
+        page = open_page(url=server.address)
+        page.evaluate("kernel => page.select(kernel)", index)
+        page.locator("#node input[type=radio]:not([value=''])").first.check()
+        page.locator("#node").get_by_role("button", name="Plan anew", exact=True).click()
+        page.get_by_text("The plan is being made: stage one").wait_for()
+        assert page.get_by_role("progressbar").is_visible()
+        assert page.is_disabled("#make-plan")
+        may_end.set()
+        page.wait_for_selector("#whatif h2 .code")
+        assert plan.choices[index].kernel in page.text_content("#whatif h2 .code")
+        assert page.get_by_role("progressbar").count() == 0
+    assert any("running" in stage for stage in told)
+
+
 def test_pins_can_be_taken_back(served: tuple[PlanServer, Plan], open_page: Any) -> None:
     server, plan = served
     page = open_page(url=f"{server.address}#whatif")

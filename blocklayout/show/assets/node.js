@@ -173,7 +173,7 @@
         h("p", { class: "outcome" }, outcome()),
         script("In a shell", shellLine()),
         script("In Python", pythonLines()),
-        ...(page.record.served ? [h("button", { type: "button", disabled: isReset, onclick: () => page.open("whatif") }, "Plan anew"), " "] : []),
+        ...(page.record.served ? [h("button", { type: "button", disabled: isReset, onclick: () => page.planAnew() }, "Plan anew"), " "] : []),
         h("button", { type: "button", disabled: isReset, onclick: () => undone(page.resetPins) }, "Reset"),
       ]));
   }
