@@ -304,7 +304,7 @@ def test_a_slow_client_keeps_nobody_waiting_and_is_left(
 def test_a_client_that_goes_away_is_not_spoken_of(capsys: pytest.CaptureFixture[str]) -> None:
     began = threading.Event()
 
-    def make(_: Mapping[str, str]) -> Any:
+    def make(_: Mapping[str, str], __: Tell) -> Any:
         began.set()
         time.sleep(0.1)
         return "x" * 10_000_000

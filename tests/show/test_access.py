@@ -179,6 +179,28 @@ def test_the_focus_is_seen_wherever_tab_leads(html: str, open_page: Any) -> None
         assert not unseen, view
 
 
+def test_what_is_chosen_is_reached_and_left_by_keyboard(open_page: Any) -> None:
+    page = open_page(network_page())
+    page.get_by_role("tab", name="Steps").focus()
+    page.keyboard.press("Enter")
+    step = page.locator("#steps tbody button").nth(2)
+    step.focus()
+    page.keyboard.press("Enter")
+    chosen = page.evaluate("page.record.plan.kernels[page.selected].name")
+    assert page.get_by_role("complementary", name="The chosen kernel").is_visible()
+    assert page.locator("#node [role=status]").first.text_content().startswith(f"{chosen}: ")
+    page.locator("#steps tbody button").last.focus()
+    reached = []
+    while not page.evaluate(FOCUSED)["isBody"] and len(reached) < MAX_STOPS:
+        page.keyboard.press("Tab")
+        assert page.evaluate(FOCUSED)["isSeen"] or page.evaluate(FOCUSED)["isBody"]
+        reached.append(page.evaluate("document.activeElement.textContent"))
+    assert {"Show it in the network", "Close"} <= {*reached}
+    page.get_by_role("button", name="Close", exact=True).press("Enter")
+    assert page.evaluate("page.selected") is None
+    assert page.evaluate(FOCUSED)["role"] == "tab"
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(html: str, open_page: Any, theme: str) -> None:
     page = open_page(html, theme=theme)

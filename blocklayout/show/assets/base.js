@@ -220,7 +220,7 @@ const page = (() => {
   const panel = h("aside", { id: "node", "aria-label": "The chosen kernel" });
 
   // What stands beside the tabs, for all views.
-  const tools = h("div", { class: "tools" });
+  const tools = h("div", { class: "tools", role: "search" });
 
   let selected = null;
   let reorder = null;

@@ -12,7 +12,13 @@
   const heading = h("h2", { tabindex: "-1" });
   const ways = h("p", { class: "ways", hidden: true },
     h("button", { type: "button", class: "to-network", onclick: () => page.open("network") }, "Show it in the network"), " ",
-    h("button", { type: "button", onclick: () => page.select(null) }, "Close"));
+    h("button", { type: "button", onclick: close }, "Close"));
+
+  // The button is gone then; the tab of the view has the focus.
+  function close() {
+    page.select(null);
+    document.querySelector("[role='tab'][aria-selected='true']").focus();
+  }
   const body = h("div", {});
   const reorder = h("div", { class: "chosen-reorder", hidden: true, "aria-live": "polite" });
   const tried = h("div", { class: "tried" });
