@@ -239,10 +239,10 @@ def _run_policies(args: argparse.Namespace) -> Benchmark:
 
 def _of_policies(race: Race, policies: Sequence[str], dtype: str) -> tuple[Benchmark, Sequence[Measurement]]:
     name = race.opened.name
-    measurements = race.run([Contender(policy, dtype) for policy in dict.fromkeys((BASELINE, *policies))])
+    verdict, measurements = race.run([Contender(policy, dtype) for policy in dict.fromkeys((BASELINE, *policies))])
     environment = describe_environment(measurements[0].plan.n_threads)
     with kept_output() as texts:
-        say_verdict(measurements[0].verdict.timed(measurements))
+        say_verdict(verdict.timed(measurements))
         say(
             f"\n{name}: {counted(race.n_rounds, 'round')}, each policy in turn with {BASELINE}\n"
             f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
