@@ -87,7 +87,11 @@ def test_every_step_has_its_reason(layout: str) -> None:
     plan = bl.load(b, layout=layout).plan
     text = plan.explain().partition("why each is computed so, reorders apart:\n")[2].partition("\n\n")[0]
     lines = text.split("\n")
-    said = {(name, why.strip()) for why, names in zip(lines[::2], lines[1::2]) for name in names.strip().split(", ")}
+    said = {
+        (name, why.strip())
+        for why, names in zip(lines[::2], lines[1::2], strict=True)
+        for name in names.strip().split(", ")
+    }
     steps = [step for step in plan.steps if not step.is_reorder]
     assert {step.kernel for step in steps} == {"first", "norm", "det"}
     slow = "by reference code: oneDNN has nothing faster for this lrn in any layout asked for"
