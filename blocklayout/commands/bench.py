@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
     from blocklayout.api import Source
     from blocklayout.commands.against.contest import Outcome
-    from blocklayout.commands.against.runtimes import Runtime
+    from blocklayout.commands.against.runtimes import PeerName, Runtime
+    from blocklayout.plan.policies import PolicyName
+    from blocklayout.plan.request import ComputedDtype
     from blocklayout.session import Session
 
     Feeds = Mapping[str, np.ndarray]
@@ -108,9 +110,9 @@ def bench(
     model: Source,
     feed: Feeds | None = None,
     *,
-    against: str | Sequence[str] | None = None,
-    layouts: Sequence[str] = POLICIES,
-    dtype: DTypeLike = "f32",
+    against: PeerName | Sequence[PeerName] | None = None,
+    layouts: Sequence[PolicyName | str] = POLICIES,
+    dtype: ComputedDtype | DTypeLike = "f32",
     threads: int | None = None,
     rounds: int = 7,
     shapes: Mapping[str, Sequence[int]] | None = None,

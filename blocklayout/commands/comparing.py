@@ -121,8 +121,8 @@ class Race(Struct, frozen=True):
             firsts = self._times(contenders[0], [first])
         self._settle(first, contenders[0], others)
         pooled = [value for values in firsts for value in values]
-        own = _measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected)
-        return first.verdict(), [own, *others]
+        of_first = _measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected)
+        return first.verdict(), [of_first, *others]
 
     def _settle(self, session: Session, contender: Contender, others: Sequence[Measurement]) -> None:
         """Have later loads take a policy that was faster than ``auto``, beyond the spread."""

@@ -25,7 +25,10 @@ KINDS = {
     "tensors": ("Tensors", "Arrays with a memory format, and what describes it."),
     "operators": (
         "Operators on Tensors",
-        "Methods of Tensors and of a Builder's values. All are in ``blocklayout.eager``, too.",
+        (
+            "Each is a method too, of Tensors and of a Builder's values, and a name of ``blocklayout.eager``. "
+            "Results have the first operand's memory format."
+        ),
     ),
     "gradients": ("Gradients", "Of operators on Tensors, one by one; also in ``blocklayout.eager.backward``."),
     "errors": ("Errors and warnings", "All of them are names of ``blocklayout``; each message names the remedy."),
