@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
-from blocklayout.loading.options import Options
+from blocklayout.loading.options import Options, PlanningOptions
 from blocklayout.loading.saved_plan import warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, TuneMode
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from blocklayout.ir import Asked
+    from blocklayout.loading.options import Progress
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
     from blocklayout.plan.policies import PolicyName
@@ -35,8 +36,16 @@ Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Gra
 """Types a model can be loaded from; ``Graph`` and ``OnnxModel`` come from :mod:`blocklayout.model`, the last one from
 :mod:`torch.export`."""
 
-Progress = Callable[[str], None]
-"""Progress callback: called with a few words before each stage that may take a while."""
+
+class LoadOptions(PlanningOptions, total=False):
+    """Types of all keywords of :func:`load`."""
+
+    dtype: ComputedDtype | DTypeLike | None
+    threads: int | None
+    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None
+    io_layout: Mapping[str, str] | None
+    plan: Plan | str | os.PathLike[str] | None
+    original: Source | None
 
 
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import Struct
 
@@ -22,7 +22,35 @@ from blocklayout.value_checks import CheckMode, checked_mode
 if TYPE_CHECKING:
     import os
 
-    from blocklayout.plan import Plan
+    from blocklayout.ir import Asked
+    from blocklayout.plan import LossMode, Plan
+    from blocklayout.plan.policies import PolicyName
+
+Progress = Callable[[str], None]
+"""Progress callback: called with a few words before each stage that may take a while."""
+
+
+class PlanningOptions(TypedDict, total=False):
+    """Types of the keywords of ``load`` that leave inputs, data type and threads as they are."""
+
+    layout: PolicyName | str | None
+    streams: int
+    max_waiting: int | None
+    batching: tuple[int, float] | None
+    pin: Asked | None
+    expect: Asked | None
+    precision: Asked | None
+    on_layout_loss: LossMode | None
+    tune: TuneMode
+    tune_seconds: float
+    max_plans: int
+    on_misfit: Literal["raise", "replan"]
+    denormals: Literal["flush", "keep"]
+    winograd: bool
+    check: CheckMode | None
+    verify: bool
+    mapped: bool
+    progress: Progress | None
 
 
 class What(Struct, frozen=True, kw_only=True):

@@ -37,6 +37,16 @@ class Submission(Future[list[Any]]):
 
     ``cancel()`` succeeds until the run begins, as with every future; it makes room for another request. :meth:`stop`
     also ends one that has begun.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout import Builder, load
+        >>> b = Builder()
+        >>> b.output("y", b.input("x", (1, 2)) * np.float32(2))
+        >>> with load(b) as session:
+        ...     submission = session.submit({"x": np.ones((1, 2), np.float32)}, deadline=60)
+        ...     submission.result()[0].tolist()
+        [[2.0, 2.0]]
     """
 
     def __init__(self, call: Call, row: Row | None, deadline: float | None) -> None:

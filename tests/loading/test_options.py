@@ -13,7 +13,8 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.loading.options import Options
+from blocklayout.api import LoadOptions
+from blocklayout.loading.options import Options, PlanningOptions
 from tests import nets
 
 MODELS: dict[str, Callable[[], Any]] = {"fixed extents": nets.chain, "free extents": nets.free_model}
@@ -94,3 +95,11 @@ def test_options_have_the_keywords_of_load_and_their_defaults() -> None:
     )
     del of_load["source"], of_load["original"]  # files: no options
     assert of_options == of_load
+
+
+def test_the_types_of_keywords_are_those_of_load() -> None:
+    """``bl.Served`` and ``bl.compile`` hand them on, and editors complete them."""
+    listed = {name: each.__forward_arg__ for name, each in LoadOptions.__annotations__.items()}
+    _, *keywords = signature(bl.load).parameters.values()
+    assert listed == {each.name: each.annotation for each in keywords}
+    assert {*PlanningOptions.__annotations__} <= {*signature(Options.of).parameters}
