@@ -25,8 +25,8 @@ _PEAK_SHARES = {"f32": {4: 0.6, 8: 0.65}, "bf16": {4: 0.5}}
 
 
 def offer(spec: Spec, impl: str) -> Resolved | None:
-    """Takes f32, and bf16 where the CPU has products of its pairs: as many results as sources in each group, windows of at
-    most 7x7 without dilation, and at most a (leaky) ReLU or clip behind the sum.
+    """Takes f32, and bf16 where the CPU has products of its pairs: as many results as sources in each group, windows of
+    at most 7x7 without dilation, and at most a (leaky) ReLU or clip behind the sum.
     """
     if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
         return None
@@ -90,7 +90,7 @@ def _has_whole_vectors(descs: dict[str, Desc], lanes: int) -> bool:
 
 
 def _packed(group: int, dtype: str, lanes: int) -> str:
-    """By tap, then by source, or pair of them in bf16, for the results of a vector or of a smaller group side by side."""
+    """By tap, then by source, or pair of them in bf16, for results of a vector, or a smaller group, side by side."""
     if group < lanes:
         return f"gOIhw{group // 2}i{group}o2i" if dtype == "bf16" else f"gOIhw{group}i{group}o"
     return f"gOhwI{lanes}o2i" if dtype == "bf16" else f"gOhwi{lanes}o"
