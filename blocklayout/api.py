@@ -69,7 +69,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     plan: Plan | str | os.PathLike[str] | None = None,
     on_misfit: Literal["raise", "replan"] = "raise",
     denormals: Literal["flush", "keep"] = "flush",
-    winograd: bool = True,
+    recipes: Mapping[str, bool] | None = None,
     check: CheckMode | None = None,
     verify: bool = True,
     mapped: bool = True,
@@ -138,8 +138,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         denormals: ``flush``: numbers below the smallest normal one count as zero during a run, since arithmetic on them
             may be a hundred times slower. ``keep``: they stay, as they do where no compiler built the
             executor (see ``Session.executor``).
-        winograd: Whether convolutions of 3x3 windows may be computed by Winograd's method where that is cheaper: with
-            errors of some 1e-5 of the largest value, where others make some 1e-6.
+        recipes: Code of our own for convolutions, used where it is cheaper: ``False`` for what is to be left to the
+            library. ``winograd`` makes errors of some 1e-5 of the largest value, where others make some 1e-6;
+            ``depthwise`` and ``grouped`` round as the library does.
         check: ``padding``: after each step of a run padding is proven zero and values finite; the first tensor that
             is not so, with its step and index, is a ``CheckError``. ``padding-only``: values may be infinite or NaN.
             See :func:`blocklayout.checking`.
@@ -197,7 +198,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         plan=plan,
         on_misfit=on_misfit,
         denormals=denormals,
-        winograd=winograd,
+        recipes=recipes,
         check=check,
         verify=verify,
         mapped=mapped,

@@ -52,7 +52,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"plan": 3}, "plan=3: give a Plan, or the path"),
     ({"on_misfit": "rplan"}, "on_misfit='rplan': give 'raise' or 'replan'; did you mean 'replan'"),
     ({"denormals": None}, "denormals=None: give 'flush' or 'keep'"),
-    ({"winograd": "no"}, "winograd='no': give True or False"),
+    ({"recipes": "no"}, "recipes='no': give a mapping by name"),
+    ({"recipes": {"winogard": False}}, "recipes='winogard': give .*did you mean 'winograd'"),
+    ({"recipes": {"winograd": "no"}}, r"recipes\['winograd'\]='no': give True or False"),
     ({"verify": None}, "verify=None: give True or False"),
     ({"mapped": 1}, "mapped=1: give True or False"),
     ({"check": "pading"}, "check='pading': give one of 'padding', .*did you mean 'padding'"),
@@ -69,7 +71,7 @@ def test_a_wrong_option_is_refused_by_load(model: str, option: dict[str, Any], t
 
 def test_a_saved_session_refuses_them_too(tmp_path: Path) -> None:
     bl.load(nets.chain()).save(tmp_path / "chain.session")
-    for option, told in (({"dtype": "f16x"}, "dtype='f16x'"), ({"winograd": "no"}, "give True or False")):
+    for option, told in (({"dtype": "f16x"}, "dtype='f16x'"), ({"recipes": {"winograd": "no"}}, "give True or False")):
         with pytest.raises(bl.BlockLayoutError, match=told):
             bl.load(tmp_path / "chain.session", **option)  # type: ignore[arg-type]
 

@@ -130,6 +130,11 @@ def offers(spec: Spec) -> Iterator[Resolved]:
             yield offered
 
 
+def recipes() -> tuple[str, ...]:
+    """Names of those that compute convolutions in place of the library's."""
+    return tuple(name for name in _names() if "convolution" in _load(name).kinds)
+
+
 def is_favourite(impl: str) -> bool:
     """Whether an implementation is one of ours that precedes the library's favourite."""
     ours = implementation(impl)
