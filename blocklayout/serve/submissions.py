@@ -157,6 +157,22 @@ class Submissions:
         self.tally.end("refused")
         raise QueueFullError(f"{self._max_waiting} requests wait (max_waiting): submit again later, or elsewhere")
 
+    def run_at_once(self, feed: dict[str, Any]) -> list[Any] | None:
+        """Run on this thread, counted as if submitted; ``None`` where that may take longer than a run like others."""
+        streams = self._book.streams
+        if self._waiting or self.joining is not None or streams.n > 1 or streams.is_closed:
+            return None
+        begun_ns = time.monotonic_ns()
+        try:
+            results = self._book.run_at_once(feed)
+        except BaseException as error:
+            self.tally.fail(error)
+            raise
+        if results is not None:
+            self.tally.begin(1)
+            self.tally.finish(begun_ns, begun_ns)
+        return results
+
     def warm_up(self, shapes: Mapping[str, Sequence[int]] | None, contents: Mapping[str, Any] | None) -> None:
         """Plan, pack, and run on every stream; as :meth:`blocklayout.Session.warm_up`."""
         feed = _feed_of_zeros(self._book.signature.inputs, shapes, contents)
