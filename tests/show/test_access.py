@@ -190,7 +190,7 @@ def test_what_is_chosen_is_reached_and_left_by_keyboard(open_page: Any) -> None:
     assert page.get_by_role("complementary", name="The chosen kernel").is_visible()
     assert page.locator("#node [role=status]").first.text_content().startswith(f"{chosen}: ")
     page.locator("#steps tbody button").last.focus()
-    reached = []
+    reached: list[str] = []
     while not page.evaluate(FOCUSED)["isBody"] and len(reached) < MAX_STOPS:
         page.keyboard.press("Tab")
         assert page.evaluate(FOCUSED)["isSeen"] or page.evaluate(FOCUSED)["isBody"]

@@ -90,7 +90,7 @@ def test_the_panel_plans_anew_in_one_step_and_tells_of_its_progress(open_page: A
         def waiting(pins: Mapping[str, str], tell: Any) -> Any:
             tell("stage one")
             may_end.wait(10)
-            return make_plan(pins, lambda stage: (told.append(stage), tell(stage)))
+            return make_plan(pins, told.append)
 
         server._make_plan = waiting
         index = next(at for at, choice in enumerate(plan.choices) if "nChw8c" in choice.layouts)

@@ -259,3 +259,9 @@ def test_a_step_of_a_strip_chooses_its_kernel_and_keys_walk_from_strip_to_strip(
     page.keyboard.press("ArrowDown")
     assert page.evaluate(focused) == page.locator("#policies .run").nth(1).get_attribute("data-policy")
     assert page.locator(".tip").is_visible()
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    strokes = page.locator("#policies rect.chosen, #policies rect:focus-visible").evaluate_all(
+        "all => all.map((each) => getComputedStyle(each).stroke)"
+    )
+    assert len(strokes) > 1
+    assert {*strokes} == {ink}
