@@ -20,13 +20,10 @@ from blocklayout.recording import Entry
 from blocklayout.tensor import Tensor
 from blocklayout.tensor.indexing import boxed
 
-UPDATES: Mapping[str, str] = {"sgd_update": "SgdUpdate", "adamw_update": "AdamUpdate"}
-"""Calls that change their operands, all but the second, and the operators that compute the new ones."""
-
 
 def written(entry: Entry) -> tuple[Tensor, ...]:
-    """The Tensors that a call changes."""
-    if entry.function not in UPDATES:
+    """The Tensors that a call changes: of an optimizer's, all operands but the second."""
+    if "optimizer" not in entry.attrs:
         return ()
     param, _, *states = entry.operands
     return tuple(each for each in (param, *states) if isinstance(each, Tensor))
@@ -36,24 +33,12 @@ class Numbers(Struct, frozen=True, eq=False):
     """The numbers of an optimizer that plans read, and that change from step to step: inputs of one element."""
 
     optimizer: Any
-    function: str
     prefix: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """As the operator takes them."""
-        return ("rate",) if self.function == "sgd_update" else ("rate", "correction", "kept")
 
     def of_next_step(self) -> dict[str, np.ndarray]:
         """Those of one more step, by input."""
-        optimizer = self.optimizer
-        numbers = [-optimizer.rate]
-        if self.function == "adamw_update":
-            first, second = (1 - beta ** (optimizer.n_steps + 1) for beta in optimizer.betas)
-            numbers = [-optimizer.rate / first, 1 / second, 1 - optimizer.rate * optimizer.weight_decay]
-        return {
-            self.prefix + name: np.array([each], np.float32) for name, each in zip(self.names, numbers, strict=True)
-        }
+        numbers = self.optimizer.numbers(self.optimizer.n_steps + 1)
+        return {self.prefix + name: np.array([each], np.float32) for name, each in numbers.items()}
 
 
 class RecordGraph:
@@ -101,7 +86,7 @@ class RecordGraph:
             UnsupportedError: It is one that no network has.
             ModelError: As the Builder.
         """
-        if entry.function in UPDATES:
+        if "optimizer" in entry.attrs:
             self._update(entry)
             return
         if entry.op is not None:
@@ -119,10 +104,6 @@ class RecordGraph:
             if isinstance(tensor, Tensor):
                 same = value if value.shape == tensor.shape else value.reshape(tensor.shape)
                 self._values[id(tensor)] = same
-
-    def op(self, op_type: str, *operands: Any, **attrs: Any) -> Any:
-        """One of our own operators."""
-        return self.builder.op(f"{DOMAIN}.{op_type}", *operands, **attrs)
 
     def _operator(self, entry: Entry) -> Any:
         op, given = entry.op, [self.value(each) for each in entry.operands]
@@ -146,32 +127,18 @@ class RecordGraph:
                 "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
                 "keep them in f32, and give dtype='bf16'"
             )
-        attrs: dict[str, Any]
         held = [each for each in states if isinstance(each, Tensor)]
-        if entry.function == "sgd_update":
-            attrs = {name: float(getattr(optimizer, name)) for name in ("momentum", "weight_decay")}
-            attrs["nesterov"] = int(optimizer.nesterov)
-        else:
-            attrs = dict(zip(("beta_1", "beta_2"), map(float, optimizer.betas), strict=True))
-            attrs["epsilon"] = float(optimizer.epsilon)
         if (id(optimizer), id(param)) in self._updated:
             raise UnsupportedError(
                 "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
             )
         self._updated.add((id(optimizer), id(param)))
-        prefix = f"optimizer_{len(self.numbers)}."
-        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, entry.function, prefix))
-        for name in (numbers.prefix + each for each in numbers.names):
-            if name not in self._numbers:
-                self._numbers[name] = self.builder.input(name, (1,))
-        given = [self.value(each) for each in (grad, param, *held)]
-        made = self.op(
-            UPDATES[entry.function],
-            *given,
-            *(self._numbers[numbers.prefix + each] for each in numbers.names),
-            n_outputs=1 + len(held),
-            **attrs,
-        )
+        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, f"optimizer_{len(self.numbers)}."))
+        names = [numbers.prefix + name for name in optimizer.numbers(1)]
+        self._numbers |= {name: self.builder.input(name, (1,)) for name in names if name not in self._numbers}
+        given = (*map(self.value, (grad, param, *held)), *map(self._numbers.get, names))
+        op_type = f"{DOMAIN}.{optimizer.op_type}"
+        made = self.builder.op(op_type, *given, n_outputs=1 + len(held), **optimizer.attrs())
         for tensor, value in zip((param, *held), made if held else (made,), strict=True):
             self._values[id(tensor)] = value
 
