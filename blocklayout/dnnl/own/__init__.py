@@ -89,6 +89,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
             nanosecond at the peak, and the number of threads.
         multiply_adds: Multiplications that it does for such a Spec, each with an addition; none by default.
         is_favourite: Whether it is offered before the library's own favourite, since it is hardly ever slower.
+        algorithms: Functions of each element that it computes faster alone than the library does as post-ops.
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
@@ -99,6 +100,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
     isas: tuple[str, ...] = tuple(LANES)
     multiply_adds: Callable[[Spec], int] = lambda _: 0
     is_favourite: bool = False
+    algorithms: tuple[str, ...] = ()
     rule: str = ""
 
 
@@ -139,6 +141,11 @@ def is_favourite(impl: str) -> bool:
     """Whether an implementation is one of ours that precedes the library's favourite."""
     ours = implementation(impl)
     return ours is not None and ours.is_favourite
+
+
+def is_faster_alone(function: Eltwise) -> bool:
+    """Whether code of ours computes a function faster than the library does as a post-op."""
+    return native() is not None and library.has_isa("avx2") and function.algorithm in _load("functions").algorithms
 
 
 def lanes_of(impl: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from blocklayout.dnnl.attr import Eltwise
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -24,6 +25,23 @@ _PEAK_SHARES = (
 
 Medians over the convolutions of ResNet-50, SqueezeNet, DenseNet, GoogLeNet, Inception, EfficientNet, MobileNet and
 ShuffleNet with cold weights, f32, on an AVX2 machine with 2 threads; layouts make little difference within a class.
+"""
+
+_FUNCTION_FLOPS = {
+    "eltwise_exp": 30,
+    "eltwise_elu": 37,
+    "eltwise_mish": 41,
+    "eltwise_logistic": 42,
+    "eltwise_gelu_erf": 46,
+    "eltwise_swish": 50,
+    "eltwise_tanh": 50,
+    "eltwise_gelu_tanh": 67,
+    "eltwise_soft_relu": 83,
+    "eltwise_log": 129,
+}
+"""Operations at the peak that take as long as a function of one element, where these are more than a few.
+
+As post-ops of a pointwise convolution in f32, on Zen 4.
 """
 
 _OTHER_PEAK_SHARE = 0.4
@@ -56,6 +74,14 @@ _FEW_TAPS = 9
 def peak_share_by_name(spec: Spec) -> float:
     """Of arithmetic."""
     return next((share for prefix, share in _PEAK_SHARES if spec.impl.startswith(prefix)), _OTHER_PEAK_SHARE)
+
+
+def function_flops(spec: Spec) -> float:
+    """What functions of each element take, the primitive's own and its post-ops, in operations at the peak in f32."""
+    functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
+    functions += [spec.algorithm] if spec.kind == "eltwise" else []
+    n_flops = sum(_FUNCTION_FLOPS.get(each, 0) for each in functions)
+    return n_flops * spec.memory_desc("dst").n_elements if n_flops and spec.has("dst") else 0.0
 
 
 def is_gemm(spec: Spec) -> bool:

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl
+from blocklayout.dnnl import own
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.ir import (
@@ -59,7 +60,10 @@ class TileRecipes(Struct, frozen=True, dict=True):
         return self.tile.main.operator.likeness(self._problem)
 
     def wished(self, wish: Wish) -> Iterator[Candidate]:
-        """Candidates in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
+        """Candidates in wished layouts: with as many post-ops fused as run optimised, and with some left apart.
+
+        These are a sum, which then reads no other layout, and a function that code of our own computes faster alone.
+        """
         operator, followers = self.tile.main.operator, self.tile.followers
         if self.tile.depthwise is not None:
             yield from self._fused(wish, len(followers), _usual(operator))
@@ -67,9 +71,10 @@ class TileRecipes(Struct, frozen=True, dict=True):
         if wish.src != wish.dst and not self.impls and not self._is_worth_asking(wish):
             return
         n_fused = yield from self._most_fused(wish, _usual(operator))
-        n_before = next((n for n, follower in enumerate(followers) if follower.use.is_sum), None)
-        if n_before is not None and n_before < n_fused:
-            yield from islice(self._fused(wish, n_before, _usual(operator)), 1)
+        for is_apart in (_is_sum, _is_faster_alone):
+            n_before = next((n for n, follower in enumerate(followers) if is_apart(follower)), None)
+            if n_before is not None and n_before < n_fused:
+                yield from islice(self._fused(wish, n_before, _usual(operator)), 1)
         yield from self._most_fused(wish, operator.alternatives)
 
     def _most_fused(self, wish: Wish, ways: _Ways) -> Generator[Candidate, None, int]:
@@ -216,6 +221,15 @@ class TileRecipes(Struct, frozen=True, dict=True):
         return Recipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), main.made)
 
 
+def _is_sum(follower: Member) -> bool:
+    return follower.use.is_sum
+
+
+def _is_faster_alone(follower: Member) -> bool:
+    function = follower.use.post_op
+    return isinstance(function, dnnl.Eltwise) and own.is_faster_alone(function)
+
+
 def _origin(wish: Wish, rank: int) -> str:
     sides = ("a layout at hand" if isinstance(side, MemoryDesc) else side for side in (wish.src, wish.dst))
     asked = " to ".join(dict.fromkeys(sides))
@@ -245,16 +259,22 @@ def trained_wishes(tile: Tile, dtype: str, n_threads: int) -> Iterator[Wish]:
             yield Wish(spec.memory_desc("src"), spec.memory_desc("dst"))
 
 
-def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
+def resolved(steps: Iterable[RecipeStep], ask: Callable[[dnnl.Spec], dnnl.Resolved] = dnnl.resolve) -> list[RecipeStep]:
     """The steps as oneDNN settles them; raises what NOT_OFFERED lists where it has no implementation."""
     found = []
     for step in steps:
         if isinstance(step.spec, HostSpec):
             found.append(step)
             continue
-        settled = dnnl.resolve(step.spec)
+        settled = ask(step.spec)
         found.append(RecipeStep(settled.spec, step.operands, settled.scratchpad_nbytes))
     return found
+
+
+def _favourite(spec: dnnl.Spec) -> dnnl.Resolved:
+    """The library's first, or one of ours that precedes it."""
+    ours = next((each for each in own.offers(spec) if own.is_favourite(each.spec.impl)), None)
+    return ours or dnnl.resolve(spec)
 
 
 def _standalone(follower: Member, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
@@ -263,7 +283,7 @@ def _standalone(follower: Member, problem: Problem, desc: MemoryDesc, source: st
         recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), NO_ATTR)
         if recipe is None or recipe.temporaries:
             return None
-        steps = resolved(recipe.steps)
+        steps = resolved(recipe.steps, _favourite)
     except NOT_OFFERED:
         return None
     operands = {operand for step in steps for _, operand in step.operands} | dict(recipe.whole).keys()

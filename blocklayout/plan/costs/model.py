@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec, multiply_adds, own
-from blocklayout.dnnl.primitives import kind_of
+from blocklayout.dnnl.primitives import function_flops, kind_of
 from blocklayout.dtypes import BYTE_DTYPES, has_reorder
 from blocklayout.ir import HostSpec, RecipeStep
 from blocklayout.layout import MemoryDesc
@@ -143,7 +143,8 @@ class CostModel(Struct, frozen=True, dict=True):
         if ours := own.implementation(spec.impl):
             compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
             return self.machine.step_ns + compute_ns + self._traffic_ns(spec)
-        return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
+        functions_ns = function_flops(spec) / self.machine.peak_flops(spec.impl, "f32")
+        return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec)) + functions_ns
 
     def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc, *, is_scaled: bool = False) -> float:
         moving_ns = (src.nbytes + dst.nbytes) / self.machine.reorder_bandwidth
