@@ -21,6 +21,8 @@ typedef struct {
     const void *weights;
     const float *bias;
     char *dst;
+    const float *src_scale, *weights_scale, *dst_scale; /* NULL for 1 */
+    const int32_t *src_zero, *dst_zero;                 /* NULL for 0 */
 } bl_buffers_t;
 
 /* A block of channels in a row of results. Distances are in bytes. */
@@ -33,6 +35,11 @@ typedef struct {
     const float *weights;     /* [row][tap], and in them vectors that are `vector` apart */
     int64_t vector, pairs;            /* floats; pairs: from there to those of each row beside those of the next */
     const float *bias;
+    const float *scales;              /* of bytes: of their products */
+    uint8_t flip;                     /* of signed bytes, which are read as unsigned ones: 0x80, which `zero` takes off */
+    int16_t zero;
+    float per_quantum, least, most;   /* of results in bytes: quanta of 1, and the bounds of those around 0 */
+    int32_t dst_zero;
 } bl_line_t;
 
 static int64_t offset_of(const bl_place_t *place, int64_t channel) {
@@ -58,7 +65,7 @@ static int64_t offset_of(const bl_place_t *place, int64_t channel) {
 /* f32 for AVX2, in blocks of a vector. */
 #define LANES 8
 #define VECTORS 1
-#define IS_BF16 0
+#define SIZE 4
 #define HAS_PAIRS 0
 #define TARGET __attribute__((target("avx2,fma")))
 #define OWN(name) name##_8
@@ -103,7 +110,7 @@ INLINE TARGET vec_8 logistic_8(vec_8 y) {
 /* f32 for AVX-512. */
 #define LANES 16
 #define VECTORS 2
-#define IS_BF16 0
+#define SIZE 4
 #define HAS_PAIRS 0
 #define TARGET_16 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
 #define TARGET TARGET_16
@@ -201,7 +208,7 @@ INLINE TARGET_16 __m512i rounded(vec_16 value) {
 
 #define LANES 16
 #define VECTORS 2
-#define IS_BF16 1
+#define SIZE 2
 #define HAS_PAIRS 0
 #define TARGET TARGET_16
 #define OWN(name) name##_bf16
@@ -224,7 +231,7 @@ INLINE TARGET void write_bf16(const bl_line_t *line, char *at, const vec_16 *res
 /* The same with the instructions for it. */
 #define LANES 16
 #define VECTORS 2
-#define IS_BF16 1
+#define SIZE 2
 #define HAS_PAIRS 1
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512bf16")))
 #define OWN(name) name##_pairs
@@ -256,6 +263,91 @@ INLINE TARGET void write_pairs(const bl_line_t *line, char *at, const vec_16 *re
 #else
 #define work_pairs work_bf16
 #endif
+
+/* Bytes: as words around zero, those of two rows beside each other, in sums of 32 bits that are scaled in the end. */
+#define LANES 16
+#define VECTORS 2
+#define SIZE 1
+#define HAS_PAIRS 1
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")))
+#define OWN(name) name##_bytes
+typedef vec_16 vec_bytes;
+typedef raw_halves raw_bytes;
+#define floats_bytes floats_of_halves
+#define min_bytes min_16
+#define max_bytes max_16
+#define logistic_bytes logistic_16
+
+INLINE TARGET raw_bytes read_bytes(const bl_line_t *line, const char *at, int64_t apart) {
+    uint32_t mask = mask_of(line->n);
+    __m256i bytes;
+    if (line->is_apart) {
+        __m128i first = _mm_maskz_loadu_epi8((__mmask16)mask, at), second = _mm_maskz_loadu_epi8((__mmask16)mask, at + apart);
+        bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+    } else
+        bytes = _mm256_maskz_loadu_epi8(mask, at);
+    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)line->flip));
+    return _mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16(line->zero));
+}
+
+INLINE TARGET vec_16 pair_bytes(raw_bytes row, raw_bytes below, int v) {
+    return (vec_16)(v ? _mm512_unpackhi_epi16(row, below) : _mm512_unpacklo_epi16(row, below));
+}
+
+INLINE TARGET vec_16 widen_bytes(raw_bytes row, int v) { return pair_bytes(row, _mm512_setzero_si512(), v); }
+
+INLINE TARGET vec_16 add_pair_bytes(vec_16 sum, vec_16 pair, vec_16 weights) {
+    return (vec_16)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)pair, (__m512i)weights);
+}
+
+INLINE TARGET void scale_bytes(const bl_line_t *line, vec_16 sums[2][BL_AT_ONCE]) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; v++) {
+        vec_16 scale = *(const vec_16 *)(line->scales + v * 16), bias = *(const vec_16 *)(line->bias + v * 16);
+#pragma GCC unroll 16
+        for (int j = 0; j < BL_AT_ONCE; j++)
+            sums[v][j] = (vec_16)_mm512_cvtepi32_ps((__m512i)sums[v][j]) * scale + bias;
+    }
+}
+
+INLINE TARGET __m512i quanta(const bl_line_t *line, vec_16 value) {
+    vec_16 zero = {0}, scaled = value * line->per_quantum;
+    vec_16 within = min_16(line->most - zero, max_16(line->least - zero, scaled));
+    return _mm512_add_epi32(_mm512_cvtps_epi32((__m512)within), _mm512_set1_epi32(line->dst_zero));
+}
+
+INLINE TARGET void write_bytes(const bl_line_t *line, char *at, const vec_16 *result) {
+    uint32_t mask = mask_of(line->n);
+    __m512i words = _mm512_packs_epi32(quanta(line, result[0]), quanta(line, result[1]));
+    __m256i bytes = _mm512_cvtepi16_epi8(words);
+    if (!line->is_apart) {
+        _mm256_mask_storeu_epi8(at, mask, bytes);
+        return;
+    }
+    _mm_mask_storeu_epi8(at, (__mmask16)mask, _mm256_castsi256_si128(bytes));
+    if (!line->is_half) _mm_mask_storeu_epi8(at + line->dst_apart, (__mmask16)mask, _mm256_extracti128_si256(bytes, 1));
+}
+
+/* What bytes stand for, of a source, of the weights of a block of channels and of a result. */
+INLINE TARGET void prepare_scales_bytes(
+    const bl_depthwise_t *p, const bl_buffers_t *b, bl_line_t *line, int64_t channel, float *scales) {
+    float of_src = b->src_scale ? *b->src_scale : 1.0f, of_weights = b->weights_scale ? *b->weights_scale : 1.0f;
+    int64_t n = p->n_channels - channel;
+    for (int v = 0; v < 2; v++) {
+        vec_16 zero = {0}, each = of_weights - zero;
+        if (p->has_scales) each = floats_bytes(b->weights_scale + channel, n < 32 ? n : 32, v);
+        *(vec_16 *)(scales + v * 16) = each * of_src;
+    }
+    line->scales = scales;
+    line->flip = p->src_is_signed ? 0x80 : 0;
+    line->zero = (int16_t)((b->src_zero ? *b->src_zero : 0) + (p->src_is_signed ? 0x80 : 0));
+    line->dst_zero = b->dst_zero ? *b->dst_zero : 0;
+    line->per_quantum = b->dst_scale ? 1.0f / *b->dst_scale : 1.0f;
+    line->least = (float)((p->dst_is_signed ? -128 : 0) - line->dst_zero);
+    line->most = line->least + 255.0f;
+}
+
+#include "depthwise_kernel.h"
 
 typedef struct {
     const bl_depthwise_t *problem;
@@ -290,8 +382,9 @@ int bl_depthwise(const void *problem, void *stream, int n_args, const void *args
     bl_depthwise_run_t run = {
         p,
         {data[BL_DEPTHWISE_SRC], data[BL_DEPTHWISE_ADDEND], data[BL_DEPTHWISE_WEIGHTS], data[BL_DEPTHWISE_BIAS],
-            data[BL_DEPTHWISE_DST]},
-        p->is_bf16 ? p->has_bf16 ? work_pairs : work_bf16 : p->lanes == 16 ? work_16 : work_8,
+            data[BL_DEPTHWISE_DST], data[BL_DEPTHWISE_SRC_SCALE], data[BL_DEPTHWISE_WEIGHTS_SCALE],
+            data[BL_DEPTHWISE_DST_SCALE], data[BL_DEPTHWISE_SRC_ZERO], data[BL_DEPTHWISE_DST_ZERO]},
+        p->are_bytes ? work_bytes : p->is_bf16 ? p->has_bf16 ? work_pairs : work_bf16 : p->lanes == 16 ? work_16 : work_8,
     };
     bl_parallel(p->n_threads, work, &run);
     return 0;

@@ -6,6 +6,8 @@ typedef struct {
     bl_get_data_t get_data;         /* dnnl_memory_get_data_handle */
     int lanes;                      /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
     int is_bf16, has_bf16;          /* of all but the bias, and whether there are instructions for it */
+    int are_bytes;                  /* of all but the bias: of numbers, around zero points */
+    int src_is_signed, dst_is_signed, has_scales; /* of bytes; whether each channel's weights have a scale */
     int n_threads;
     int64_t n_images, n_channels;   /* padding not included */
     int64_t height, width;          /* of the source */
@@ -20,8 +22,9 @@ typedef struct {
 } bl_depthwise_t;
 
 /* What bl_depthwise takes, in this order. */
-enum { BL_DEPTHWISE_SRC, BL_DEPTHWISE_WEIGHTS, BL_DEPTHWISE_BIAS, BL_DEPTHWISE_ADDEND, BL_DEPTHWISE_DST, BL_DEPTHWISE_ARGS };
+enum { BL_DEPTHWISE_SRC, BL_DEPTHWISE_WEIGHTS, BL_DEPTHWISE_BIAS, BL_DEPTHWISE_ADDEND, BL_DEPTHWISE_DST, BL_DEPTHWISE_SRC_SCALE,
+    BL_DEPTHWISE_WEIGHTS_SCALE, BL_DEPTHWISE_DST_SCALE, BL_DEPTHWISE_SRC_ZERO, BL_DEPTHWISE_DST_ZERO, BL_DEPTHWISE_ARGS };
 
-/* Of the type bl_execute_t, without memory where there is no bias or addend; the addend lies as the results do. Weights lie
+/* Of the type bl_execute_t, without memory where there is no bias, addend, scale or zero point; the addend lies as the results do. Weights lie
    in blocks of `lanes` channels, of these tap after tap. */
 int bl_depthwise(const void *problem, void *stream, int n_args, const void *args);

@@ -8,11 +8,11 @@
 #define vec OWN(vec)
 #define raw_t OWN(raw)
 #define BLOCK (LANES * VECTORS)
-#define TAP (IS_BF16 ? BLOCK : LANES) /* floats from the weights of one to those of the next */
+#define TAP (SIZE < 4 ? BLOCK : LANES) /* floats from the weights of one to those of the next */
 
 #if HAS_PAIRS
 #define WIDEN(row, below, v) (is_pair ? OWN(pair)(row, below, v) : OWN(widen)(row, v))
-#define ADD(sum, x, w) (is_pair ? OWN(add_pair)(sum, x, w) : x * w + sum)
+#define ADD(sum, x, w) (is_pair || SIZE == 1 ? OWN(add_pair)(sum, x, w) : x * w + sum)
 #else
 #define WIDEN(row, below, v) OWN(widen)(row, v)
 #define ADD(sum, x, w) (x * w + sum)
@@ -75,7 +75,7 @@ INLINE_HERE void OWN(convolve)(const bl_depthwise_t *p, const bl_line_t *line, c
     vec sums[VECTORS][BL_AT_ONCE];
 #pragma GCC unroll 2
     for (int v = 0; v < VECTORS; v++) {
-        vec bias = *(const vec *)(line->bias + v * LANES);
+        vec bias = SIZE == 1 ? (vec){0} : *(const vec *)(line->bias + v * LANES);
 #pragma GCC unroll 16
         for (int j = 0; j < BL_AT_ONCE; j++) sums[v][j] = bias;
     }
@@ -88,6 +88,9 @@ INLINE_HERE void OWN(convolve)(const bl_depthwise_t *p, const bl_line_t *line, c
 #endif
     for (; row < line->last; row++, at += line->row, weights += n_taps * TAP)
         OWN(add_row)(sums, line, at, weights, columns, n_taps, stride, 0);
+#if SIZE == 1
+    OWN(scale)(line, sums);
+#endif
     if (addend) {
 #pragma GCC unroll 16
         for (int j = 0; j < BL_AT_ONCE; j++) {
@@ -159,18 +162,18 @@ INLINE_HERE void OWN(prepare)(const bl_depthwise_t *p, const bl_buffers_t *b, bl
         *(vec *)(bias + v * LANES) = b->bias ? OWN(floats)(b->bias + channel, n < BLOCK ? n : BLOCK, v) : (vec){0};
     line->weights = (const float *)b->weights + channel * n_taps;
     line->vector = apart;
-#if IS_BF16
-    bl_line_t taps = {.n = LANES, .is_apart = 1};
-    const char *from = (const char *)b->weights + channel * n_taps * 2;
+#if SIZE < 4
+    bl_line_t taps = {.n = LANES, .is_apart = 1, .flip = 0x80, .zero = 0x80};
+    const char *from = (const char *)b->weights + channel * n_taps * SIZE;
     line->weights = room;
     line->vector = LANES;
     line->pairs = n_taps * BLOCK;
     for (int64_t tap = 0; tap < n_taps; tap++) {
-        raw_t row = OWN(read)(&taps, from + tap * 2 * LANES, 2 * apart);
+        raw_t row = OWN(read)(&taps, from + tap * SIZE * LANES, SIZE * apart);
         for (int v = 0; v < VECTORS; v++) *(vec *)(room + tap * BLOCK + v * LANES) = OWN(widen)(row, v);
 #if HAS_PAIRS
         if (tap + p->kernel[1] >= n_taps) continue;
-        raw_t below = OWN(read)(&taps, from + (tap + p->kernel[1]) * 2 * LANES, 2 * apart);
+        raw_t below = OWN(read)(&taps, from + (tap + p->kernel[1]) * SIZE * LANES, SIZE * apart);
         for (int v = 0; v < VECTORS; v++) *(vec *)(room + line->pairs + tap * BLOCK + v * LANES) = OWN(pair)(row, below, v);
 #endif
     }
@@ -181,8 +184,8 @@ INLINE_HERE void OWN(prepare)(const bl_depthwise_t *p, const bl_buffers_t *b, bl
 
 /* Some rows of results of a block of channels. Half a block, the last, is computed of two rows at once. */
 TARGET static void OWN(work)(const bl_depthwise_t *p, const bl_buffers_t *b, bl_range_t rows, int64_t image, int64_t channel) {
-    float bias[BLOCK], room[IS_BF16 ? (1 + HAS_PAIRS) * BL_DEPTHWISE_LARGEST * BL_DEPTHWISE_LARGEST * BLOCK : 1];
-    int64_t size = IS_BF16 ? 2 : 4, n = p->n_channels - channel;
+    float bias[BLOCK], room[SIZE < 4 ? (1 + HAS_PAIRS) * BL_DEPTHWISE_LARGEST * BL_DEPTHWISE_LARGEST * BLOCK : 1];
+    int64_t size = SIZE, n = p->n_channels - channel;
     int is_blocked = p->src.group != 0, is_half = VECTORS == 2 && n <= LANES, is_apart = is_blocked || is_half;
     int64_t most = is_apart ? LANES : BLOCK;
     OWN(row_t) row = OWN(rows)[VECTORS > 1 && is_apart][p->kernel[1] / 2 - 1][p->strides[1] - 1];
@@ -197,6 +200,10 @@ TARGET static void OWN(work)(const bl_depthwise_t *p, const bl_buffers_t *b, bl_
         .bias = bias,
     };
     OWN(prepare)(p, b, &line, channel, bias, room);
+#if SIZE == 1
+    float scales[BLOCK];
+    OWN(prepare_scales)(p, b, &line, channel, scales);
+#endif
     const char *src = b->src + (image * p->src.image + offset_of(&p->src, channel)) * size;
     int64_t to = image * p->dst.image + offset_of(&p->dst, channel);
     for (int64_t y = rows.first; y < rows.last; y++) {
@@ -223,7 +230,7 @@ TARGET static void OWN(work)(const bl_depthwise_t *p, const bl_buffers_t *b, bl_
 #undef ADD
 #undef LANES
 #undef VECTORS
-#undef IS_BF16
+#undef SIZE
 #undef HAS_PAIRS
 #undef TARGET
 #undef OWN
