@@ -27,7 +27,7 @@ RELU = dnnl.Eltwise("relu")
 TAILS = ((), (RELU,), (dnnl.Eltwise("clip", 0, 6),), (dnnl.Eltwise("hardswish", 1 / 6, 0.5),))
 
 
-def depthwise(
+def depthwise(  # noqa: PLR0917 - a problem
     src: tuple[int, ...] = (1, 40, 8, 8),
     kernel: tuple[int, int] = (3, 3),
     strides: tuple[int, int] = (1, 1),
