@@ -1,5 +1,5 @@
 /* Depthwise convolution by vectors of LANES floats, VECTORS of them a block of channels. Included once for each instruction
-   set and data type, with these two, TARGET, IS_BF16, HAS_PAIRS and OWN(name) defined, and as OWN(...): the types vec and
+   set and data type, with these two, TARGET, SIZE of an element, HAS_PAIRS and OWN(name) defined, and as OWN(...): the types vec and
    raw, a block as it lies in memory; read(line, at, apart) and write(line, at, vectors); widen(raw, v): the v-th vector of a
    block; floats(from, n, v): that of n floats; min, max; logistic(y): 1 / (1 + 2^y). With HAS_PAIRS, pair(raw, below, v) has
    each channel of one row beside that of another, and add_pair(sum, pair, weights) adds the products of both. */
