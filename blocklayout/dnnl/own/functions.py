@@ -64,6 +64,7 @@ OURS = Implementation(
     offer=offer,
     create=_create,
     compute_ns=compute_ns,
-    is_favourite=True,
+    overlaps=True,
+    is_favourite=lambda _: True,
     algorithms=ALGORITHMS,
 )

@@ -273,7 +273,7 @@ def resolved(steps: Iterable[RecipeStep], ask: Callable[[dnnl.Spec], dnnl.Resolv
 
 def _favourite(spec: dnnl.Spec) -> dnnl.Resolved:
     """The library's first, or one of ours that precedes it."""
-    ours = next((each for each in own.offers(spec) if own.is_favourite(each.spec.impl)), None)
+    ours = next((each for each in own.offers(spec) if own.is_favourite(each.spec)), None)
     return ours or dnnl.resolve(spec)
 
 
