@@ -142,6 +142,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
             nanosecond at the peak, and the number of threads.
         multiply_adds: Multiplications that it does for such a Spec, each with an addition; none by default.
         overlaps: Whether the arithmetic goes on while bytes are moved, and does not take its time beside that.
+        is_near: Whether what it reads is in caches as a rule, so that its arithmetic alone takes time.
         is_favourite: Whether it is offered for such a Spec before the library's own favourite, since it is hardly ever
             slower.
         algorithms: Functions of each element that it computes faster alone than the library does as post-ops.
@@ -155,6 +156,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
     isas: tuple[str, ...] = tuple(LANES)
     multiply_adds: Callable[[Spec], int] = lambda _: 0
     overlaps: bool = False
+    is_near: bool = False
     is_favourite: Callable[[Spec], bool] = lambda _: False
     algorithms: tuple[str, ...] = ()
     rule: str = ""

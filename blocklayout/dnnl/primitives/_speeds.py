@@ -33,7 +33,7 @@ _FUNCTION_FLOPS = {
     "eltwise_mish": 41,
     "eltwise_logistic": 42,
     "eltwise_gelu_erf": 46,
-    "eltwise_swish": 50,
+    "eltwise_swish": 60,
     "eltwise_tanh": 50,
     "eltwise_gelu_tanh": 67,
     "eltwise_soft_relu": 83,
