@@ -157,7 +157,7 @@ def parsed(kind: type[_Message], text: bytes) -> _Message:
 
 @lru_cache(maxsize=64)
 def _repeated(text: bytes) -> InferRequest:
-    """A request whose numbers are in binary: the next ones of a client often have the same JSON."""
+    """A small request. Those of a client that sends its numbers in binary often have the same JSON."""
     return parsed(InferRequest, text)
 
 
