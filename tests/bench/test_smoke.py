@@ -354,3 +354,13 @@ def test_serve(tree_environ: dict[str, str], tmp_path: Path) -> None:
     load = result["load"]
     assert (load["right"] + load["refused"], load["killed"], load["lost"], load["left"]) == (35, 5, 0, 0)
     assert {"run_p50_ms", "overhead_p99_ms"} <= {*result["overhead"]}
+
+
+def test_kernels(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "kernels.json"
+    short = ("--networks", "shufflenet_v2_x0_5", "--rounds", "1", "--threads", "1", "--json", str(path))
+    done = run_bench("kernels.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [network] = json.loads(path.read_text())["networks"]
+    assert all(row["us"][0]["median"] > 0 and row["gb_per_s"] > 0 and row["n"] > 0 for row in network["layers"])
+    assert bool(network["layers"]) == ("over it" in done.stdout)

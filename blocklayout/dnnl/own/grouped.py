@@ -10,7 +10,7 @@ from blocklayout.dnnl import library
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, lanes_of, problem
+from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, addend_name, lanes_of, problem, tail_of
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -63,10 +63,8 @@ def _is_of_our_kind(spec: Spec) -> bool:
 
 def _tail(attr: Attr) -> Tail | None:
     """The post-ops; ``None`` where there is no code for them."""
-    if not attr.post_ops:
-        return Tail()
-    function, *others = attr.post_ops
-    return None if others else Tail.of(function)
+    found = tail_of(attr)
+    return found if type(found) is Tail and not addend_name(attr) else None
 
 
 def _settled_descs(spec: Spec, lanes: int) -> dict[str, Desc]:
@@ -131,5 +129,5 @@ OURS = Implementation(
     offer=offer,
     create=_create,
     compute_ns=compute_ns,
-    is_favourite=True,
+    is_favourite=lambda _: True,
 )
