@@ -1,4 +1,4 @@
-"""``blocklayout serve``: models behind the Open Inference Protocol, over HTTP."""
+"""``blocklayout serve``: models behind the Open Inference Protocol, over HTTP and gRPC."""
 
 from __future__ import annotations
 

@@ -169,10 +169,7 @@ class App(FastAPI):
     async def load(self, request: Request, name: str, body: LoadRequest | None = None) -> Response:
         """Load a model; what its file holds now replaces one that serves, without a request lost."""
         body = await self._message(request, LoadRequest)
-        if body.parameters:
-            rule = "a model is loaded from the file and with the options that the server was started with"
-            raise RefusalError(400, f"parameters.{min(body.parameters)}: {rule}")
-        await asyncio.to_thread(self._repository.find(name).load)
+        await asyncio.to_thread(self._repository.load_anew, name, [*body.parameters])
         return JSONResponse({})
 
     async def unload(self, name: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from blocklayout.served import Served
     from blocklayout.session import Session
 
-_LARGE_JSON = 1 << 16
+LARGE_JSON = 1 << 16
 """Bytes of JSON from which on another thread reads it."""
 
 _SMALL_JSON = 1 << 10
@@ -60,10 +60,10 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     """
     served = model.serving()
     body, n_json = await read_body(request, settings)
-    asked, feed = await _apart(n_json > _LARGE_JSON, _read, body, n_json, served.session)
-    arrays = await _run(request, model, served, asked, feed, settings)
-    is_long = sum(array.size for array in arrays) > _LARGE_JSON and not asked.parameters.binary_data_output
-    tensors, payload = await _apart(is_long, _written, asked, served.session, arrays)
+    asked, feed = await apart(n_json > LARGE_JSON, _read, body, n_json, served.session)
+    arrays = await run(request.scope.get(EXCHANGE) or Exchange(), model, served, asked, feed, settings)
+    is_long = sum(array.size for array in arrays) > LARGE_JSON and not asked.parameters.binary_data_output
+    tensors, payload = await apart(is_long, outputs_of, asked, served.session, arrays)
     answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
     text = answer.model_dump_json(exclude_none=True).encode()
     if not payload:
@@ -74,7 +74,7 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     )
 
 
-async def _apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001
+async def apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001
     """Call it here, or where it takes long, on another thread."""
     return await asyncio.to_thread(call, *args) if is_long else call(*args)
 
@@ -157,21 +157,35 @@ def parsed(kind: type[_Message], text: bytes) -> _Message:
 
 @lru_cache(maxsize=64)
 def _repeated(text: bytes) -> InferRequest:
-    """A request whose numbers are in binary: the next ones of a client often have the same JSON."""
+    """A small request. Those of a client that sends its numbers in binary often have the same JSON."""
     return parsed(InferRequest, text)
 
 
 def _read(body: np.ndarray, n_json: int, session: Session) -> tuple[InferRequest, dict[str, np.ndarray]]:
     text = body[:n_json].tobytes()
     asked = _repeated(text) if n_json < _SMALL_JSON else parsed(InferRequest, text)
+    return asked, read_inputs(asked, body[n_json:], session)
+
+
+def read_inputs(asked: InferRequest, payload: np.ndarray, session: Session) -> dict[str, np.ndarray]:
+    """The arrays of a request by input; ``payload`` has those in binary, one behind the other."""
     fed = (*session.get_inputs(), *session.get_overridable_initializers())
-    return asked, read_feed(asked, {info.name: info for info in fed}, body[n_json:])
+    return read_feed(asked, {info.name: info for info in fed}, payload)
 
 
-async def _run(
-    request: Request, model: Model, served: Served, asked: InferRequest, feed: dict[str, np.ndarray], settings: Settings
+async def run(
+    exchange: Exchange,
+    model: Model,
+    served: Served,
+    asked: InferRequest,
+    feed: dict[str, np.ndarray],
+    settings: Settings,
 ) -> list[np.ndarray]:
-    """The arrays of all outputs that are asked for: here where the last run like it was brief, else by the queue."""
+    """The arrays of all outputs that are asked for: here where the last run like it was brief, else by the queue.
+
+    Raises:
+        RefusalError: The request is not served.
+    """
     deadline = min((each for each in (asked.parameters.timeout / 1e6, settings.timeout) if each), default=None)
     names: list[str] | None = [output.name for output in asked.outputs]
     if not names or names == [info.name for info in served.session.get_outputs()]:
@@ -182,7 +196,7 @@ async def _run(
         if extents == model.brief and names is None and deadline is None:
             arrays = served.session.submissions.run_at_once(feed)
         if arrays is None:
-            arrays = await _submitted(request, partial(served.submit, feed, names, deadline=deadline))
+            arrays = await _submitted(exchange, partial(served.submit, feed, names, deadline=deadline))
     except (CancelledError, StoppedError):
         raise RefusalError(_CLIENT_GONE, "the client went away") from None
     except BlockLayoutError as error:
@@ -193,9 +207,9 @@ async def _run(
     return arrays
 
 
-async def _submitted(request: Request, submit: Callable[[], Submission]) -> list[np.ndarray]:
+async def _submitted(exchange: Exchange, submit: Callable[[], Submission]) -> list[np.ndarray]:
     """The arrays of a run that is submitted; it is stopped where the client goes away."""
-    exchange, loop = request.scope.get(EXCHANGE) or Exchange(), asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     done = loop.create_future()
     submission = submit()
     submission.add_done_callback(lambda _: loop.call_soon_threadsafe(_set, done))
@@ -222,9 +236,10 @@ def refusal_of(error: BlockLayoutError) -> RefusalError:
     return RefusalError(504 if isinstance(error, DeadlineExceededError) else 400, str(error))
 
 
-def _written(
+def outputs_of(
     asked: InferRequest, session: Session, arrays: list[np.ndarray]
 ) -> tuple[list[AnswerTensor], list[np.ndarray]]:
+    """The outputs as the answer has them, and the bytes of those in binary."""
     returned = {info.name: info for info in session.get_outputs()}
     infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
     wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)

@@ -15,7 +15,7 @@ from blocklayout.served import Served
 from blocklayout.show.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from blocklayout.api import Source
     from blocklayout.runtime import InputInfo, OutputInfo
@@ -139,6 +139,13 @@ class Repository:
         if version != VERSION:
             raise RefusalError(404, f"model {name!r} has version {VERSION}, not {version!r:.40}")
         return self._models[name]
+
+    def load_anew(self, name: str, parameters: Sequence[str]) -> None:
+        """Load a model, or have what its file holds now take over; a RefusalError of parameters for that."""
+        if parameters:
+            rule = "a model is loaded from the file and with the options that the server was started with"
+            raise RefusalError(400, f"parameters.{min(parameters)}: {rule}")
+        self.find(name).load()
 
     def load(self) -> None:
         """Load all; a ModelError that names the model where one cannot be."""

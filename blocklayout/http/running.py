@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -18,8 +19,10 @@ from blocklayout.http.protocol import Protocol
 from blocklayout.http.repository import Repository
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
+    from blocklayout.http.grpc_service import Service
     from blocklayout.http.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -38,7 +41,7 @@ def serve(settings: Settings) -> None:
     repository = Repository(settings.sources, **settings.load_options)
     with _bound(settings.host, settings.port) as listener:
         repository.load()
-        Server(App(repository, settings), settings).run([listener])
+        Server(App(repository, settings), settings, service(repository, settings)).run([listener])
     repository.close()
     _log.info("stopped")
 
@@ -60,11 +63,25 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
+def service(repository: Repository, settings: Settings) -> Callable[[], Service] | None:
+    """Makes the service over gRPC, if it is asked for."""
+    if settings.grpc_port is None:
+        return None
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else it writes lines that are no JSON
+    try:
+        from blocklayout.http.grpc_service import Service
+    except ImportError as error:
+        raise InputError(f"gRPC needs more packages: pip install 'blocklayout[grpc]' ({error})") from None
+    return partial(Service, repository, settings)
+
+
 class Server(uvicorn.Server):
     """Drains at the first signal, and ends the process at the second, of whatever kind they are."""
 
-    def __init__(self, app: App, settings: Settings) -> None:
-        """Serve an application; ``run`` takes the sockets to listen on."""
+    def __init__(self, app: App, settings: Settings, make_service: Callable[[], Service] | None = None) -> None:
+        """Serve an application, and beside it gRPC, made on the event loop; ``run`` takes the sockets to listen on."""
+        self._make_service = make_service
+        self.service: Service | None = None
         config = uvicorn.Config(
             app,
             loop="asyncio",  # uvloop reads no more than 64 KiB at a time
@@ -81,11 +98,20 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say where."""
+        if self._make_service is not None:
+            self.service = self._make_service()
+            await self.service.start()
+            _log.info("listening for gRPC", extra={"fields": {"port": self.service.port}})
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             _log.info("listening", extra={"fields": {"address": address}})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what was taken, by HTTP and by gRPC."""
+        stopping = [] if self.service is None else [self.service.stop()]
+        await asyncio.gather(super().shutdown(sockets), *stopping)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the base class's
         if self.should_exit:

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     name: Names = Field([], description="a model's name, in the order of models (default: its file's without ending)")
     host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 for all of this machine's")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 for one that is free")
+    grpc_port: int | None = Field(
+        None, ge=0, le=65535, description="port for gRPC, if any (extra grpc); 0 for a free one"
+    )
     dtype: Literal["f32", "bf16", "f16"] | None = Field(None, description="data type of the activations inside")
     layout: str | None = Field(None, description="a policy such as auto, or a oneDNN tag")
     tune: Literal["cached", "model", "measure"] = Field("cached", description="where costs come from, as in bl.load")

@@ -118,11 +118,11 @@ class Builder:
             ModelError: No such operator or attribute, or arguments against its specification.
             UnsupportedError: The extents of an output depend on data.
         """
-        domain = op_type.rpartition(".")[0]
+        domain, _, own_name = op_type.rpartition(".")
         schema = None if domain else self._schema(op_type)
         if name is not None:
             self._check_free(name, "node")
-        node_name = name or fresh_name(f"{op_type.lower()}_{len(self._nodes)}", self._values)
+        node_name = name or fresh_name(f"{own_name.lower()}_{len(self._nodes)}", self._values)
         converted = attributes_as_specified(op_type, attrs, schema) if schema else attributes_as_given(op_type, attrs)
         inputs = self._arguments(node_name, op_type, schema, args)
         outputs = (node_name, *(fresh_name(f"{node_name}.{index}", self._values) for index in range(1, n_outputs)))

@@ -57,8 +57,8 @@ def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
 
 
 @lowers("aten._scaled_dot_product_flash_attention_for_cpu.default")
-def _flash_attention(w: NodeWriter, *args: Any, attn_mask: Any = None, scale: Any = None) -> tuple[Any, ...]:
-    return _attention(w, *args[:3], attn_mask, *args[3:], scale=scale), None
+def _flash_attention(w: NodeWriter, *args: Any, attn_mask: Any = None, scale: Any = None) -> Any:
+    return _attention(w, *args[:3], attn_mask, *args[3:], scale=scale)
 
 
 @lowers("aten._transformer_encoder_layer_fwd.default")

@@ -57,9 +57,9 @@ def _conv_transpose(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any 
 
 
 @lowers("aten._native_batch_norm_legit_no_training.default")
-def _batch_norm_legit(w: NodeWriter, x: BuildValue, *args: Any) -> tuple[Any, ...]:
+def _batch_norm_legit(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
     weight, bias, mean, var, _momentum, eps = args
-    return _normalized(w, x, weight, bias, mean, var, eps), None, None
+    return _normalized(w, x, weight, bias, mean, var, eps)
 
 
 @lowers("aten._native_batch_norm_legit.default", "aten.native_batch_norm.default", "aten.batch_norm.default")
@@ -69,8 +69,7 @@ def _batch_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
         return _batch_norm_by_own_statistics(w, x, weight, bias, training, 0, eps)
     if training:
         raise w.refuse("batch normalisation in training; inference mode only")
-    y = _normalized(w, x, weight, bias, mean, var, eps)
-    return y if ".batch_norm" in w.overload else (y, None, None)
+    return _normalized(w, x, weight, bias, mean, var, eps)
 
 
 def _normalized(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, mean: Any, var: Any, eps: float) -> Any:
@@ -87,17 +86,17 @@ def _affine(w: NodeWriter, weight: Any, bias: Any, shape: Sequence[int]) -> tupl
 @lowers("aten._native_batch_norm_legit.no_stats")
 def _batch_norm_by_own_statistics(
     w: NodeWriter, x: BuildValue, weight: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> tuple[Any, ...]:
+) -> Any:
     del training, momentum
     n, channels, *spatial = x.shape
     scale, shift = _affine(w, weight, bias, (channels,))
     if n == 1 and spatial:
-        return w.op("InstanceNormalization", x, scale, shift, epsilon=eps), None, None
+        return w.op("InstanceNormalization", x, scale, shift, epsilon=eps)
     perm = [1, 0, *range(2, len(x.shape))]
     moved = w.transpose(x, perm)
     flat = w.reshape(moved, (1, channels, math.prod(x.shape) // channels))
     y = w.op("InstanceNormalization", flat, scale, shift, epsilon=eps)
-    return w.transpose(w.reshape(y, moved.shape), perm), None, None
+    return w.transpose(w.reshape(y, moved.shape), perm)
 
 
 @lowers("aten.instance_norm.default")
@@ -109,9 +108,9 @@ def _instance_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
 
 
 @lowers("aten.native_group_norm.default")
-def _native_group_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: Any) -> tuple[Any, ...]:
+def _native_group_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
     *_, group, eps = args
-    return _group_norm(w, x, group, weight, bias, eps), None, None
+    return _group_norm(w, x, group, weight, bias, eps)
 
 
 @lowers("aten.group_norm.default")
@@ -120,12 +119,7 @@ def _group_norm(w: NodeWriter, x: BuildValue, num_groups: int, *args: Any) -> An
     return w.op("GroupNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), num_groups=num_groups, epsilon=eps)
 
 
-@lowers("aten.native_layer_norm.default")
-def _native_layer_norm(w: NodeWriter, *args: Any) -> tuple[Any, ...]:
-    return _layer_norm(w, *args), None, None
-
-
-@lowers("aten.layer_norm.default")
+@lowers("aten.layer_norm.default", "aten.native_layer_norm.default")
 def _layer_norm(w: NodeWriter, x: BuildValue, normalized_shape: Sequence[int], *args: Any) -> Any:
     weight, bias, eps, *_ = filled(args, None, None, 1e-5)
     scale, _ = _affine(w, weight, bias, normalized_shape)
@@ -148,15 +142,13 @@ def _max_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> An
         "dilations": extents(dilation, rank),
         "ceil_mode": int(ceil_mode),
     }
-    if "indices" not in w.overload:
-        return w.reshape(w.op("MaxPool", batched, **attrs), w.shape)
     return _largest(w, batched, attrs)
 
 
-def _largest(w: NodeWriter, x: BuildValue, attrs: dict[str, Any]) -> tuple[Any, ...]:
+def _largest(w: NodeWriter, x: BuildValue, attrs: dict[str, Any]) -> Any:
     """The largest of each window, and where in its image it is, if that is read."""
     if 1 not in w.read:
-        return w.reshape(w.op("MaxPool", x, **attrs), w.shape), None
+        return w.reshape(w.op("MaxPool", x, **attrs), w.shape)
     y, at = w.op("MaxPool", x, n_outputs=2, **attrs)
     at = w.op("Mod", at, w.constant(math.prod(x.shape[2:]), "s64"))  # ONNX counts through the whole batch
     return w.reshape(y, w.shape), w.reshape(at, w.shape)

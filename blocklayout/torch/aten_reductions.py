@@ -15,11 +15,6 @@ from blocklayout.torch.aten_writer import NodeWriter, filled, integers, lowers
 Dims = int | Sequence[int] | None
 
 
-def _ranked(w: NodeWriter, x: BuildValue) -> BuildValue:
-    """A vector of one, of a single number: PyTorch gives this one a dimension, too."""
-    return x if x.shape else w.reshape(x, (1,))
-
-
 def _axes(x: BuildValue, dim: Dims) -> list[int]:
     """The dimensions, counted from the first; all where there are none."""
     given = [dim] if isinstance(dim, int) else dim or []
@@ -28,7 +23,7 @@ def _axes(x: BuildValue, dim: Dims) -> list[int]:
 
 def _reduce(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims, shape: Sequence[int]) -> BuildValue:
     """A reduction to the extents ``shape``, which has the dimensions that are reduced, or not."""
-    x = _ranked(w, x)
+    x = w.ranked(x)
     axes = _axes(x, dim)
     kept = len(shape) == len(x.shape)
     return w.reshape(w.op(op_type, x, integers(axes), keepdims=int(kept)), shape)
@@ -77,7 +72,7 @@ def _argmax(w: NodeWriter, x: BuildValue, dim: int | None = None, *_: Any) -> An
 
 def _index_of(w: NodeWriter, op_type: str, x: BuildValue, dim: int | None, shape: Sequence[int]) -> BuildValue:
     computed = {"s16": "s32", "bool": "u8"}.get(x.dtype, x.dtype)
-    flat = _ranked(w, x if dim is not None else w.reshape(x, (math.prod(x.shape),)))
+    flat = w.ranked(x if dim is not None else w.reshape(x, (math.prod(x.shape),)))
     axis = 0 if dim is None else dim % len(flat.shape)
     return w.reshape(w.op(op_type, w.cast(flat, computed), axis=axis, keepdims=1), shape)
 
@@ -93,7 +88,7 @@ def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, *_: Any) -> Any:
 def _var(w: NodeWriter, x: BuildValue, *args: Any, correction: float | None = None, **__: Any) -> Any:
     dim, unbiased, *_ = filled(args, None, True)
     less = int(unbiased) if correction is None else correction
-    x = _ranked(w, x)
+    x = w.ranked(x)
     axes = _axes(x, dim)
     n = math.prod(x.shape[axis] for axis in axes)
     mean = w.op("ReduceMean", x, integers(axes), keepdims=1)
@@ -137,14 +132,14 @@ def _pdist(w: NodeWriter, x: BuildValue, p: float = 2) -> Any:
 
 @lowers("aten._softmax.default", "aten._log_softmax.default", "aten.softmax.int", "aten.log_softmax.int")
 def _softmax(w: NodeWriter, x: BuildValue, dim: int, *_: Any, **__: Any) -> Any:
-    ranked = w.cast(_ranked(w, x), w.dtype)
+    ranked = w.cast(w.ranked(x), w.dtype)
     y = w.op("LogSoftmax" if "log" in w.overload else "Softmax", ranked, axis=dim % len(ranked.shape))
     return w.reshape(y, w.shape)
 
 
 @lowers("aten.cumsum.default")
 def _cumsum(w: NodeWriter, x: BuildValue, dim: int, **__: Any) -> Any:
-    ranked = w.cast(_ranked(w, x), w.dtype)
+    ranked = w.cast(w.ranked(x), w.dtype)
     computed = w.dtype if w.dtype in (*FLOATS, "s32", "s64") else "s64"
     y = w.op("CumSum", w.cast(ranked, computed), w.constant(dim % len(ranked.shape), "s64"))
     return w.cast(w.reshape(y, w.shape), w.dtype)
@@ -166,7 +161,7 @@ def _sort_stable(w: NodeWriter, x: BuildValue, *, dim: int = -1, descending: boo
 
 
 def _ordered(w: NodeWriter, x: BuildValue, k: int | None, dim: int, *, descending: bool) -> tuple[Any, ...]:
-    ranked = _ranked(w, w.cast(x, {"bool": "u8", "bf16": "f32"}.get(x.dtype, x.dtype)))
+    ranked = w.ranked(w.cast(x, {"bool": "u8", "bf16": "f32"}.get(x.dtype, x.dtype)))
     axis = dim % len(ranked.shape)
     count = integers(ranked.shape[axis] if k is None else k)
     values, index = w.op("TopK", ranked, count, axis=axis, largest=int(descending), n_outputs=2)

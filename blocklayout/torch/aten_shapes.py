@@ -234,7 +234,7 @@ def _gather(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, **__: Any
 
 
 def _with_rank(w: NodeWriter, x: BuildValue, index: BuildValue, dim: int) -> tuple[BuildValue, BuildValue, int]:
-    x, index = (each if each.shape else w.reshape(each, (1,)) for each in (x, index))
+    x, index = map(w.ranked, (x, index))
     if not math.prod(index.shape):
         raise w.refuse("an index without elements")
     return x, index, dim % len(x.shape)
@@ -256,7 +256,7 @@ def _scatter(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, *args: A
     x, index, axis = _with_rank(w, x, index, dim)
     index = w.cast(index, "s64")
     if isinstance(src, BuildValue):
-        updates = _cut(w, src if src.shape else w.reshape(src, (1,)), index.shape)
+        updates = _cut(w, w.ranked(src), index.shape)
     else:
         updates = w.op("Expand", w.constant(src, w.dtype), integers(index.shape))
 

@@ -14,7 +14,7 @@ from blocklayout.model.graph import fresh_name
 from blocklayout.model.types import to_elem_type
 
 Lowering = Callable[..., Any]
-"""``lowering(writer, *args, **kwargs)``, with the overload's arguments, returns its results: a value, or a tuple."""
+"""``lowering(writer, *args, **kwargs)``, with the overload's arguments, returns its first result, or a tuple of all."""
 
 TABLE: dict[str, Lowering] = {}
 """The overloads that are lowered, ``aten.relu.default``."""
@@ -133,6 +133,10 @@ class NodeWriter:
             return value
         reshaped: BuildValue = self.op("Reshape", value, integers(shape), allowzero=1 if 0 in shape else None)
         return reshaped
+
+    def ranked(self, value: BuildValue) -> BuildValue:
+        """A vector of one, of a single number: PyTorch gives this one a dimension, too."""
+        return value if value.shape else self.reshape(value, (1,))
 
     def transpose(self, value: BuildValue, perm: Sequence[int]) -> BuildValue:
         """Dimensions in another order; of a constant a view."""

@@ -16,7 +16,7 @@ from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
 from blocklayout.torch.dynamo import as_aten, parameters, path
-from blocklayout.torch.graph import decomposed, decompositions
+from blocklayout.torch.graph import decomposed, decompositions, held_tensors
 from blocklayout.torch.parts import Compiled
 
 if TYPE_CHECKING:
@@ -129,13 +129,7 @@ class CompiledModule:
         from torch.utils import _pytree as pytree
 
         specs = program.graph_signature.input_specs
-        if written := [
-            spec.target for spec in program.graph_signature.output_specs if spec.kind.name.endswith("MUTATION")
-        ]:
-            raise UnsupportedError(
-                f"the module writes to {', '.join(map(str, written))} when it is called; call module.eval() before"
-            )
-        tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
+        tensors = held_tensors(program)
         args: list[Any] = [tensors.get(spec.target) for spec in specs]
         names = {place: str(spec.target) for place, spec in enumerate(specs) if spec.target in tensors}
         self._compiled = Compiled(program.graph_module, names, args, options)

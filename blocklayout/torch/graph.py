@@ -67,33 +67,32 @@ def read_exported(program: ExportedProgram) -> Read:
         >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
     """
     program = decomposed(program)
-    signature = program.graph_signature
-    for kind in ("buffers_to_mutate", "user_inputs_to_mutate", "parameters_to_mutate"):
-        if written := getattr(signature, kind, None):
-            raise UnsupportedError(
-                f"the program writes to {', '.join(map(str, written.values()))}; inference mode only"
-            )
+    tensors, signature = held_tensors(program), program.graph_signature
     named = signature.inputs_to_parameters | signature.inputs_to_buffers | signature.inputs_to_lifted_tensor_constants
-    tensors = {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
-    constants = {placeholder: (name, tensors[name]) for placeholder, name in named.items()}
-    return _Walk(program.graph_module).read(constants)
+    return read_fx(program.graph_module, {placeholder: (name, tensors[name]) for placeholder, name in named.items()})
 
 
-def read_fx(
-    graph_module: GraphModule, constants: Mapping[str, torch.Tensor] | Mapping[str, tuple[str, torch.Tensor]] = {}
-) -> Read:
+def held_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and constants by name; an UnsupportedError where the program writes to them, or to inputs."""
+    specs = program.graph_signature.output_specs
+    if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
+        names = ", ".join(written)
+        raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
+    return {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
+
+
+def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]] = {}) -> Read:
     """The network of an FX graph of core ATen operators, as AOTAutograd hands it to an inference compiler.
 
     Args:
         graph_module: Each node has its tensors' extents and types in ``meta["val"]``, as tracing leaves them.
-        constants: The tensors that some placeholders stand for, by the placeholders' names; or pairs of the name that a
-            constant is to have in plans, ``layer1.0.conv2.weight``, and the tensor. All other placeholders are inputs.
+        constants: By the names of placeholders that stand for them, the name that each constant is to have in plans,
+            ``layer1.0.conv2.weight``, and the tensor. All other placeholders are inputs.
 
     Raises:
         UnsupportedError: As :func:`read_exported`.
     """
-    pairs = {key: each if isinstance(each, tuple) else (key, each) for key, each in constants.items()}
-    return _Walk(graph_module).read(pairs)
+    return _Walk(graph_module).read(constants)
 
 
 class _Walk:
@@ -177,6 +176,8 @@ class _Walk:
             raise
         except (BlockLayoutError, OverflowError) as error:
             raise UnsupportedError(f"{_where(node)}: {error}") from error
+        if isinstance(lowered, BuildValue) and len(writer.results) > 1:
+            lowered = (lowered, *[None] * (len(writer.results) - 1))
         self._check(node, writer.results, lowered)
         return lowered
 

@@ -59,10 +59,8 @@ INLINE_HERE void OWN(finish)(const bl_depthwise_t *p, vec sums[VECTORS][BL_AT_ON
             sums[v][j] = FUNCTION;                               \
         }
     if (p->slope != 1) ALL(OWN(max)(zero, x) + p->slope * OWN(min)(zero, x))
-    if (p->low > -INFINITY || p->high < INFINITY) {
-        vec low = p->low - zero, high = p->high - zero;
-        ALL(OWN(min)(high, OWN(max)(low, x)))
-    }
+    if (p->low > -INFINITY) ALL(OWN(max)(p->low - zero, x))
+    if (p->high < INFINITY) ALL(OWN(min)(p->high - zero, x))
     float scale = -1.44269504f * p->gate_alpha; /* for powers of two */
     if (p->gate == BL_LOGISTIC_GATE) ALL(x * OWN(logistic)(scale * x))
     if (p->gate == BL_LINEAR_GATE) ALL(x * OWN(min)(zero + 1.0f, OWN(max)(zero, p->gate_alpha * x + p->gate_beta)))

@@ -54,7 +54,7 @@ def test_a_convolution_moves_its_weights_only_where_the_primitive_wants_them_so(
     reasons = moved(lambda grad: bl.conv_backward(grad, x, W, pads=1), GRAD)
     assert [reason for reason in reasons if "grad is" in reason] == ["grad is nchw, and computed with as nhwc"]
     others = [reason for reason in reasons if "grad is" not in reason]
-    assert all(reason.startswith(("weights is oihw", "blocklayout.convweightsgradient_1 wrote")) for reason in others)
+    assert all(reason.startswith(("weights is oihw", "convweightsgradient_1 wrote")) for reason in others)
 
 
 def test_a_raising_watch_stops_the_first_reorder() -> None:

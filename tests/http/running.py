@@ -20,7 +20,7 @@ import numpy as np
 import blocklayout as bl
 from blocklayout.http.app import App
 from blocklayout.http.repository import Repository
-from blocklayout.http.running import Server
+from blocklayout.http.running import Server, service
 from blocklayout.http.settings import Settings
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class Serving:
 
     port: int
     repository: Repository
+    grpc_port: int | None = None
 
     def client(self) -> Client:
         return Client(self.port)
@@ -186,7 +187,7 @@ def serving(
     repository = Repository(sources, **given)
     for model in repository:
         model.load()
-    server = Server(App(repository, read), read)
+    server = Server(App(repository, read), read, service(repository, read))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         thread = threading.Thread(target=server.run, args=([listener],))
@@ -195,7 +196,7 @@ def serving(
             while not server.started:
                 assert thread.is_alive()
                 time.sleep(0.01)
-            yield Serving(port, repository)
+            yield Serving(port, repository, None if server.service is None else server.service.port)
         finally:
             server.should_exit = True
             thread.join(PATIENCE_S)

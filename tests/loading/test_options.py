@@ -73,7 +73,7 @@ def test_a_saved_session_refuses_them_too(tmp_path: Path) -> None:
     bl.load(nets.chain()).save(tmp_path / "chain.session")
     for option, told in (({"dtype": "f16x"}, "dtype='f16x'"), ({"recipes": {"winograd": "no"}}, "give True or False")):
         with pytest.raises(bl.BlockLayoutError, match=told):
-            bl.load(tmp_path / "chain.session", **option)  # type: ignore[arg-type]
+            bl.load(tmp_path / "chain.session", **option)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "float32", np.float32, np.dtype(np.float32)])

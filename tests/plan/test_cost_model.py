@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl import MemoryDesc, Spec
+from blocklayout.dnnl import MemoryDesc, Spec, own
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 
@@ -48,3 +48,12 @@ def test_one_long_row_takes_as_long_with_many_threads_as_with_one() -> None:
 
     assert ns(1, 4) == pytest.approx(4 * ns(4, 4), rel=0.1)
     assert ns(4, 4) == pytest.approx(ns(1000, 4))
+
+
+@pytest.mark.skipif(not dnnl.has_native_executor() or not dnnl.has_isa("avx2"), reason="needs AVX2 and a compiler")
+def test_arithmetic_that_overlaps_with_traffic_takes_no_time_beside_it() -> None:
+    machine = Machine(dnnl.isa(), 1, bandwidth=1e-3)
+    src, weights = dnnl.AnyDesc((1, 64, 9, 9), "f32"), dnnl.AnyDesc((64, 1, 1, 3, 3), "f32")
+    offered = [each.spec for each in own.offers(dnnl.convolution(src, weights, pads=1, n_threads=1))]
+    [depthwise] = [spec for spec in offered if own.name_of(spec.impl) == "depthwise"]
+    assert CostModel(machine).step_ns(depthwise) == machine.step_ns + depthwise.nbytes_moved / machine.bandwidth

@@ -213,10 +213,10 @@ def test_gradients_are_checked() -> None:
     with bl.checking():
         clean = bl.from_array(IMAGE, "nChw8c")
         assert bl.relu_backward(clean, clean).shape == SHAPE
-        with pytest.raises(bl.CheckError, match=r"relu_backward: operand grad .* dirty padding"):
+        with pytest.raises(bl.CheckError, match=r"relu_backward: input grad .* dirty padding"):
             bl.relu_backward(dirty(), clean)
         large = bl.full_like(clean, 1e30)
-        with pytest.raises(bl.CheckError, match=r"square_backward: the result .* has inf at \(0, 0, 0, 0\)"):
+        with pytest.raises(bl.CheckError, match=r"square_backward: step 0 of .* has inf at \(0, 0, 0, 0\)"):
             bl.square_backward(large, large)
 
 

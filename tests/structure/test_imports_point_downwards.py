@@ -55,7 +55,8 @@ HOMES = {
     "cffi": {"dnnl"},
     "_cffi_backend": {"dnnl"},
     "onnx": {"model", "zoo", "quantizing", "api"},  # api only to say what load takes
-    "google": {"model"},  # protobuf
+    "google": {"model", "http"},  # protobuf
+    "grpc": {"http"},
     "rich": {"show"},
     "PIL": {"commands", "ops"},
     "ray": {"ray"},
@@ -71,7 +72,7 @@ HOMES = {
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
-PROVIDED = {"google": "onnx", "pydantic_core": "pydantic", "_cffi_backend": "cffi", "PIL": "pillow"}
+PROVIDED = {"google": "onnx", "pydantic_core": "pydantic", "_cffi_backend": "cffi", "PIL": "pillow", "grpc": "grpcio"}
 PROVIDED |= {"starlette": "fastapi", "pydantic_settings": "pydantic-settings"}
 
 
@@ -116,7 +117,7 @@ def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
 def test_the_package_imports_only_what_it_depends_on() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirements = project["dependencies"] + [
-        each for extra in ("image", "ray", "serve", "torch") for each in project["optional-dependencies"][extra]
+        each for extra in ("grpc", "image", "ray", "serve", "torch") for each in project["optional-dependencies"][extra]
     ]
     declared = {re.split("[>=[]", requirement)[0].strip() for requirement in requirements}
     of_the_user = {"pandas"}  # a frame is asked for by those who have it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 from msgspec.structs import asdict
@@ -76,8 +77,9 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     packed = {"weights": MemoryDesc(weights.dims, weights.dtype, f"Abcde{lanes}a")}
     if spec.has("bias"):
         packed["bias"] = MemoryDesc(spec.desc("bias").dims, "f32")
-    is_given = isinstance(dst, MemoryDesc)
-    found = {"src": src, **packed, "dst": dst if is_given else src.resized(dst.dims).with_dtype(dst.dtype)}
+    if not isinstance(dst, MemoryDesc):
+        dst = src.resized(dst.dims).with_dtype(dst.dtype)
+    found = {"src": src, **packed, "dst": dst}
     given = {name: desc for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc)}
     if any(desc.offset0 or desc != found[name] for name, desc in given.items()):
         return None
@@ -152,15 +154,18 @@ def _is_favourite(spec: Spec) -> bool:
 
 
 def _rows_of_task(spec: Spec) -> int:
-    """Those with which all threads are done soonest."""
+    """Those with which all threads are done soonest; half a block, the last, takes half the time."""
     n_images, n_channels, n_rows, _ = spec.desc("dst").dims
-    n_blocks = n_images * -(-n_channels // _BLOCKS[lanes_of(spec.impl)])
+    lanes, n_threads = lanes_of(spec.impl), spec.n_threads
+    block = _BLOCKS[lanes]
+    n_blocks, spared = -(-n_channels // block), 0.5 if 0 < n_channels % block <= lanes < block else 0.0
 
     def work(n_parts: int) -> float:
-        n_tasks = -(-n_blocks * n_parts // spec.n_threads)
-        return n_tasks * (-(-n_rows // n_parts) + _WEIGHTS_IN_ROWS)
+        ends = [n_images * n_parts * n_blocks * thread // n_threads for thread in range(n_threads + 1)]
+        blocks = [end - begin - spared * (end // n_blocks - begin // n_blocks) for begin, end in pairwise(ends)]
+        return max(blocks) * (-(-n_rows // n_parts) + _WEIGHTS_IN_ROWS)
 
-    n_parts = min(range(1, min(4 * spec.n_threads, n_rows) + 1), key=work)
+    n_parts = min(range(1, min(4 * n_threads, n_rows) + 1), key=work)
     return -(-n_rows // n_parts)
 
 
