@@ -35,6 +35,7 @@ SUBJECTS: Mapping[str, frozenset[str]] = {
     "ChainConcats": frozenset({"Concat"}),  # reads and writes the inputs of concatenations
     "DropExpands": frozenset({"Expand"}),  # takes them out where the reader does the same
     "Scheme": frozenset({"DequantizeLinear", "QuantizeLinear"}),  # reads their parameters
+    "SinkScales": frozenset({"GlobalAveragePool"}),  # takes scales out of averages
     "FoldMasks": frozenset({"Dropout"}),  # makes a constant of its second result
 }
 """The operators that a pass is about, by its class."""

@@ -17,11 +17,11 @@ from msgspec import Struct, field
 
 from blocklayout.dnnl import own
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise, PostOp
 from blocklayout.dnnl.cpus import default_threads
 from blocklayout.dnnl.enums import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.primitives import _checks
-from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, function_flops, peak_share_by_name
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, n_function_flops, peak_share_by_name
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
@@ -234,6 +234,14 @@ def _without_layouts(spec: Spec) -> tuple[object, ...]:
     descs = tuple((name, type(desc), desc.dims, desc.dtype) for name, desc in spec.descs)
     attr = "" if spec.attr is NO_ATTR else repr(spec.attr)
     return spec.kind, descs, spec.algorithm, spec.prop_kind, repr(spec.params), attr
+
+
+def function_flops(spec: Spec) -> int:
+    """Operations at the peak in f32 that functions of each element take as long as: post-ops, and a primitive's own."""
+    functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
+    functions += [spec.algorithm] if spec.kind == "eltwise" else []
+    n_flops = n_function_flops(functions)
+    return n_flops * spec.memory_desc("dst").n_elements if n_flops and spec.has("dst") else 0
 
 
 def multiply_adds(spec: Spec, *, padded: bool = False) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 
-from blocklayout.dnnl.attr import Eltwise
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -76,12 +75,9 @@ def peak_share_by_name(spec: Spec) -> float:
     return next((share for prefix, share in _PEAK_SHARES if spec.impl.startswith(prefix)), _OTHER_PEAK_SHARE)
 
 
-def function_flops(spec: Spec) -> float:
-    """What functions of each element take, the primitive's own and its post-ops, in operations at the peak in f32."""
-    functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
-    functions += [spec.algorithm] if spec.kind == "eltwise" else []
-    n_flops = sum(_FUNCTION_FLOPS.get(each, 0) for each in functions)
-    return n_flops * spec.memory_desc("dst").n_elements if n_flops and spec.has("dst") else 0.0
+def n_function_flops(algorithms: Iterable[str]) -> int:
+    """Of one element, by functions one after the other."""
+    return sum(_FUNCTION_FLOPS.get(each, 0) for each in algorithms)
 
 
 def is_gemm(spec: Spec) -> bool:

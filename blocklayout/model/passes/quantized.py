@@ -178,22 +178,23 @@ class SinkScales(Struct, frozen=True):
         draft, readers, producers = Draft(graph), graph.readers(), graph.producers()
         for node in graph.nodes:
             scaling = producers.get(node.inputs[0]) if node.op_type == "GlobalAveragePool" else None
-            if scaling is None or scaling.op_type not in ("Mul", "Div") or node.outputs[0] in graph.outputs:
+            if scaling is None or node.outputs[0] in graph.outputs:
                 continue
-            factor, before = graph.constant(scaling.inputs[1]), producers.get(scaling.inputs[0])
-            if factor is None or factor.size != 1 or before is None or not Scheme.of_dequantizing(graph, before):
+            affine = scaling.facts.affine(graph.info(scaling))
+            if affine is None or affine.shift.any() or np.unique(affine.scale).size != 1:
+                continue
+            before = producers.get(scaling.inputs[affine.source])
+            if before is None or not Scheme.of_dequantizing(graph, before):
                 continue
             found = [(reader, Scheme.of_quantizing(graph, reader)) for reader in readers[node.outputs[0]]]
-            by = float(factor.item()) if scaling.op_type == "Div" else 1 / float(factor.item() or np.nan)
-            scales = [scheme.scale * by for _, scheme in found if scheme is not None]
-            if len(scales) < len(found) or not all(
-                np.finfo(np.float32).tiny <= each <= _LARGEST_SCALE for each in scales
-            ):
-                continue
-            draft.replace(node, node.replace(inputs=before.outputs))
-            for (reader, _), scale in zip(found, scales, strict=True):
-                name = draft.constant(f"{reader.name}.scale", np.float32(scale))
-                draft.replace(reader, reader.replace(inputs=(node.outputs[0], name, *reader.inputs[2:])))
+            with np.errstate(divide="ignore"):
+                scales = [scheme.scale / affine.scale.flat[0] for _, scheme in found if scheme is not None]
+            are_usable = all(np.finfo(np.float32).tiny <= each <= _LARGEST_SCALE for each in scales)
+            if len(scales) == len(found) and are_usable:
+                draft.replace(node, node.replace(inputs=before.outputs))
+                for (reader, _), scale in zip(found, scales, strict=True):
+                    name = draft.constant(f"{reader.name}.scale", np.float32(scale))
+                    draft.replace(reader, reader.replace(inputs=(node.outputs[0], name, *reader.inputs[2:])))
         return draft.result()
 
 
