@@ -193,7 +193,7 @@ class SinkScales(Struct, frozen=True):
             if len(scales) == len(found) and are_usable:
                 draft.replace(node, node.replace(inputs=before.outputs))
                 for (reader, _), scale in zip(found, scales, strict=True):
-                    name = draft.constant(f"{reader.name}.scale", np.float32(scale))
+                    name = draft.constant(f"{reader.name}.scale", np.array(scale, np.float32))
                     draft.replace(reader, reader.replace(inputs=(node.outputs[0], name, *reader.inputs[2:])))
         return draft.result()
 

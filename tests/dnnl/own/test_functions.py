@@ -24,13 +24,13 @@ ALGORITHMS = ("swish", "logistic", "gelu_tanh")
 
 
 def logistic(x: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0, -x))
+    return np.asarray(np.exp(-np.logaddexp(0, -x)))
 
 
 def expected(algorithm: str, alpha: float, x: np.ndarray) -> np.ndarray:
     if algorithm == "gelu_tanh":
         return np.asarray(x * logistic(2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    return np.asarray(x * logistic(alpha * x) if algorithm == "swish" else logistic(x))
+    return np.asarray(x * logistic(alpha * x)) if algorithm == "swish" else logistic(x)
 
 
 def offer(desc: MemoryDesc, algorithm: str, **others: Any) -> dnnl.Resolved | None:
