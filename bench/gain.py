@@ -119,7 +119,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     feeds = random_feeds(graph)
     options = {"tune": args.tune, "tune_seconds": args.tune_seconds}
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
-    auto, *others = race.run([Contender(policy, args.dtype) for policy in ("auto", *OTHERS)])
+    _, [auto, *others] = race.run([Contender(policy, args.dtype) for policy in ("auto", *OTHERS)])
     rows = {policy: row.to_dict() for policy, row in zip(OTHERS, others, strict=True)}
     return {"model": name, "batch": args.batch, "dtype": args.dtype, "auto": auto.to_dict(), "others": rows}
 

@@ -139,7 +139,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
     contenders = [Contender(policy, dtype) for policy in POLICIES]
     plans = {contender.policy: race.session(contender).plan for contender in contenders}
-    rows = race.run(contenders)
+    _, rows = race.run(contenders)
     model = Pricing(plans["auto"].n_threads, "model", 1.0, lambda _: None).modelled()
     return {
         "model": name,

@@ -144,7 +144,7 @@ def time_policies(args: argparse.Namespace) -> int:
     race = Race(opened, feeds, args.threads, args.rounds, lambda _: None)
     dtypes = [dtype for dtype in args.dtypes if dtype == "f32" or dnnl.has_bf16()]
     policies = dict.fromkeys(("auto", *args.policies))
-    measurements = race.run([Contender(policy, dtype) for dtype in dtypes for policy in policies])
+    _, measurements = race.run([Contender(policy, dtype) for dtype in dtypes for policy in policies])
     for index, measurement in enumerate(measurements):
         for number, output in enumerate(measurement.outputs.values()):
             np.save(args.folder / f"{index}_{number}.npy", output)

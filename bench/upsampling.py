@@ -7,7 +7,7 @@ prices at hand. All three take turns, round after round, on data in the layout t
 medians of the fastest runs of a turn, and of the ratios to the plan with two steps in the same round.
 
     python bench/upsampling.py --json out.json --html out.html
-    python bench/upsampling.py --batch 8 --no-winograd
+    python bench/upsampling.py --batch 8 --without winograd
     python bench/upsampling.py --sizes 16x8 --rounds 1
 """
 
@@ -29,7 +29,7 @@ import blocklayout as bl
 from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.options import extents, positive
+from blocklayout.commands.options import extents, positive, words
 from blocklayout.plan import Pricing, Request, make_plan
 from blocklayout.plan.costs.model import CostModel, Price
 from blocklayout.show.bench_page import Chart, Row
@@ -85,7 +85,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=positive, default=1, help="images at a time (default: 1)")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--kernel", type=positive, default=3, help="height and width of weights, odd (default: 3)")
-    parser.add_argument("--no-winograd", action="store_true", help="no convolutions by Winograd's method")
+    parser.add_argument("--without", type=words, default=(), help="code of ours to do without, such as winograd")
     parser.add_argument("--rounds", type=positive, default=9, help="turns of each (default: 9)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
     add_files(parser)
@@ -118,7 +118,7 @@ def measure(channels: int, extent: int, args: argparse.Namespace) -> dict[str, A
     b.output("y", b.input("x", dims).relu().upsample((1, 1, 2, 2)).conv(weights, bias, pads=args.kernel // 2).relu())
     program = model.lower(model.legalize(model.simplify(b.to_graph())))
     costs = Pricing(args.threads, "cached", 1.0, lambda _: None).modelled()
-    request = Request(dtype=args.dtype, io_layout=FREE, winograd=not args.no_winograd)
+    request = Request(dtype=args.dtype, io_layout=FREE, without=frozenset(args.without))
     plans = {
         name: make_plan(program, request, Changed(costs.machine, factor=factor)) for name, factor in FACTORS.items()
     }

@@ -31,10 +31,13 @@ Tensors:
 
 Modules:
     bl.dnnl       primitives of oneDNN, one by one
+    bl.eager      all operators; each is bl.conv and so on, too.
+                  Gradients are in bl.eager.backward
     bl.errors     errors and warnings; each is bl.LayoutError and so on, too
     bl.layout     descriptors, tags and offsets
     bl.optim      optimisers, in any layout
     bl.ray        Ray Data, Ray Serve and Ray Train
+    bl.serve      futures and counts of Session.submit
     bl.torch      operators inside PyTorch
     bl.zoo        networks to try, such as bl.zoo.digits
 
@@ -99,7 +102,7 @@ _LEAD_TO_TENSORS = (
 """Homes of names that make Tensors: operators are loaded with them."""
 
 
-_MODULES = ("dnnl", "errors", "layout", "optim", "ray", "torch", "zoo")
+_MODULES = ("dnnl", "eager", "errors", "layout", "optim", "ray", "serve", "torch", "zoo")
 
 
 def _public_names() -> list[str]:
@@ -133,9 +136,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, fetched or not; errors and gradients, which are many, are in homes of their own."""
-    apart = {*_NAMES["errors"].split(), *import_module("blocklayout.eager.backward").__all__}
-    return [name for name in _public_names() if name not in apart]
+    """What a tab completes: public names but for operators, gradients and errors, which are in modules of their own."""
+    return sorted({"__version__", *_MODULES, *_HOMES} - {*_NAMES["errors"].split()})
 
 
 def _installed_version() -> str:

@@ -1,10 +1,12 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
 from blocklayout import dnnl as dnnl
+from blocklayout import eager as eager
 from blocklayout import errors as errors
 from blocklayout import layout as layout
 from blocklayout import optim as optim
 from blocklayout import ray as ray
+from blocklayout import serve as serve
 from blocklayout import torch as torch
 from blocklayout import zoo as zoo
 from blocklayout.api import load as load

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
-from blocklayout.loading.options import Options
+from blocklayout.loading.options import Options, PlanningOptions
 from blocklayout.loading.saved_plan import warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, TuneMode
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from blocklayout.ir import Asked
+    from blocklayout.loading.options import Progress
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
     from blocklayout.plan.policies import PolicyName
@@ -35,8 +36,16 @@ Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Gra
 """Types a model can be loaded from; ``Graph`` and ``OnnxModel`` come from :mod:`blocklayout.model`, the last one from
 :mod:`torch.export`."""
 
-Progress = Callable[[str], None]
-"""Progress callback: called with a few words before each stage that may take a while."""
+
+class LoadOptions(PlanningOptions, total=False):
+    """Types of all keywords of :func:`load`."""
+
+    dtype: ComputedDtype | DTypeLike | None
+    threads: int | None
+    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None
+    io_layout: Mapping[str, str] | None
+    plan: Plan | str | os.PathLike[str] | None
+    original: Source | None
 
 
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
@@ -60,7 +69,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     plan: Plan | str | os.PathLike[str] | None = None,
     on_misfit: Literal["raise", "replan"] = "raise",
     denormals: Literal["flush", "keep"] = "flush",
-    winograd: bool = True,
+    recipes: Mapping[str, bool] | None = None,
     check: CheckMode | None = None,
     verify: bool = True,
     mapped: bool = True,
@@ -129,8 +138,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         denormals: ``flush``: numbers below the smallest normal one count as zero during a run, since arithmetic on them
             may be a hundred times slower. ``keep``: they stay, as they do where no compiler built the
             executor (see ``Session.executor``).
-        winograd: Whether convolutions of 3x3 windows may be computed by Winograd's method where that is cheaper: with
-            errors of some 1e-5 of the largest value, where others make some 1e-6.
+        recipes: Code of our own for convolutions, used where it is cheaper: ``False`` for what is to be left to the
+            library. ``winograd`` makes errors of some 1e-5 of the largest value, where others make some 1e-6;
+            ``depthwise`` and ``grouped`` round as the library does.
         check: ``padding``: after each step of a run padding is proven zero and values finite; the first tensor that
             is not so, with its step and index, is a ``CheckError``. ``padding-only``: values may be infinite or NaN.
             See :func:`blocklayout.checking`.
@@ -188,7 +198,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         plan=plan,
         on_misfit=on_misfit,
         denormals=denormals,
-        winograd=winograd,
+        recipes=recipes,
         check=check,
         verify=verify,
         mapped=mapped,

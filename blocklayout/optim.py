@@ -40,6 +40,8 @@ class Optimizer:
     """
 
     function: ClassVar[str]
+    op_type: ClassVar[str]
+    """The operator that does the same in a plan, with ``attrs()`` and with ``numbers()`` as inputs of one element."""
 
     def __init__(self, parameters: Any, kinds: Sequence[str], rate: float, **limited: tuple[float, float]) -> None:
         """``limited`` are numbers by name, each with one that it must be below."""
@@ -87,15 +89,24 @@ class Optimizer:
         if recorders_around():
             attrs = {"optimizer": self, "master": master, "scale": scale}
             tell(Entry(self.function, (parameter, grad, *(state or [None])), attrs))
+        numbers = {each: np.float32(value) for each, value in self.numbers(self.n_steps).items()}
         target = (parameter if master is None else master).physical()
         arrays = target, grad.physical(), *(each.physical() for each in state)
         for begin in range(0, target.size, _CHUNK):
             p, g, *others = (each[begin : begin + _CHUNK] for each in arrays)
-            self._update(p, g.astype(np.float32) * np.float32(1 / scale), *others)
+            self._update(numbers, p, g.astype(np.float32) * np.float32(1 / scale), *others)
         if master is not None:
             parameter.physical()[:] = target.astype(parameter.physical().dtype)
 
-    def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
+    def attrs(self) -> dict[str, float]:
+        """The operator's attributes."""
+        raise NotImplementedError
+
+    def numbers(self, n_steps: int) -> dict[str, float]:
+        """The numbers that change from step to step, of the step of this number."""
+        raise NotImplementedError
+
+    def _update(self, numbers: Mapping[str, np.float32], p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
         """Change a part of a parameter and of its state; ``g`` may be changed too."""
         raise NotImplementedError
 
@@ -151,7 +162,7 @@ class SGD(Optimizer):
         np.float32(2.4)
     """
 
-    function = "sgd_update"
+    function, op_type = "sgd_update", "SgdUpdate"
 
     def __init__(
         self,
@@ -168,14 +179,23 @@ class SGD(Optimizer):
             raise self._error("nesterov needs a momentum above 0")
         self.momentum, self.weight_decay, self.nesterov = float(momentum), float(weight_decay), bool(nesterov)
 
-    def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
+    def attrs(self) -> dict[str, float]:
+        """The operator's attributes."""
+        return {"momentum": self.momentum, "weight_decay": self.weight_decay, "nesterov": int(self.nesterov)}
+
+    def numbers(self, n_steps: int) -> dict[str, float]:
+        """The rate, negated."""
+        del n_steps
+        return {"rate": -self.rate}
+
+    def _update(self, numbers: Mapping[str, np.float32], p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
         if self.weight_decay:
             g += p * np.float32(self.weight_decay)
         if state:
             [velocity] = state
             velocity[:] = velocity * np.float32(self.momentum) + g
             g = g + velocity * np.float32(self.momentum) if self.nesterov else velocity
-        p -= g * np.float32(self.rate)
+        p += g * numbers["rate"]
 
 
 class AdamW(Optimizer):
@@ -189,7 +209,7 @@ class AdamW(Optimizer):
         weight_decay: How much of a parameter goes in each step, times the rate.
     """
 
-    function = "adamw_update"
+    function, op_type = "adamw_update", "AdamUpdate"
 
     def __init__(
         self,
@@ -205,15 +225,23 @@ class AdamW(Optimizer):
             raise refused(betas, "AdamW: betas", "two numbers below 1")
         limited = {"betas[0]": (given[0], 1.0), "betas[1]": (given[1], 1.0), "epsilon": (epsilon, math.inf)}
         super().__init__(parameters, ["mean", "square"], rate, **limited, weight_decay=(weight_decay, math.inf))
-        self.betas, self.epsilon, self.weight_decay = (float(given[0]), float(given[1])), epsilon, weight_decay
+        self.betas, self.epsilon, self.weight_decay = (float(given[0]), float(given[1])), float(epsilon), weight_decay
 
-    def _update(self, p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
+    def attrs(self) -> dict[str, float]:
+        """The operator's attributes."""
+        return {"beta_1": self.betas[0], "beta_2": self.betas[1], "epsilon": self.epsilon}
+
+    def numbers(self, n_steps: int) -> dict[str, float]:
+        """The rate over the mean's correction, negated; the square's, inverted; how much of a parameter is left."""
+        first, second = (1 - beta**n_steps for beta in self.betas)
+        return {"rate": -self.rate / first, "correction": 1 / second, "kept": 1 - self.rate * self.weight_decay}
+
+    def _update(self, numbers: Mapping[str, np.float32], p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
         (mean, square), (first, second) = state, self.betas
-        p *= np.float32(1 - self.rate * self.weight_decay)
         mean[:] = mean * np.float32(first) + g * np.float32(1 - first)
         square[:] = square * np.float32(second) + g * g * np.float32(1 - second)
-        root = np.sqrt(square) * np.float32(1 / math.sqrt(1 - second**self.n_steps)) + np.float32(self.epsilon)
-        p -= mean / root * np.float32(self.rate / (1 - first**self.n_steps))
+        p *= numbers["kept"]
+        p += mean / (np.sqrt(square * numbers["correction"]) + np.float32(self.epsilon)) * numbers["rate"]
 
 
 class LossScale:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from blocklayout.api import Source, load
+from blocklayout.api import LoadOptions, Source, load
 from blocklayout.errors import ClosedError, ModelError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Served:
     """
 
     def __init__(
-        self, source: Source, *, warm: Sequence[Mapping[str, Sequence[int]]] | None = (), **options: Any
+        self, source: Source, *, warm: Sequence[Mapping[str, Sequence[int]]] | None = (), **options: Unpack[LoadOptions]
     ) -> None:
         """Load and warm up a model.
 

@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
 _OWN_NAMES = (
-    "describe executor team winograd max_pooling copying region_means group_normalization widening requantizing"
+    "describe executor team winograd depthwise max_pooling copying region_means group_normalization widening "
+    "requantizing grouped"
 )
 OWN = tuple(HERE / "executor" / f"{name}.h" for name in _OWN_NAMES.split())
 

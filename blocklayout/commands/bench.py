@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
     from blocklayout.api import Source
     from blocklayout.commands.against.contest import Outcome
-    from blocklayout.commands.against.runtimes import Runtime
+    from blocklayout.commands.against.runtimes import PeerName, Runtime
+    from blocklayout.plan.policies import PolicyName
+    from blocklayout.plan.request import ComputedDtype
     from blocklayout.session import Session
 
     Feeds = Mapping[str, np.ndarray]
@@ -108,9 +110,9 @@ def bench(
     model: Source,
     feed: Feeds | None = None,
     *,
-    against: str | Sequence[str] | None = None,
-    layouts: Sequence[str] = POLICIES,
-    dtype: DTypeLike = "f32",
+    against: PeerName | Sequence[PeerName] | None = None,
+    layouts: Sequence[PolicyName | str] = POLICIES,
+    dtype: ComputedDtype | DTypeLike = "f32",
     threads: int | None = None,
     rounds: int = 7,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -239,10 +241,10 @@ def _run_policies(args: argparse.Namespace) -> Benchmark:
 
 def _of_policies(race: Race, policies: Sequence[str], dtype: str) -> tuple[Benchmark, Sequence[Measurement]]:
     name = race.opened.name
-    measurements = race.run([Contender(policy, dtype) for policy in dict.fromkeys((BASELINE, *policies))])
+    verdict, measurements = race.run([Contender(policy, dtype) for policy in dict.fromkeys((BASELINE, *policies))])
     environment = describe_environment(measurements[0].plan.n_threads)
     with kept_output() as texts:
-        say_verdict(measurements[0].verdict.timed(measurements))
+        say_verdict(verdict.timed(measurements))
         say(
             f"\n{name}: {counted(race.n_rounds, 'round')}, each policy in turn with {BASELINE}\n"
             f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "

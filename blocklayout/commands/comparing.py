@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from blocklayout.session import Session
     from blocklayout.show.output import Tell
     from blocklayout.show.report import Report
+    from blocklayout.show.verdict import Verdict
 
     Feeds = Mapping[str, np.ndarray]
 
@@ -109,8 +110,8 @@ class Race(Struct, frozen=True):
         """Row by row, blocked outputs too."""
         return [np.asarray(output) for output in session.run(None, self.feeds)]
 
-    def run(self, contenders: Sequence[Contender]) -> list[Measurement]:
-        """Measure them all; at any time the first and one other are in memory."""
+    def run(self, contenders: Sequence[Contender]) -> tuple[Verdict, list[Measurement]]:
+        """The verdict on the first by prices, and times of all; at any time the first and one other are in memory."""
         first = self.session(contenders[0])
         expected = self._outputs(first)
         firsts: list[list[float]] = []
@@ -125,7 +126,8 @@ class Race(Struct, frozen=True):
             firsts = self._times(contenders[0], [first])
         self._settle(first, contenders[0], others)
         pooled = [value for values in firsts for value in values]
-        return [_measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected), *others]
+        of_first = _measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected)
+        return first.verdict(), [of_first, *others]
 
     def _settle(self, session: Session, contender: Contender, others: Sequence[Measurement]) -> None:
         """Have later loads take a policy that was faster than ``auto``, beyond the spread."""
@@ -240,7 +242,6 @@ def _measurement(
     return Measurement(
         plan=plan_of(session),
         plans=session.plans if session.pieces is not None else session.plans[-1:],
-        verdict=session.verdict(),
         time_ms=Spread.of(times).scaled(1e-6),
         ratio=ratio,
         difference=largest_difference(outputs, expected),

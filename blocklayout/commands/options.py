@@ -95,7 +95,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="how long to measure at most, the most important first (default: 60)",
     )
     parser.add_argument(
-        "--no-winograd", action="store_true", help="never compute convolutions by Winograd's method, which rounds more"
+        "--without",
+        type=words,
+        default=(),
+        metavar="NAME[,NAME]",
+        help="leave to the library what code of ours would compute: winograd, which rounds more, depthwise or grouped",
     )
     add_named(
         parser,
@@ -139,7 +143,7 @@ def load_options(args: argparse.Namespace) -> dict[str, Any]:
         "precision": dict(args.precision),
         "tune": args.tune,
         "tune_seconds": args.tune_seconds,
-        "winograd": not args.no_winograd,
+        "recipes": dict.fromkeys(args.without, False),
     }
 
 

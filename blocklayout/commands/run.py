@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +82,7 @@ def run_model(args: argparse.Namespace) -> None:
         opened, feeds, plan = open_with_plan(args, None if args.image is None else feeds_of)
         race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
         usual, dtype = ("auto", args.dtype or "f32") if plan is None else (None, args.dtype)
-        measurements = race.run([Contender(policy, dtype, plan) for policy in args.layout or (usual,)])
+        verdict, measurements = race.run([Contender(policy, dtype, plan) for policy in args.layout or (usual,)])
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     rule, best = pictures.best_classes(measurements[0].outputs, names, args.top or N_BEST) if picture else ("", [])
     if args.json:
@@ -93,7 +92,7 @@ def run_model(args: argparse.Namespace) -> None:
         runs = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, **classified, "outputs": outputs, "runs": runs})
         return
-    say_verdict(measurements[0].verdict.timed(measurements))
+    say_verdict(verdict.timed(measurements))
     say("")
     if picture:
         say(f"{pictures.feed_text(picture)}\n")
@@ -138,8 +137,8 @@ def run_digits(args: argparse.Namespace) -> None:
     dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
     with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
         race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell, load_options(args))
-        rounds = (race.run([Contender(policy, dtype) for policy in args.layout or POLICIES]) for dtype in dtypes)
-        measurements = [*chain.from_iterable(rounds)]
+        races = [race.run([Contender(policy, dtype) for policy in args.layout or POLICIES]) for dtype in dtypes]
+    verdict, measurements = races[0][0], [each for _, of_dtype in races for each in of_dtype]
     scores = [_score(measurement, labels) for measurement in measurements]
     environment = describe_environment(measurements[0].plan.n_threads)
     missing_isa = None if args.dtype else dnnl.missing_isa("bf16")
@@ -148,7 +147,7 @@ def run_digits(args: argparse.Namespace) -> None:
         rows = [measurement.to_dict() | score for measurement, score in zip(measurements, scores, strict=True)]
         say_json({"environment": environment, "policies": rows, "not_run": missing})
         return
-    say_verdict(measurements[0].verdict.timed(measurements))
+    say_verdict(verdict.timed(measurements))
     say(
         f"\ndigit classifier, {len(labels)} held-out images in one batch\n"
         f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from blocklayout.dnnl import own
 from blocklayout.dnnl.attr import Eltwise
 from blocklayout.dnnl.primitives import kind_of
 from blocklayout.dnnl.spec import Spec
@@ -34,7 +35,7 @@ def fault_of(spec: Spec) -> str | None:
     """Why a resolved Spec's implementation is passed over; ``None`` where it is not."""
     if _refused and spec in _refused:  # hashing a Spec takes longer than most rules
         return f"oneDNN offers {spec.impl}, and refused to {_refused[spec]} it"
-    fault = kind_of(spec.kind).fault
+    fault = None if own.implementation(spec.impl) else kind_of(spec.kind).fault
     return fault(spec) if fault else None
 
 

@@ -174,7 +174,7 @@ def _ask_optimised(spec: Spec) -> tuple[Spec, tuple[Resolved, ...] | str]:
     ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
-        found = sorted((*theirs, *ours), key=lambda each: not own.is_favourite(each.spec.impl))
+        found = sorted((*theirs, *ours), key=lambda each: not own.is_favourite(each.spec))
         return spec, tuple(found) or str(_refusal(spec))
     except UnimplementedError as error:
         return spec, ours or str(error)

@@ -6,6 +6,9 @@ docs/explanation/eager.md for the rules.
 The names stand where each function is defined, and in the stub beside this file, which is generated.
 """
 
+from importlib import import_module
+from typing import Any
+
 # Before the others are made: some are computed so.
 from blocklayout.eager import convolution, free_functions, unplanned
 from blocklayout.eager.functions import install, public_names
@@ -14,3 +17,13 @@ _public = install() | public_names(convolution, free_functions, unplanned)
 globals().update(_public)
 
 __all__ = sorted(_public)  # noqa: PLE0605 - names, all of them strings
+
+
+def __getattr__(name: str) -> Any:
+    if name == "backward":  # the gradients, which take longer to make than all else here
+        return import_module("blocklayout.eager.backward")
+    raise AttributeError(f"module 'blocklayout.eager' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "backward"]

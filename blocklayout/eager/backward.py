@@ -25,7 +25,6 @@ from blocklayout.eager.functions import Function, Shown, ordered, public_names, 
 from blocklayout.eager.gradients import Call, square_backward
 from blocklayout.eager.operands import boolean
 from blocklayout.operators import Operators
-from blocklayout.recording import recorded
 
 
 class _Shown(Shown):
@@ -81,7 +80,7 @@ def _function_of(definition: Any, op_type: str) -> Function:
         }
         return facts.gradient(op_type, call, grad, x, given)
 
-    return shown_as(shown, recorded(name)(function), __name__)
+    return shown_as(shown, function, __name__)
 
 
 _operators = ((definition, ops.op_type_named(name)) for name, definition in vars(Operators).items())

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.eager.gradients import Call, Given, TensorLike, Way, formats, fresh, in_format
+from blocklayout.eager.gradients import Call, Given, TensorLike, fresh
 from blocklayout.eager.operands import boolean
 from blocklayout.eager.operands import memory_format as read_format
 from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout.permutation import inverse
+from blocklayout.ops.gradients import DOMAIN
 from blocklayout.recording import recorded
-from blocklayout.tensor import Tensor, as_tensor
-from blocklayout.tensor.formats import placed
+from blocklayout.tensor import Tensor, as_tensor, contiguous_format, zeros
+from blocklayout.tensor.formats import tag_of
 from blocklayout.tensor.indexing import boxed, dims_of
+from blocklayout.tensor.moving import brought
 
 if TYPE_CHECKING:
     from blocklayout.operators import Extents
@@ -48,7 +49,6 @@ class ConvGradients(NamedTuple):
     bias: Tensor | None
 
 
-@recorded()
 def conv_backward(  # noqa: PLR0913 - the layer's own parameters
     grad: TensorLike,
     x: TensorLike,
@@ -96,12 +96,10 @@ def conv_backward(  # noqa: PLR0913 - the layer's own parameters
     unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
     if unknown:
         raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
-    data = call.data() if "data" in parts else None
-    of_weights, of_bias = call.weights(has_bias="bias" in parts) if {"weights", "bias"} & {*parts} else (None, None)
-    return ConvGradients(data, of_weights if "weights" in parts else None, of_bias)
+    found = call.gradients(parts)
+    return ConvGradients(*map(found.get, _PARTS))
 
 
-@recorded()
 def conv_backward_data(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -126,11 +124,10 @@ def conv_backward_data(
         >>> bl.conv_backward_data(bl.ones((1, 8, 4, 4)), x, w, pads=1)
         Tensor(f32 1x16x4x4 nchw)
     """
-    operands = grad, x, weights
-    return _Convolution("conv_backward_data", operands, group, strides=strides, pads=pads, dilations=dilations).data()
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    return _Convolution("conv_backward_data", (grad, x, weights), group, **window).gradients(["data"])["data"]
 
 
-@recorded()
 def conv_backward_weights(
     grad: TensorLike,
     x: TensorLike,
@@ -156,32 +153,23 @@ def conv_backward_weights(
         >>> weights.shape, bias.shape
         ((8, 16, 3, 3), (8,))
     """
-    call = _Convolution(
-        "conv_backward_weights", (grad, x, weights), group, strides=strides, pads=pads, dilations=dilations
-    )
-    of_weights, of_bias = call.weights(has_bias=True)
-    assert of_bias is not None  # noqa: S101 - it was asked for
-    return of_weights, of_bias
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    found = _Convolution("conv_backward_weights", (grad, x, weights), group, **window).gradients(["weights", "bias"])
+    return found["weights"], found["bias"]
 
 
-def _convolution_ways(
-    direction: str, src: MemoryDesc, dst: MemoryDesc, weights_dims: tuple[int, ...], window: Window, n_threads: int
-) -> Iterator[Way]:
-    """Of ``data``, ``weights``, or ``weights and bias``, in the forward's formats, the destination's, any, plain."""
-    weights = dnnl.AnyDesc(weights_dims, src.dtype)
-    bias = MemoryDesc((dst.dims[1],)) if direction == "weights and bias" else None
-    given: Any = {"strides": window.strides, "pads": window.pads, "dilations": window.dnnl_dilations}
-    sides: tuple[tuple[dnnl.Desc, dnnl.Desc], ...] = (
-        (src, dst),
-        (in_format(dst, src.dims), dst),
-        (dnnl.AnyDesc(src.dims, src.dtype), dnnl.AnyDesc(dst.dims, dst.dtype)),
-        (MemoryDesc(src.dims, src.dtype), MemoryDesc(dst.dims, dst.dtype)),
-    )
-    for x, y in sides:
-        if direction == "data":
-            yield (dnnl.convolution_backward_data(x, weights, y, **given, n_threads=n_threads),)
-        else:
-            yield (dnnl.convolution_backward_weights(x, weights, y, bias, **given, n_threads=n_threads),)
+def _build_gradients(
+    grad: Any, *others: Any, needs: Sequence[str], kernel_shape: Any, extents: Any, grouped: int, **window: Any
+) -> tuple[Any, ...]:
+    """Those of a convolution that are needed, of the source where one is of the weights or bias, and the weights."""
+    found: dict[str, Any] = {}
+    if "data" in needs:
+        found["data"] = grad.builder.op(f"{DOMAIN}.ConvDataGradient", grad, others[-1], extents=extents, **window)
+    if {*needs} != {"data"}:
+        given = {"kernel_shape": kernel_shape, "grouped": grouped, **window}
+        both = grad.builder.op(f"{DOMAIN}.ConvWeightsGradient", grad, others[0], n_outputs=2, **given)
+        found["weights"], found["bias"] = both
+    return tuple(found[part] for part in needs)
 
 
 class _Convolution(Call):
@@ -197,73 +185,66 @@ class _Convolution(Call):
         ndims = self.x.desc.ndims
         self.w = self.read("weights", weights, (ndims, ndims + 1), needs_values=False)
         self.check_same_dtype(self.grad, self.w, self.x)
-        self.weights_dims = weights_dims = self._weights_dims(group)
-        spatial = self.x.dims[2:]
-        self.slides = self.window(spatial, self.w.dims[-len(spatial) :], **window)
-        dims = (self.x.dims[0], prod(weights_dims[: len(weights_dims) - ndims + 1]), *self.slides.extents(spatial))
+        self.group = self._read_group(group)
+        n_outputs, (*kernel,) = prod(self.w.dims[: 1 - ndims]), self.w.dims[2 - ndims :]
+        is_split = self.group > 1 and len(self.w.dims) == ndims
+        self.seen_dims = (self.group, n_outputs // self.group, *self.w.dims[1:]) if is_split else self.w.dims
+        self.slides = self.window(self.x.dims[2:], kernel, **window)
+        dims = (self.x.dims[0], n_outputs, *self.slides.extents(self.x.dims[2:]))
         self.check_dims(self.grad, dims)
-        self.src = fresh(self.x.desc)
-        self.dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
-        if memory_format is not None:
-            stated = read_format(memory_format, f"{function}: memory_format") or self.dst
-            try:
-                self.dst = placed(self.dst, stated)
-            except LayoutError as error:
-                raise self.error("memory_format", f"is none of the result: {error}") from None
+        dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
+        try:
+            stated = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
+            self.form = tag_of(stated or dst.format_tag, dst).text
+        except LayoutError as error:
+            raise self.error("memory_format", f"is none of the result: {error}") from None
 
-    def data(self) -> Tensor:
-        """The source's gradient."""
-        results = self.run(self._best("data"), {"diff_dst": self.grad, "weights": self._grouped()})
-        return self.returned(results["diff_src"], self.src)
+    def gradients(self, parts: Collection[str]) -> dict[str, Tensor]:
+        """Those that are asked for, by name."""
+        needs = tuple(part for part in _PARTS if part in parts)
+        if not (needs and self.grad.desc.n_elements):  # of none no primitive computes anything
+            data, weights = (zeros(each.dims, each.desc.dtype, each.form) for each in (self.x, self.w))
+            nothing = {"data": data, "weights": weights, "bias": zeros(self.grad.dims[1])}
+            return {part: nothing[part] for part in needs}
+        is_seen = self.w.dims == self.seen_dims
+        formats = {"data": self.x.form, "weights": self.w.form if is_seen else contiguous_format}
+        operands = [self.grad, self.x] if {*needs} - {"data"} else [self.grad]
+        operands += [self._seen()] if "data" in needs else []
+        attrs = {"needs": needs, "extents": self.x.dims, "kernel_shape": self.slides.kernel, "group": self.group}
+        attrs["grouped"] = int(len(self.seen_dims) > len(self.x.dims))
+        wished = (formats.get(part, contiguous_format) for part in needs)
+        made = self.run(_build_gradients, operands, self.form, *wished, **attrs, **_sliding(self.slides))
+        found = dict(zip(needs, made, strict=True))
+        if "weights" in found and not is_seen:
+            found["weights"] = self.returned(found["weights"].view(self.w.dims), fresh(self.w.desc))
+        return found
 
-    def weights(self, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
-        """The weights' gradient, and the bias'."""
-        spec = self._best("weights and bias" if has_bias else "weights")
-        results = self.run(spec, {"src": self.x, "diff_dst": self.grad})
-        return self._ungrouped(results["diff_weights"]), results.get("diff_bias")
-
-    def _best(self, direction: str) -> dnnl.Spec:
-        problem = direction, self.src, self.dst, self.weights_dims, self.slides
-        (spec,) = self.best(_convolution_ways, *problem, kept="diff_dst", wanted=self.dst)
-        return spec
-
-    def _weights_dims(self, group: int) -> tuple[int, ...]:
-        """The weights' extents as the primitive takes them, groups in front."""
+    def _read_group(self, group: int) -> int:
         dims, n_src = self.w.dims, self.x.dims[1]
         right = f"a divisor of the {n_src} channels of x"
-        (group,) = self.integers("group", group, 1, right=right)
-        if n_src % group:
+        (n_groups,) = self.integers("group", group, 1, right=right)
+        if n_src % n_groups:
             raise self.error("group", f"is {group!r}; give {right}")
-        if len(dims) == self.x.desc.ndims + 1:
-            grouped = (group, dims[1], n_src // group, *dims[3:])
-            self.check_dims(self.w, grouped, f"group {group} of x's {n_src} channels")
-            return dims
-        self.check_dims(self.w, (dims[0], n_src // group, *dims[2:]), f"group {group} of x's {n_src} channels")
-        if dims[0] % group:
-            raise self.error("weights", f"has {dims[0]} destination channels; group {group} must divide them")
-        return dims if group == 1 else (group, dims[0] // group, *dims[1:])
+        is_grouped = len(dims) > self.x.desc.ndims
+        outputs = (n_groups, dims[1]) if is_grouped else dims[:1]
+        wanted = (*outputs, n_src // n_groups, *dims[len(outputs) + 1 :])
+        self.check_dims(self.w, wanted, f"group {n_groups} of x's {n_src} channels")
+        if not is_grouped and dims[0] % n_groups:
+            raise self.error("weights", f"has {dims[0]} destination channels; group {n_groups} must divide them")
+        return n_groups
 
-    def _grouped(self) -> Given:
-        """The weights with groups in front: a view where their layout allows that."""
-        if self.w.dims == self.weights_dims:
+    def _seen(self) -> Given:
+        """The weights with their groups in front, where there are several."""
+        if self.w.tensor is None or self.w.dims == self.seen_dims:
             return self.w
-        try:
-            return replace(self.w, desc=self.w.desc.reshaped(self.weights_dims))
-        except LayoutError:
-            plain = MemoryDesc(self.w.dims, self.w.desc.dtype)
-            return Given("weights", plain.reshaped(self.weights_dims), self.placed(self.w, plain))
+        plain = brought(self.w.tensor, MemoryDesc(self.w.dims, self.w.desc.dtype), self.function)
+        seen = plain.view(self.seen_dims)
+        return Given("weights", seen.desc, seen)
 
-    def _ungrouped(self, gradient: Tensor) -> Tensor:
-        wanted = fresh(self.w.desc)
-        if gradient.desc.dims == wanted.dims:
-            return self.returned(gradient, wanted, "weights")
-        try:
-            grouped = wanted.reshaped(gradient.desc.dims)
-        except LayoutError:
-            plain = MemoryDesc(wanted.dims, wanted.dtype)
-            grouped = plain.reshaped(gradient.desc.dims)
-            return self.returned(Tensor(plain, self.returned(gradient, grouped, "weights").buffer), wanted, "weights")
-        return Tensor(wanted, self.returned(gradient, grouped, "weights").buffer)
+
+def _sliding(window: Window) -> dict[str, Any]:
+    """The attributes of a node."""
+    return {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
 
 
 # --- inner products
@@ -284,7 +265,6 @@ class InnerProductGradients(NamedTuple):
     bias: Tensor
 
 
-@recorded()
 def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """Sums over all but the first dimension: ``y[n, o] = bias[o] + sum(x[n] * weights[o])``; ``y`` is plain.
 
@@ -303,13 +283,11 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
         array([[ 11., 117.]], dtype=float32)
     """
     call = Call("inner_product")
-    operands, dst = _read(call, x, weights)
-    if bias is not None:
-        operands["bias"] = call.read_vector("bias", bias, dst.dims[1])
-    return call.run(_best_product(call, "forward", operands, dst, has_bias=bias is not None), operands)["dst"]
+    rows, taps, _ = _read_rows(call, x, weights)
+    vector = None if bias is None else call.read_vector("bias", bias, taps.shape[0]).tensor
+    return rows.gemm(taps, vector, trans_b=True)
 
 
-@recorded()
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
@@ -326,57 +304,40 @@ def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike)
         [[[53.0, 64.0]], [[1.0, 2.0], [10.0, 20.0]], [1.0, 10.0]]
     """
     call = Call("inner_product_backward")
-    operands, dst = _read(call, x, weights, grad)
-    src, matrix, diff_dst = operands["src"], operands["weights"], operands["diff_dst"]
-    of_src = _best_product(call, "backward_data", operands, dst)
-    data = call.run(of_src, {"diff_dst": diff_dst, "weights": matrix})["diff_src"]
-    of_weights = _best_product(call, "backward_weights", operands, dst, has_bias=True)
-    results = call.run(of_weights, {"diff_dst": diff_dst, "src": src})
+    given = call.read("grad", grad, (2,))
+    rows, taps, back = _read_rows(call, x, weights, given)
+    sums = given.tensor.to(memory_format=contiguous_format)
+    data, matrix = sums.matmul(taps), sums.gemm(rows, trans_a=True)
     return InnerProductGradients(
-        call.returned(data, fresh(src.desc)),
-        call.returned(results["diff_weights"], fresh(matrix.desc), "weights"),
-        results["diff_bias"],
+        back(data, "x"), back(matrix, "weights"), sums.reduce_sum(0, keepdims=False).astype("f32")
     )
 
 
-def _read(call: Call, x: TensorLike, weights: TensorLike, *given: TensorLike) -> tuple[dict[str, Given], MemoryDesc]:
-    """The operands by argument, a gradient that is given among them, and the result's descriptor."""
-    grads: dict[str, Given] = {}
-    for grad in given:
-        grads["diff_dst"] = call.read("grad", grad, (2,))
+def _read_rows(
+    call: Call, x: TensorLike, weights: TensorLike, *grads: Given
+) -> tuple[Tensor, Tensor, Callable[[Tensor, str], Tensor]]:
+    """Both operands as matrices, elements in the order in which those of the weights lie; and the way back."""
     src = call.read("x", x, (2, 3, 4, 5))
     matrix = call.read("weights", weights, (src.desc.ndims,))
-    call.check_same_dtype(*grads.values(), matrix, src)
+    call.check_same_dtype(*grads, matrix, src)
     call.check_dims(matrix, (matrix.dims[0], *src.dims[1:]), "x")
-    dst = MemoryDesc((src.dims[0], matrix.dims[0]), src.desc.dtype)
-    for each in grads.values():
-        call.check_dims(each, dst.dims)
-    return {"src": src, "weights": matrix, **grads}, dst
+    for each in grads:
+        call.check_dims(each, (src.dims[0], matrix.dims[0]))
+    form, ndims = matrix.desc.format_tag, matrix.desc.ndims
+    order = form.order if form.order[0] == 0 and not form.inner_blks else tuple(range(ndims))
+    given = {each.name: each for each in (src, matrix)}
 
+    def rows(each: Given) -> Tensor:
+        placed = brought(each.tensor, MemoryDesc(each.dims, each.desc.dtype, FormatTag(order)), call.function)
+        turned = placed if order == tuple(range(ndims)) else placed.permute(order)
+        return turned if ndims == 2 else turned.view(each.dims[0], prod(each.dims[1:]))
 
-def _best_product(
-    call: Call, direction: str, operands: Mapping[str, Given], dst: MemoryDesc, *, has_bias: bool = False
-) -> dnnl.Spec:
-    src = fresh(operands["src"].desc)
-    bias = MemoryDesc(dst.dims[1:]) if has_bias else None
-    kept = "diff_src" if direction == "backward_data" else "src"
-    (spec,) = call.best(_product_ways, direction, src, operands["weights"].dims, dst, bias, kept=kept, wanted=src)
-    return spec
+    def back(found: Tensor, name: str) -> Tensor:
+        dims = given[name].dims
+        whole = found.view(*(dims[dim] for dim in order)).permute(inverse(order))
+        return call.returned(whole, fresh(given[name].desc))
 
-
-def _product_ways(
-    direction: str, src: MemoryDesc, weights: tuple[int, ...], dst: MemoryDesc, bias: MemoryDesc | None, n_threads: int
-) -> Iterator[Way]:
-    """Both in the source's format, unless its batch is inner (runs are refused then); then both plain."""
-    pairs = [(src, in_format(src, weights))] if src.dim_order[0] == 0 else []
-    for x, w in (*pairs, (MemoryDesc(src.dims, src.dtype), MemoryDesc(weights, src.dtype))):
-        match direction:
-            case "backward_data":
-                yield (dnnl.inner_product_backward_data(x, w, dst, n_threads=n_threads),)
-            case "backward_weights":
-                yield (dnnl.inner_product_backward_weights(x, w, dst, bias, n_threads=n_threads),)
-            case _:
-                yield (dnnl.inner_product(x, w, dst, bias, n_threads=n_threads),)
+    return rows(src), rows(matrix), back
 
 
 # --- batch normalisation
@@ -414,7 +375,6 @@ class BatchNormGradients(NamedTuple):
     shift: Tensor
 
 
-@recorded()
 def batch_norm_training(
     x: TensorLike, scale: TensorLike, shift: TensorLike, epsilon: float = 1e-5
 ) -> BatchNormTraining:
@@ -437,11 +397,10 @@ def batch_norm_training(
         >>> y.numpy().tolist(), mean.numpy().tolist(), variance.numpy().tolist()
         ([[-1.0, -1.0], [1.0, 1.0]], [2.0, 20.0], [1.0, 100.0])
     """
-    results = _trained("batch_norm_training", x, epsilon, {"scale": scale, "shift": shift})
-    return BatchNormTraining(results["dst"], results["mean"], results["variance"])
+    vectors = {"scale": scale, "shift": shift}
+    return BatchNormTraining(*_normalized("batch_norm_training", "BatchNormTraining", x, epsilon, vectors))
 
 
-@recorded()
 def batch_norm_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -467,46 +426,29 @@ def batch_norm_backward(
         ((2, 16, 4, 4), (16,), (16,))
     """
     vectors = {"scale": scale, "mean": mean, "variance": variance}
-    results = _trained("batch_norm_backward", x, epsilon, vectors, grad)
-    return BatchNormGradients(results["diff_src"], results["diff_scale"], results["diff_shift"])
+    return BatchNormGradients(*_normalized("batch_norm_backward", "BatchNormGradient", x, epsilon, vectors, grad))
 
 
-def _trained(
-    function: str, x: TensorLike, epsilon: float, vectors: Mapping[str, TensorLike], *grads: TensorLike
-) -> dict[str, Tensor]:
-    """The results of the primitive by the batch's own statistics: of the gradient's where there are ``grads``."""
-    call, ranks, is_backward = Call(function), (2, 3, 4, 5), bool(grads)
-    operands: dict[str, Given] = {}
-    for grad in grads:
-        operands["diff_dst"] = call.read("grad", grad, ranks)
-    operands["src"] = src = call.read("x", x, ranks)
-    for given in operands.values():
+def _normalized(
+    function: str, op_type: str, x: TensorLike, epsilon: float, vectors: Mapping[str, TensorLike], *grads: TensorLike
+) -> list[Tensor]:
+    """The results by the batch's own statistics: of the gradient's operator where there are ``grads``."""
+    call, ranks = Call(function), (2, 3, 4, 5)
+    operands = [call.read("grad", grad, ranks) for grad in grads]
+    operands.append(src := call.read("x", x, ranks))
+    for given in operands:
         call.check_same_dtype(given, src)
         call.check_dims(given, src.dims)
     number = call.number("epsilon", epsilon)
     if not 0 <= number < math.inf:
         raise call.error("epsilon", f"is {epsilon!r}; give a finite number of at least 0")
-    operands |= {name: call.read_vector(name, value, src.dims[1]) for name, value in vectors.items()}
-    wanted = fresh(src.desc)
-    (spec,) = call.best(_normalization_ways, wanted, number, is_backward, kept="src", wanted=wanted)
-    results = call.run(spec, operands)
-    name, gradient_of = ("diff_src", "x") if is_backward else ("dst", "")
-    return results | {name: call.returned(results[name], wanted, gradient_of)}
-
-
-def _normalization_ways(src: MemoryDesc, epsilon: float, is_backward: bool, n_threads: int) -> Iterator[Way]:  # noqa: FBT001 - a part of a key
-    for desc in formats(src):
-        given: Any = {"flags": _LEARNED, "n_threads": n_threads}
-        if is_backward:
-            yield (dnnl.batch_normalization_backward(desc, desc, desc, epsilon, **given),)
-        else:
-            yield (dnnl.batch_normalization(desc, desc, epsilon, **given, prop_kind="forward_training"),)
+    operands += (call.read_vector(name, value, src.dims[1]) for name, value in vectors.items())
+    return call.run(op_type, operands, src.form, src.form, contiguous_format, contiguous_format, epsilon=number)
 
 
 # --- poolings
 
 
-@recorded()
 def max_pool_backward(
     grad: TensorLike,
     x: TensorLike,
@@ -541,10 +483,9 @@ def max_pool_backward(
                [0., 0., 0., 0.],
                [0., 1., 0., 1.]], dtype=float32)
     """
-    return _gradient("max_pool_backward", "max", grad, x, kernel, strides, pads, dilations)
+    return _pooling_gradient("max_pool_backward", grad, x, kernel, strides, pads, dilations)
 
 
-@recorded()
 def average_pool_backward(
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
@@ -571,12 +512,10 @@ def average_pool_backward(
                [0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
     function = "average_pool_backward"
-    includes = boolean(count_include_pad, f"{function}: count_include_pad")
-    algorithm = "avg_include_padding" if includes else "avg_exclude_padding"
-    return _gradient(function, algorithm, grad, x, kernel, strides, pads)
+    counts = boolean(count_include_pad, f"{function}: count_include_pad")
+    return _pooling_gradient(function, grad, x, kernel, strides, pads, counts_pads=counts)
 
 
-@recorded()
 def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -> Tensor:
     """The gradient of the mean over each channel's image, in the source's format.
 
@@ -595,48 +534,35 @@ def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -
         array([[0.25, 0.25],
                [0.25, 0.25]], dtype=float32)
     """
-    return _gradient("global_average_pool_backward", "avg_exclude_padding", grad, x, None, 1)
+    return _pooling_gradient("global_average_pool_backward", grad, x, None, 1)
 
 
-def _gradient(
+def _pooling_gradient(
     function: str,
-    algorithm: str,
     grad: TensorLike,
     x: TensorLike | MemoryDesc,
     kernel: Extents | None,
     strides: Extents | None,
     pads: Extents = 0,
     dilations: Extents = 1,
+    *,
+    counts_pads: bool = False,
 ) -> Tensor:
     """The source's gradient; the window is the whole image without a kernel."""
-    call, ranks = Call(function), (3, 4, 5)
-    diff_dst, src = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=False)
-    call.check_same_dtype(diff_dst, src)
+    call, ranks, is_max = Call(function), (3, 4, 5), function == "max_pool_backward"
+    given, src = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=is_max)
+    call.check_same_dtype(given, src)
     spatial = src.dims[2:]
     kernel = spatial if kernel is None else kernel
     window = call.window(spatial, kernel, kernel if strides is None else strides, pads, dilations)
     if any(pad >= reach for pad, reach in zip(window.pads, window.reach * 2, strict=True)):
         raise call.error("pads", f"is {window.pads}; each must be below the {window.reach} that a window spans")
-    call.check_dims(diff_dst, (*src.dims[:2], *window.extents(spatial)))
-    wanted = fresh(src.desc)
-    *forward, backward = call.best(_pooling_ways, wanted, algorithm, window, kept="diff_src", wanted=wanted)
-    operands = {"diff_dst": diff_dst}
-    for spec in forward:
-        workspace = call.run(spec, {"src": src})["workspace"]
-        operands["workspace"] = Given("workspace", workspace.desc, workspace.buffer)
-    return call.returned(call.run(backward, operands)["diff_src"], wanted)
-
-
-def _pooling_ways(src: MemoryDesc, algorithm: str, window: Window, n_threads: int) -> Iterator[Way]:
-    dst_dims = (*src.dims[:2], *window.extents(src.dims[2:]))
-    for each in formats(src):
-        dst = each.resized(dst_dims)
-        given = (algorithm, window.kernel, window.strides, window.pads, window.dnnl_dilations)
-        backward = dnnl.pooling_backward(each, dst, *given, n_threads=n_threads)
-        if algorithm == "max":
-            yield dnnl.pooling(each, dst, *given, prop_kind="forward_training", n_threads=n_threads), backward
-        else:
-            yield (backward,)
+    call.check_dims(given, (*src.dims[:2], *window.extents(spatial)))
+    attrs = {"kernel_shape": window.kernel, **_sliding(window)}
+    if is_max:
+        return call.run("MaxPoolGradient", (given, src), src.form, **attrs)[0]
+    attrs |= {"extents": src.dims, "count_include_pad": int(counts_pads)}
+    return call.run("AveragePoolGradient", (given,), src.form, **attrs)[0]
 
 
 # --- parts

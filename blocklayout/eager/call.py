@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
 
-Format = str | FormatTag
+
+class Formats(Struct, frozen=True):
+    """Formats around a gradient: of its forward's result, as the gradient of that is read best, and of its results."""
+
+    forward: str
+    results: tuple[str, ...]
+
+
+Format = str | FormatTag | Formats
 Attrs = tuple[tuple[str, Any], ...]
 OnnxDims = Callable[[Sequence[Any]], dict[str, tuple[int, ...]]]
 
@@ -175,10 +183,12 @@ def _movable(desc: MemoryDesc) -> MemoryDesc:
 def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> list[Tensor]:
     """As :func:`call`, with tensors that the library cannot move made dense or row-major by numpy, and brought back."""
     plain = tuple(reorder(each, _movable(each.desc)) if _is_stuck(each) else each for each in operands)
-    return [_back(op, operands, each, memory_format) for each in call(op, plain, attrs)]
+    results = call(op, plain, attrs)
+    stated = memory_format.results if isinstance(memory_format, Formats) else (memory_format,) * len(results)
+    return [_back(op, operands, each, wanted) for each, wanted in zip(results, stated, strict=True)]
 
 
-def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: Format | None) -> Tensor:
+def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | FormatTag | None) -> Tensor:
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
     wanted = op.result_format(descs, result.desc.dims, result.desc.dtype).desc
     if memory_format is not None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan
 
-_OPTIONS = ("check", "dtype", "precision", "progress", "threads", "tune", "tune_seconds", "winograd")
+_OPTIONS = ("check", "dtype", "precision", "progress", "recipes", "threads", "tune", "tune_seconds")
 _SCALE = 1.0625
 """By which numbers are larger in the second of two records: a power of 2 and a bit more, which rounds nothing."""
 
@@ -47,7 +47,7 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
     Args:
         fn: Takes Tensors, and lists, tuples and dicts of them, and returns Tensors likewise. Arrays arrive as Tensors.
         example: Its arguments, of the extents and data types to come; a tuple.
-        options: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``winograd``, ``precision``, ``check`` and
+        options: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``recipes``, ``precision``, ``check`` and
             ``progress``, as of :func:`blocklayout.load`.
 
     Returns:

@@ -1,30 +1,26 @@
-"""Gradients on Tensors: operands read and checked, the best way chosen, and every byte that is moved reported."""
+"""Gradients on Tensors: operands read and checked; operators of training (``ops/gradients.py``) compute them."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from time import perf_counter_ns
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dtypes import to_numpy
+from blocklayout.eager.call import Formats, Op, call
 from blocklayout.eager.operands import number, refused
-from blocklayout.errors import BlockLayoutError, InputError, UnimplementedError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
 from blocklayout.ir import Window
-from blocklayout.layout import MemoryDesc
-from blocklayout.layout.padding import clear_padding
-from blocklayout.layout_events import is_watched, report, report_step
-from blocklayout.ops.gradients import spoils_padding
-from blocklayout.recording import recorded
-from blocklayout.tensor import Tensor, as_memory
-from blocklayout.tensor.reordering import moved
-from blocklayout.value_checks import check_mode, prove
+from blocklayout.ir.result_format import keep
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.ops.gradients import DOMAIN
+from blocklayout.tensor import Tensor, as_memory, as_tensor, contiguous_format
+from blocklayout.tensor.formats import placed
+from blocklayout.tensor.moving import brought
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -33,32 +29,44 @@ if TYPE_CHECKING:
 
 TensorLike: TypeAlias = "ArrayLike | Tensor"
 
-Way = tuple[dnnl.Spec, ...]
-"""Primitives that run one after the other."""
-
 DTYPES = ("f32", "bf16")
 
 
 class Given(Struct, frozen=True):
-    """A tensor that a function was given as the argument ``name``; its buffer is ``None`` for a mere descriptor."""
+    """An operand that a function was given as the argument ``name``; ``tensor`` is ``None`` for a mere descriptor."""
 
     name: str
     desc: MemoryDesc
-    buffer: np.ndarray | None = None
+    tensor: Any = None
 
     @property
     def dims(self) -> tuple[int, ...]:
         """Logical extents."""
         return self.desc.dims
 
+    @property
+    def form(self) -> str:
+        """The format, as it is called."""
+        return self.desc.format_tag.text
+
+
+@cache
+def _operator(function: str, build: str | Callable[..., Any], arguments: tuple[str, ...], n_outputs: int) -> Op:
+    """An operator of training by its name, or a function of a Builder's values, as an operator of that function."""
+    if not isinstance(build, str):
+        return Op(function, arguments, build, keep)
+
+    def one(first: Any, *others: Any, **attrs: Any) -> Any:
+        return first.builder.op(f"{DOMAIN}.{build}", first, *others, n_outputs=n_outputs, **attrs)
+
+    return Op(function, arguments, one, keep)
+
 
 class Call:
-    """One call of a gradient's function: its operands, and the function's name for errors and reports."""
+    """One call of a gradient's function, by whose name errors and reports begin."""
 
     def __init__(self, function: str) -> None:
         self.function = function
-        self.operands: dict[str, Given] = {}
-        self._placed: dict[tuple[str, MemoryDesc], np.ndarray] = {}
 
     def error(self, name: str, rule: str) -> InputError:
         """The error that names the argument, the rule and the right values."""
@@ -68,20 +76,20 @@ class Call:
         self, name: str, value: TensorLike | MemoryDesc, ranks: Sequence[int], *, needs_values: bool = True
     ) -> Given:
         """A tensor to compute with, of these ranks; a descriptor will do where its values are not needed."""
-        buffer: np.ndarray | None = None
         if isinstance(value, MemoryDesc) and not needs_values:
-            desc = value
+            operand = Given(name, value)
+        elif isinstance(value, Tensor):
+            operand = Given(name, value.desc, value)
         else:
             try:
-                desc, buffer = as_memory(value)  # type: ignore[arg-type]  # refuses a descriptor
+                desc, tensor = as_memory(value)[0], as_tensor(value)  # type: ignore[arg-type]  # refuses a descriptor
             except BlockLayoutError as error:
                 raise self.error(name, f"is no tensor: {error}") from None
-        self._check(name, desc, ranks)
-        mode = check_mode.get()
-        if mode is not None and buffer is not None:
-            prove(f"{self.function}: operand", name, desc, buffer, mode)
-        self.operands[name] = Given(name, desc, buffer)
-        return self.operands[name]
+            if desc == tensor.desc:
+                tensor.desc = desc  # an array's layout is called by letters
+            operand = Given(name, desc, tensor)
+        self._check(name, operand.desc, ranks)
+        return operand
 
     def read_vector(self, name: str, value: TensorLike, length: int) -> Given:
         """A vector of f32, one number for each channel."""
@@ -128,83 +136,46 @@ class Call:
                 rule = f"is {operand.desc.dtype} and {first.name} is {first.desc.dtype}; give both in one type"
                 raise self.error(operand.name, rule)
 
-    def best(self, ways: Callable[..., Iterable[Way]], *problem: Any, kept: str, wanted: MemoryDesc) -> Way:
-        """The first way without a reference implementation, resolved; else the first. It is remembered.
-
-        ``ways`` takes the problem, which can be hashed, and a number of threads. The caller is warned where the last
-        primitive's argument ``kept`` does not have the forward's format, ``wanted``.
-        """
-        tags = tuple(desc.tag for desc in self._descs())
-        way = _first_optimised(tags, ways, *problem, dnnl.default_threads())
-        used = way[-1].memory_desc(kept)
-        if used != wanted:
-            wish, instead = wanted.named("src"), used.named("src")
-            reason = f"nothing optimised for {wish} on {dnnl.isa()}: computed as {instead}, and brought back"
-            report("loss", self.function, self._descs(), wanted, reason=reason, always_warns=True)
-        return way
-
-    def alike(self, grad: TensorLike, x: TensorLike) -> tuple[Tensor, Tensor]:
-        """The gradient of a function of each element, and its source, both in the source's format."""
+    def of_elements(self, grad: TensorLike, x: TensorLike, build: str | Callable[..., Any], **attrs: Any) -> Tensor:
+        """The gradient of a function of each element; see :meth:`run`."""
         given, source = (self.read(name, each, range(1, 13)) for name, each in (("grad", grad), ("x", x)))
         self.check_same_dtype(given, source)
         self.check_dims(given, source.dims, "x")
-        desc = fresh(source.desc)
-        return Tensor(desc, self.placed(given, desc)), Tensor(desc, self.placed(source, desc))
+        return self.run(build, (given, source), source.form, **attrs)[0]
 
-    def of_slope(self, grad: TensorLike, x: TensorLike, slope: tuple[str, float, float]) -> Tensor:
-        """The gradient of a function of each element (algorithm, alpha, beta), on the bare bytes of any layout."""
-        given, source = self.alike(grad, x)
-        desc = source.desc
-        flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
-        (spec,) = self.best(_slopes, flat, *slope, kept="diff_src", wanted=flat)
-        result = self.execute(spec, {"src": source.buffer, "diff_dst": given.buffer})["diff_src"].buffer
-        if spoils_padding(slope[0]):
-            clear_padding(result.view(to_numpy(desc.dtype)), desc)
-        return self.proven("diff_src", Tensor(desc, result))
+    def run(
+        self,
+        build: str | Callable[..., Any],
+        operands: Sequence[Given],
+        forward: str,
+        *results: str,
+        **attrs: Any,
+    ) -> list[Tensor]:
+        """The results of an operator of training, or of a function of a Builder's values.
 
-    def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
-        """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
-        inputs = {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()}
-        return {name: self.proven(name, result) for name, result in self.execute(spec, inputs).items()}
+        Args:
+            build: Its name in the domain, or the function.
+            operands: In its order.
+            forward: The format of the forward's result, in which the first operand is read.
+            results: Those of the results; one in that of the forward's by default.
+            attrs: Of the operator.
+        """
+        for each in operands:
+            if each.tensor is None:
+                raise self.error(each.name, "is a descriptor, and its values are needed; give the tensor")
+        wished = results or (forward,)
+        op = _operator(self.function, build, tuple(each.name for each in operands), len(wished))
+        formats = Formats(_known(forward), tuple(map(_known, wished)))
+        made = call(op, tuple(each.tensor for each in operands), tuple(attrs.items()), formats)
+        if formats.results == wished:
+            return made
+        return [self.returned(each, placed(each.desc, wish)) for each, wish in zip(made, wished, strict=True)]
 
-    def execute(self, spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-        """The results of a resolved primitive on bytes by argument, in its layout: each a fresh Tensor."""
-        start = perf_counter_ns()
-        made = _primitive(spec).run(inputs)
-        ns = perf_counter_ns() - start
-        results = {name: Tensor.over(spec.memory_desc(name), buffer) for name, buffer in made.items()}
-        if is_watched("step"):
-            read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
-            report_step(self.function, read, written, ns, f"{spec.kind} {spec.prop_kind}", spec.impl)
-        return results
-
-    def proven(self, name: str, result: Tensor) -> Tensor:
-        """A result, proven where its caller checks; the workspace is bytes that only the library understands."""
-        mode = check_mode.get()
-        if mode is not None and name != "workspace":
-            prove(f"{self.function}: the result", name, result.desc, result.buffer, mode)
-        return result
-
-    def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
-        """The operand's bytes in a layout, by one reorder at most, however often they are asked for."""
-        if operand.buffer is None:
-            raise self.error(operand.name, "is a descriptor, and its values are needed; give the tensor")
-        if operand.desc.readable_as(desc):
-            return operand.buffer
-        if (operand.name, desc) not in self._placed:
-            role = "weights" if operand.name == "weights" else "src"
-            reason = f"{operand.name} is {operand.desc.named(role)}, and computed with as {desc.named(role)}"
-            self._placed[operand.name, desc] = self._moved(operand.buffer, operand.desc, desc, reason).buffer
-        return self._placed[operand.name, desc]
-
-    def returned(self, result: Tensor, desc: MemoryDesc, gradient_of: str = "x") -> Tensor:
-        """A result in the format it is to have: the forward's, or the gradient of an argument."""
-        if result.desc.readable_as(desc):
-            return Tensor(desc, result.buffer[: desc.nbytes])
-        role = "weights" if gradient_of == "weights" else "src"
-        name = f"the gradient of {gradient_of}" if gradient_of else "the result"
-        reason = f"{name} came as {result.desc.named(role)}, and is to be {desc.named(role)}"
-        return self._moved(result.buffer, result.desc, desc, reason)
+    def returned(self, result: Tensor, desc: MemoryDesc) -> Tensor:
+        """A new result under the descriptor that it is to have, by its name."""
+        made = brought(result, desc, self.function)
+        made.desc = desc
+        return made
 
     def _check(self, name: str, desc: MemoryDesc, ranks: Sequence[int]) -> None:
         if desc.ndims not in ranks:
@@ -229,41 +200,13 @@ class Call:
             raise self.error(name, f"is {value!r}; each must be at least {least}")
         return each
 
-    def _moved(self, buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc, reason: str) -> Tensor:
-        return moved(src, buffer, dst, operator=self.function, inputs=self._descs(), reason=reason)
 
-    def _descs(self) -> tuple[MemoryDesc, ...]:
-        return tuple(operand.desc for operand in self.operands.values())
-
-
-def _slopes(flat: MemoryDesc, algorithm: str, alpha: float, beta: float, n_threads: int) -> tuple[Way]:
-    return ((dnnl.eltwise_backward(flat, flat, flat, algorithm, alpha, beta, n_threads=n_threads),),)
-
-
-@lru_cache(maxsize=2048)
-def _first_optimised(tags: tuple[str, ...], ways: Callable[..., Iterable[Way]], *problem: Any) -> Way:
-    """``tags`` are the operands': equal descriptors may be called otherwise, and events have the caller's."""
-    del tags
-    references: list[Way] = []
-    refusal = ""
-    for specs in ways(*problem):
-        try:
-            resolved = tuple(dnnl.resolve(spec).spec for spec in specs)
-        except (UnimplementedError, UnsupportedError) as error:  # the latter where it has no such layout
-            refusal = str(error)
-            continue
-        # One may write as its workspace something else than the next reads.
-        if len({spec.desc("workspace") for spec in resolved if spec.has("workspace")}) > 1:
-            continue
-        if not any(dnnl.is_reference(spec.impl) for spec in resolved):
-            return resolved
-        references.append(resolved)
-    if not references:
-        raise UnsupportedError(refusal)
-    return references[0]
-
-
-_primitive = lru_cache(maxsize=512)(dnnl.Primitive)
+@cache
+def _known(form: str) -> str:
+    """A format; row-major in place of one that the library has not."""
+    tag = None if form == contiguous_format else FormatTag.parse(form)
+    is_known = tag is None or dnnl.is_expressible(MemoryDesc((1,) * tag.ndims, "f32", tag))
+    return form if is_known else contiguous_format
 
 
 def fresh(desc: MemoryDesc) -> MemoryDesc:
@@ -277,30 +220,6 @@ def fresh(desc: MemoryDesc) -> MemoryDesc:
     return desc if is_whole else MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
 
 
-def in_format(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc:
-    """Other extents in the format of a dense descriptor: with its blocks also where an extent is 1.
-
-    Example:
-        >>> in_format(MemoryDesc((1, 16, 8, 8), "f32", "nChw8c"), (1, 1, 8, 8)).padded_dims
-        (1, 8, 8, 8)
-    """
-    tag = desc.canonical_tag
-    return desc.resized(dims) if tag is None else MemoryDesc(dims, desc.dtype, tag).in_role("src")
-
-
-def formats(desc: MemoryDesc) -> tuple[MemoryDesc, ...]:
-    """Formats to compute in, the best first: a tensor's own, channels last, plain.
-
-    Example:
-        >>> [each.tag for each in formats(MemoryDesc((1, 17, 8, 8), "f32", "nChw16c"))]
-        ['nChw16c', 'nhwc', 'nchw']
-    """
-    names = ("channels_last", "contiguous_format") if 3 <= desc.ndims <= 5 else ("contiguous_format",)
-    others = (MemoryDesc(desc.dims, desc.dtype, name) for name in names)
-    return (desc, *(each for each in others if each != desc))
-
-
-@recorded()
 def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
     """The gradient of the square.
 
@@ -318,4 +237,5 @@ def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
         >>> bl.square_backward(np.float32([1, 1]), np.float32([2, 3])).numpy()
         array([4., 6.], dtype=float32)
     """
-    return Call("square_backward").of_slope(grad, x, ("square", 0.0, 0.0))
+    numbers = {"alpha": 0.0, "beta": 0.0}
+    return Call("square_backward").of_elements(grad, x, "SlopeGradient", algorithm="square", **numbers)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
+from blocklayout.eager.call import Format, Formats
 from blocklayout.eager.operands import refused
 from blocklayout.errors import BlockLayoutError, InputError, PlanError
 from blocklayout.ir import Demand, Demanded, Value
@@ -65,7 +66,7 @@ class OperatorCall(Struct, frozen=True):
     op: Op
     attrs: Mapping[str, Any]
     operands: Mapping[str, Any]
-    memory_format: str | FormatTag | None = None
+    memory_format: Format | None = None
     free: frozenset[str] = frozenset()
     is_frugal: bool = False
 
@@ -130,12 +131,14 @@ def weights_desc(
 
 def _planned(problem: OperatorCall) -> Planned:
     program = _program(problem)
-    followed = tuple(_followed(problem, value) for value in program.outputs)
+    followed = tuple(_followed(problem, place, value) for place, value in enumerate(program.outputs))
     borders = {name: FREE if name in problem.free else desc.format_tag.text for name, desc in problem.descs.items()}
     borders |= {value.name: each.desc.format_tag.text for value, each in zip(program.outputs, followed, strict=True)}
     dtype = program.outputs[0].dtype
     is_computed = dtype in DTYPES and dnnl.missing_isa(dtype) is None
     request = Request(dtype=dtype if is_computed else "f32", io_layout=borders, is_frugal=problem.is_frugal)
+    if isinstance(problem.memory_format, Formats):
+        request = replace(request, policy=problem.memory_format.forward)
     plan = _plan(program, request)
     known, constants = known_outputs(program), constants_of(program, plan)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), known, computes_of(plan))
@@ -183,9 +186,11 @@ def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Progra
     return replace(program, kernels=kernels, inputs=tuple(map(swapped, program.inputs)))
 
 
-def _followed(problem: OperatorCall, value: Value) -> Followed:
-    if problem.memory_format is not None:
-        return Followed(placed(MemoryDesc(value.dims, value.dtype), problem.memory_format))
+def _followed(problem: OperatorCall, place: int, value: Value) -> Followed:
+    stated = problem.memory_format
+    if stated is not None:
+        form = stated.results[place] if isinstance(stated, Formats) else stated
+        return Followed(placed(MemoryDesc(value.dims, value.dtype), form))
     return problem.op.result_format(list(problem.descs.values()), value.dims, value.dtype)
 
 
@@ -208,18 +213,23 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     """The first plan that computes in the formats asked for; else the first that does without references.
 
     The cheapest that writes the format of the result comes first, then the one that changes layouts least, then the
-    cheapest of all. Where each of them reorders, it is the one that does so least often.
+    cheapest of all. Where each of them reorders, it is the one that does so least often. A gradient is computed in the
+    format of its forward, which the request states.
     """
     formats = {value.name: request.io_layout[value.name] for value in program.outputs if _fixed(program, value) is None}
-    written = [(kernel.name, kernel.dst.name) for kernel in program.kernels if kernel.dst.name in formats]
+    kernels = [kernel for kernel in program.kernels if kernel.dst.name in formats]
+    policies, is_stated = [request.policy], request.policy != Request().policy
+    if is_stated:
+        kernels = [kernel for kernel in kernels if not kernel.operator.writes_weights]
+    elif (given := next(iter(request.io_layout.values()))) != FREE:
+        policies.append(given)
+    written = [(kernel.name, kernel.dst.name) for kernel in kernels]
     pinned = Demanded(tuple(Demand("pin", value, kernel, formats[value]) for kernel, value in written))
-    given = next(iter(request.io_layout.values()))
-    policies = (request.policy, given) if given != FREE else (request.policy,)
     plans = []
     for policy in policies:
         with suppress(PlanError):  # nothing writes the format
             plans.append(_made(program, replace(request, policy=policy, demanded=pinned), n_threads))
-            if not (plans[-1].reference_steps or _has_detour(plans[-1])):
+            if not (plans[-1].reference_steps or (_has_detour(plans[-1]) and not is_stated)):
                 return plans[-1]
     plans += [_made(program, replace(request, policy=policy), n_threads) for policy in policies]
     fast = [plan for plan in plans if not plan.reference_steps]
@@ -272,7 +282,8 @@ def check(problem: OperatorCall) -> None:
 
 def shown(problem: OperatorCall) -> str:
     """The arguments of a call as they were given."""
-    given = {**problem.operands, **problem.attrs, "memory_format": problem.memory_format}
+    stated = None if isinstance(problem.memory_format, Formats) else problem.memory_format
+    given = {**problem.operands, **problem.attrs, "memory_format": stated}
     texts = {name: str(each) if isinstance(each, MemoryDesc) else f"{each!r:.60}" for name, each in given.items()}
     return ", ".join(f"{name} {text}" for name, text in texts.items() if given[name] is not None)
 
@@ -358,7 +369,11 @@ def reports_of(problem: OperatorCall, planned: Planned) -> Reports:
     """The events that a watch gets of each run of a plan."""
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
-    losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
+    losses = []
+    if not problem.memory_format:
+        losses = _losses(planned, descs[0], [move for move in moves if move.is_of_first])
+    elif isinstance(problem.memory_format, Formats):
+        losses = [*_lost_by_gradient(planned, placed(descs[0], problem.memory_format.forward))]
     return Reports(problem.op.name, descs, (*moves, *losses), planned.ready.plan.steps, always_warns=bool(losses))
 
 
@@ -367,7 +382,7 @@ def _entries(problem: OperatorCall, planned: Planned) -> Iterator[_Report]:
         src, dst = problem.descs[entry.input], entry.desc
         if not src.readable_as(dst):
             role = _role(entry.input, problem)
-            reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
+            reason = f"{entry.input} is {src.named(role)}, and computed with as {dst.named(role)}"
             kind: EventKind = "reorder" if src.is_dense else "copy"
             is_of_first = entry.input == next(iter(problem.descs))
             yield _Report(kind, dst, src.nbytes + dst.nbytes, reason, place, src, is_of_first)
@@ -377,7 +392,8 @@ def _role(name: str, problem: OperatorCall) -> str:
     """In whose letters an operand's layout is named."""
     if name != "weights":
         return "src"
-    return "grouped_weights" if problem.descs[name].ndims > problem.descs["x"].ndims else "weights"
+    first = next(iter(problem.descs.values()))
+    return "grouped_weights" if problem.descs[name].ndims > first.ndims else "weights"
 
 
 def _steps(planned: Planned) -> Iterator[_Report]:
@@ -406,3 +422,12 @@ def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Report]) -> li
     if is_plain(result):
         reason = f"its result is row-major, and {given.tag} is given up"
     return [_Report("loss", result, 0, reason)]
+
+
+def _lost_by_gradient(planned: Planned, meant: MemoryDesc) -> Iterator[_Report]:
+    """The loss where a gradient is read in another layout than that of its forward's result."""
+    for entry in planned.ready.plan.entries[:1]:
+        if not (agree(meant, entry.desc) or entry.desc.readable_as(meant)):
+            wish, instead = meant.named("src"), entry.desc.named("src")
+            reason = f"nothing optimised for {wish} on {dnnl.isa()}: computed as {instead}, and brought back"
+            yield _Report("loss", meant, 0, reason)

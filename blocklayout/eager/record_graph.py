@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from blocklayout import ops
 from blocklayout.dtypes import to_numpy
-from blocklayout.eager.gradients import Call
 from blocklayout.errors import UnsupportedError
-from blocklayout.layout import MemoryDesc
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.builder import DEFAULT_OPSET
 from blocklayout.model.schemas import opset_with
@@ -24,13 +20,10 @@ from blocklayout.recording import Entry
 from blocklayout.tensor import Tensor
 from blocklayout.tensor.indexing import boxed
 
-UPDATES: Mapping[str, str] = {"sgd_update": "SgdUpdate", "adamw_update": "AdamUpdate"}
-"""Calls that change their operands, all but the second, and the operators that compute the new ones."""
-
 
 def written(entry: Entry) -> tuple[Tensor, ...]:
-    """The Tensors that a call changes."""
-    if entry.function not in UPDATES:
+    """The Tensors that a call changes: of an optimizer's, all operands but the second."""
+    if "optimizer" not in entry.attrs:
         return ()
     param, _, *states = entry.operands
     return tuple(each for each in (param, *states) if isinstance(each, Tensor))
@@ -40,24 +33,12 @@ class Numbers(Struct, frozen=True, eq=False):
     """The numbers of an optimizer that plans read, and that change from step to step: inputs of one element."""
 
     optimizer: Any
-    function: str
     prefix: str
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """As the operator takes them."""
-        return ("rate",) if self.function == "sgd_update" else ("rate", "correction", "kept")
 
     def of_next_step(self) -> dict[str, np.ndarray]:
         """Those of one more step, by input."""
-        optimizer = self.optimizer
-        numbers = [-optimizer.rate]
-        if self.function == "adamw_update":
-            first, second = (1 - beta ** (optimizer.n_steps + 1) for beta in optimizer.betas)
-            numbers = [-optimizer.rate / first, 1 / second, 1 - optimizer.rate * optimizer.weight_decay]
-        return {
-            self.prefix + name: np.array([each], np.float32) for name, each in zip(self.names, numbers, strict=True)
-        }
+        numbers = self.optimizer.numbers(self.optimizer.n_steps + 1)
+        return {self.prefix + name: np.array([each], np.float32) for name, each in numbers.items()}
 
 
 class RecordGraph:
@@ -105,13 +86,13 @@ class RecordGraph:
             UnsupportedError: It is one that no network has.
             ModelError: As the Builder.
         """
-        if entry.function in UPDATES:
+        if "optimizer" in entry.attrs:
             self._update(entry)
             return
         if entry.op is not None:
             made = self._operator(entry)
         else:
-            write = _WRITERS.get(entry.function) or _slope_of(entry.function) or _compared(entry.function)
+            write = _WRITERS.get(entry.function) or _compared(entry.function)
             if write is None:
                 raise UnsupportedError(
                     f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and "
@@ -123,10 +104,6 @@ class RecordGraph:
             if isinstance(tensor, Tensor):
                 same = value if value.shape == tensor.shape else value.reshape(tensor.shape)
                 self._values[id(tensor)] = same
-
-    def op(self, op_type: str, *operands: Any, **attrs: Any) -> Any:
-        """One of our own operators."""
-        return self.builder.op(f"{DOMAIN}.{op_type}", *operands, **attrs)
 
     def _operator(self, entry: Entry) -> Any:
         op, given = entry.op, [self.value(each) for each in entry.operands]
@@ -150,32 +127,18 @@ class RecordGraph:
                 "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
                 "keep them in f32, and give dtype='bf16'"
             )
-        attrs: dict[str, Any]
         held = [each for each in states if isinstance(each, Tensor)]
-        if entry.function == "sgd_update":
-            attrs = {name: float(getattr(optimizer, name)) for name in ("momentum", "weight_decay")}
-            attrs["nesterov"] = int(optimizer.nesterov)
-        else:
-            attrs = dict(zip(("beta_1", "beta_2"), map(float, optimizer.betas), strict=True))
-            attrs["epsilon"] = float(optimizer.epsilon)
         if (id(optimizer), id(param)) in self._updated:
             raise UnsupportedError(
                 "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
             )
         self._updated.add((id(optimizer), id(param)))
-        prefix = f"optimizer_{len(self.numbers)}."
-        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, entry.function, prefix))
-        for name in (numbers.prefix + each for each in numbers.names):
-            if name not in self._numbers:
-                self._numbers[name] = self.builder.input(name, (1,))
-        given = [self.value(each) for each in (grad, param, *held)]
-        made = self.op(
-            UPDATES[entry.function],
-            *given,
-            *(self._numbers[numbers.prefix + each] for each in numbers.names),
-            n_outputs=1 + len(held),
-            **attrs,
-        )
+        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, f"optimizer_{len(self.numbers)}."))
+        names = [numbers.prefix + name for name in optimizer.numbers(1)]
+        self._numbers |= {name: self.builder.input(name, (1,)) for name in names if name not in self._numbers}
+        given = (*map(self.value, (grad, param, *held)), *map(self._numbers.get, names))
+        op_type = f"{DOMAIN}.{optimizer.op_type}"
+        made = self.builder.op(op_type, *given, n_outputs=1 + len(held), **optimizer.attrs())
         for tensor, value in zip((param, *held), made if held else (made,), strict=True):
             self._values[id(tensor)] = value
 
@@ -222,95 +185,6 @@ def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
     return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
 
 
-def _window(entry: Entry, dims: Sequence[int], kernel: Any, strides: Any, pads: Any, dilations: Any) -> dict[str, Any]:
-    window = Call(entry.function).window(dims[2:], kernel, strides, pads, dilations)
-    around = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
-    return {"kernel_shape": window.kernel, **around}
-
-
-def _conv_backward(graph: RecordGraph, entry: Entry) -> Any:
-    grad, x, weights = entry.operands
-    x_dims, dims = _dims(x), _dims(weights)
-    attrs = entry.attrs
-    group = dims[0] if len(dims) > len(x_dims) else attrs["group"]
-    onnx_dims = (dims[0] * dims[1], *dims[2:]) if len(dims) > len(x_dims) else dims
-    window = _window(entry, x_dims, onnx_dims[2:], attrs["strides"], attrs["pads"], attrs["dilations"])
-    given = {**window, "group": group}
-    parts = {"conv_backward_data": ("data",), "conv_backward_weights": ("weights", "bias")}
-    needs = parts.get(entry.function) or attrs["needs"]
-    found: dict[str, Any] = {}
-    if "data" in needs:
-        taps = graph.value(weights).reshape(onnx_dims)
-        found["data"] = graph.op("ConvDataGradient", graph.value(grad), taps, extents=x_dims, **given)
-    if "weights" in needs or "bias" in needs:
-        found["weights"], found["bias"] = graph.op(
-            "ConvWeightsGradient", graph.value(grad), graph.value(x), n_outputs=2, **given
-        )
-    return [found.get(part) for part in parts.get(entry.function, ("data", "weights", "bias"))]
-
-
-def _dims(given: Any) -> tuple[int, ...]:
-    return given.dims if isinstance(given, MemoryDesc) else tuple(np.shape(given))
-
-
-def _pool_backward(graph: RecordGraph, entry: Entry) -> Any:
-    grad, x, *rest = entry.operands
-    dims = _dims(x)
-    kernel, strides, pads = rest or (dims[2:], 1, 0)
-    steps = kernel if strides is None else strides
-    given = _window(entry, dims, kernel, steps, pads, entry.attrs.get("dilations", 1))
-    if entry.function == "max_pool_backward":
-        return graph.op("MaxPoolGradient", graph.value(grad), graph.value(x), **given)
-    counts = int(entry.attrs.get("count_include_pad", False))
-    return graph.op("AveragePoolGradient", graph.value(grad), extents=dims, count_include_pad=counts, **given)
-
-
-def _batch_norm(graph: RecordGraph, entry: Entry) -> Any:
-    *given, epsilon = entry.operands
-    op_type = "BatchNormTraining" if entry.function == "batch_norm_training" else "BatchNormGradient"
-    return graph.op(op_type, *map(graph.value, given), epsilon=epsilon, n_outputs=3)
-
-
-def _rows(graph: RecordGraph, tensor: Any) -> BuildValue:
-    dims = _dims(tensor)
-    value: BuildValue = graph.value(tensor)
-    return value if len(dims) == 2 else value.reshape((dims[0], prod(dims[1:])))
-
-
-def _inner_product(graph: RecordGraph, entry: Entry) -> Any:
-    x, weights, bias = entry.operands
-    return graph.builder.op("Gemm", _rows(graph, x), _rows(graph, weights), graph.value(bias), transB=1)
-
-
-def _inner_product_backward(graph: RecordGraph, entry: Entry) -> Any:
-    grad, x, weights = entry.operands
-    b, given = graph.builder, graph.value(grad)
-    return (
-        b.op("MatMul", given, _rows(graph, weights)),
-        b.op("Gemm", given, _rows(graph, x), transA=1),
-        b.op("ReduceSum", given, np.array([0]), keepdims=0),
-    )
-
-
-def _slope_of(function: str) -> Writer | None:
-    """The gradient of a function of each element, ``relu_backward``."""
-    op_type = ops.op_type_named(function.removesuffix("_backward"))
-    slope = getattr(ops.facts_of(op_type), "slope", None)
-    if not function.endswith("_backward") or not op_type or slope is None:
-        return None
-
-    def write(graph: RecordGraph, entry: Entry) -> Any:
-        from blocklayout.eager import backward
-
-        names = list(getattr(backward, function).__wrapped__.__signature__.parameters)
-        parameters = dict(zip(names[2:], entry.operands[2:], strict=False)) | dict(entry.attrs)
-        algorithm, alpha, beta = slope(op_type, None, parameters)
-        given = map(graph.value, entry.operands[:2])
-        return graph.op("SlopeGradient", *given, algorithm=algorithm, alpha=float(alpha), beta=float(beta))
-
-    return write
-
-
 def _compared(function: str) -> Writer | None:
     """A comparison, by its definition."""
     if function not in ("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"):
@@ -325,12 +199,7 @@ def _alike(graph: RecordGraph, x: Tensor, y: Any) -> tuple[Any, Any]:
 
 _WRITERS: Mapping[str, Writer] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
-    **dict.fromkeys(("average_pool_backward", "global_average_pool_backward", "max_pool_backward"), _pool_backward),
-    **dict.fromkeys(("batch_norm_backward", "batch_norm_training"), _batch_norm),
-    **dict.fromkeys(("conv_backward", "conv_backward_data", "conv_backward_weights"), _conv_backward),
     "getitem": _selected,
-    "inner_product": _inner_product,
-    "inner_product_backward": _inner_product_backward,
     "permute": _permuted,
     "slice_backward": _slice_backward,
 }

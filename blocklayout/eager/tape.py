@@ -383,26 +383,8 @@ def _selected(entry: Entry) -> Any:
     return (lambda grad: _eager().slice_backward(grad, desc, index),)
 
 
-def _inner_product(entry: Entry) -> Any:
-    x, weights, _ = entry.operands
-    return lambda _, grad: _eager().inner_product_backward(grad, x, weights)
-
-
-def _batch_norm_training(entry: Entry) -> Any:
-    (x, scale, _, epsilon), (_, mean, variance) = entry.operands, entry.results
-
-    def backward(_: Any, grad: Any, *of_statistics: Any) -> Any:
-        if grad is None or any(each is not None for each in of_statistics):
-            raise UnsupportedError("gradients: batch_norm_training: its mean and variance have no gradient; only y has")
-        return _eager().batch_norm_backward(grad, x, scale, mean, variance, epsilon)
-
-    return backward
-
-
 _RULES: Mapping[str, Callable[[Entry], Any]] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), lambda _: (lambda grad: grad,)),
-    "batch_norm_training": _batch_norm_training,
     "getitem": _selected,
-    "inner_product": _inner_product,
     "permute": _permuted,
 }

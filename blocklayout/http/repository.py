@@ -32,6 +32,7 @@ class Model:
         served: The sessions that answer requests; ``None`` while it is unloaded.
         state: As the protocol names it.
         reason: Why it is not there.
+        brief: The extents of the last feed, if its run was so short that the event loop can wait for one like it.
     """
 
     def __init__(self, name: str, source: Source, options: Mapping[str, Any]) -> None:
@@ -40,6 +41,7 @@ class Model:
         self.served: Served | None = None
         self.state: Literal["READY", "LOADING", "UNAVAILABLE"] = "UNAVAILABLE"
         self.reason = "not loaded"
+        self.brief: list[tuple[int, ...]] | None = None
         self._source = source
         self._options = options
         self._lock = threading.Lock()
@@ -61,7 +63,7 @@ class Model:
                 except BaseException as error:
                     self.state, self.reason = "UNAVAILABLE", str(error)
                     raise
-            self.state, self.reason = "READY", ""
+            self.state, self.reason, self.brief = "READY", "", None
             seconds = round(time.monotonic() - start, 3)
             _log.info("model loaded", extra={"fields": {"model": self.name, "seconds": seconds}})
 

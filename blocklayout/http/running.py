@@ -73,6 +73,7 @@ class Server(uvicorn.Server):
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=settings.drain_timeout,
         )

@@ -334,7 +334,7 @@ class Facts(Struct, frozen=True):
 
         Functions are kept until gradients are taken, with the Tensors that they refer to.
         """
-        return f"{call.node.op_type} has no gradient here"
+        return f"{'it' if '.' in call.node.op_type else call.node.op_type} has no gradient here"
 
     @classmethod
     def has_gradient(cls, op_type: str) -> bool:

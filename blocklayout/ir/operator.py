@@ -171,11 +171,13 @@ class BaseOperator(Facts, frozen=True):
     Attributes:
         needs: Requirements of its primitives, checked in turn before a node is read.
         any_output: Whether the node's first output may be unread; its result is the first that is read.
+        writes_weights: Whether its result are weights, on whose layout policies have no say.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
     needs: ClassVar[tuple[Need, ...]] = ()
     any_output: ClassVar[bool] = False
+    writes_weights: ClassVar[bool] = False
 
     byte_operands: ClassVar[tuple[str, ...]] = ()
     """The arguments that its primitive takes as bytes with scales: the node's first inputs; empty if it takes none."""

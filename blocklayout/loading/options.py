@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from msgspec import Struct
 
 from blocklayout import dnnl
+from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_mean
 from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms
@@ -22,7 +23,35 @@ from blocklayout.value_checks import CheckMode, checked_mode
 if TYPE_CHECKING:
     import os
 
-    from blocklayout.plan import Plan
+    from blocklayout.ir import Asked
+    from blocklayout.plan import LossMode, Plan
+    from blocklayout.plan.policies import PolicyName
+
+Progress = Callable[[str], None]
+"""Progress callback: called with a few words before each stage that may take a while."""
+
+
+class PlanningOptions(TypedDict, total=False):
+    """Types of the keywords of ``load`` that leave inputs, data type and threads as they are."""
+
+    layout: PolicyName | str | None
+    streams: int
+    max_waiting: int | None
+    batching: tuple[int, float] | None
+    pin: Asked | None
+    expect: Asked | None
+    precision: Asked | None
+    on_layout_loss: LossMode | None
+    tune: TuneMode
+    tune_seconds: float
+    max_plans: int
+    on_misfit: Literal["raise", "replan"]
+    denormals: Literal["flush", "keep"]
+    recipes: Mapping[str, bool] | None
+    check: CheckMode | None
+    verify: bool
+    mapped: bool
+    progress: Progress | None
 
 
 class What(Struct, frozen=True, kw_only=True):
@@ -51,7 +80,7 @@ class What(Struct, frozen=True, kw_only=True):
         shapes: Any,
         demanded: tuple[Any, Any, Any],
         on_layout_loss: Any,
-        winograd: Any,
+        recipes: Any,
     ) -> What:
         """Checked; ``demanded`` are ``pin``, ``expect`` and ``precision``."""
         if on_layout_loss is not None:
@@ -60,7 +89,10 @@ class What(Struct, frozen=True, kw_only=True):
         for name, shape in (shapes or {}).items() if has_ranges(shapes or {}) else ():
             ranges_of(name, shape)
         by_name("io_layout", io_layout, "{'x': 'nhwc'}")
-        flag("winograd", winograd)
+        by_name("recipes", recipes, "{'winograd': False}")
+        for name, is_wanted in (recipes or {}).items():
+            one_of("recipes", name, own.recipes(), PlanError)
+            flag(f"recipes[{name!r}]", is_wanted)
         *_, precision = demanded
         for key, wanted in () if callable(precision) else (precision or {}).items():
             if wanted is not None:
@@ -71,7 +103,10 @@ class What(Struct, frozen=True, kw_only=True):
             io_layout=io_layout,
             shapes=shapes,
             demands=Demands.of(*demanded),
-            wishes=Request(on_layout_loss=on_layout_loss, winograd=winograd),
+            wishes=Request(
+                on_layout_loss=on_layout_loss,
+                without=frozenset(name for name, is_wanted in (recipes or {}).items() if not is_wanted),
+            ),
         )
 
 
@@ -185,7 +220,7 @@ class Options(Struct, frozen=True, kw_only=True):
         plan: Any = None,
         on_misfit: Any = "raise",
         denormals: Any = "flush",
-        winograd: Any = True,
+        recipes: Any = None,
         check: Any = None,
         verify: Any = True,
         mapped: Any = True,
@@ -194,7 +229,7 @@ class Options(Struct, frozen=True, kw_only=True):
         """Those of :func:`blocklayout.load`, by its keywords."""
         function("progress", progress)
         return cls(
-            what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, winograd),
+            what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, recipes),
             where=Where.of(threads, streams, mapped),
             choosing=Choosing.of(tune, tune_seconds, max_plans, plan, on_misfit),
             checks=Checks.of(check, verify, denormals),

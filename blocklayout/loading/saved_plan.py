@@ -176,8 +176,9 @@ def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demand
     for each in demanded.precision:
         if {desc.dtype for desc in choices[each.name].chosen.layouts if desc.dtype in FLOATS} - {each.wanted}:
             raise PlanError(f"the plan was made with precision {_named(plan.precision)}, and {each} is asked for")
-    if any(own.name_of(step.spec.impl) in wishes.without for step in plan.steps):
-        raise PlanError("the plan computes convolutions by Winograd's method, and winograd=False is asked for")
+    unwanted = next((name for step in plan.steps if (name := own.name_of(step.spec.impl)) in wishes.without), None)
+    if unwanted:
+        raise PlanError(f"the plan computes by {unwanted}, and recipes={{{unwanted!r}: False}} is asked for")
     check_expectations(plan, demanded.expected)
     check_losses(plan, wishes.on_layout_loss)
 

@@ -92,7 +92,8 @@ class Eltwise(Follower, frozen=True):
 
     @classmethod
     def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
-        return call.of_slope(grad, x, cls.slope(op_type, call, parameters))
+        algorithm, alpha, beta = cls.slope(op_type, call, parameters)
+        return call.of_elements(grad, x, "SlopeGradient", algorithm=algorithm, alpha=float(alpha), beta=float(beta))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -543,8 +544,11 @@ class Cosh(Follower, frozen=True):
     def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
         """That of the result times sinh(x), which is tanh(x) * cosh(x)."""
         del op_type, parameters
-        upstream, source = call.alike(grad, x)
-        return call.returned(source.tanh() * source.cosh() * upstream, source.desc)
+        return call.of_elements(grad, x, _of_cosh)
+
+
+def _of_cosh(grad: Any, x: Any) -> Any:
+    return x.tanh() * x.cosh() * grad
 
 
 _LARGEST_NDIMS = 5

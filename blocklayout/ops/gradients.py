@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from blocklayout import dnnl, ir
+from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._layouts import Follower, argument, like
 from blocklayout.ops._window import read_kernel_shape, read_window, sliding
@@ -51,8 +52,13 @@ def _check_grad(node: ir.NodeInfo, dims: Sequence[int]) -> ir.Value:
 
 
 def _convolved(node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]) -> tuple[ir.Window, int]:
-    """The window and groups of a convolution of these extents, checked with the gradient's."""
+    """The window and groups of a convolution of these extents, checked with the gradient's.
+
+    Weights may have their groups in front.
+    """
     n_groups = node.int_attr("group", 1)
+    if len(weights) > len(x) and weights[0] == n_groups:
+        weights = (weights[0] * weights[1], *weights[2:])
     if n_groups < 1 or x[1] != weights[1] * n_groups or weights[0] % n_groups:
         raise node.wrong(f"group is {n_groups}", f"it must divide {x[1]} and {weights[0]} channels, as the weights do")
     window = read_window(node, weights[2:], x[2:])
@@ -72,7 +78,7 @@ class ConvDataGradient(ir.BaseOperator, frozen=True):
     @classmethod
     def inferred(cls, node: ir.NodeInfo) -> Results:
         weights = node.required(1, "weights")
-        extents = node.ints_attr("extents", len(weights.shape), 1, at_least=1)
+        extents = node.ints_attr("extents", len(node.required(0, "grad").shape), 1, at_least=0)
         _convolved(node, extents, weights.shape)
         return ((extents, weights.dtype),)
 
@@ -93,7 +99,7 @@ class ConvDataGradient(ir.BaseOperator, frozen=True):
             )
 
         weights = argument(problem, "weights")
-        if self.n_groups == 1:
+        if self.n_groups == 1 or len(weights.dims) > len(problem.dst.dims):
             return ir.Recipe.single(spec(dnnl.AnyDesc(weights.dims, weights.dtype)), {"diff_src": "dst"})
         made, whole = in_groups(spec, "weights", weights, self.n_groups)
         return ir.Recipe.single(made, {"diff_src": "dst"}, (("weights", whole),))
@@ -102,23 +108,27 @@ class ConvDataGradient(ir.BaseOperator, frozen=True):
 class ConvWeightsGradient(ir.BaseOperator, frozen=True):
     """The gradients of a convolution's weights, and of its bias if that is read, of that of its result and the source.
 
+    Weights are ``grouped`` if they have their groups in front.
     A layout wished for the destination is the gradient's: that of weights is the primitive's choice.
     """
 
     op_types: ClassVar[tuple[str, ...]] = (f"{DOMAIN}.ConvWeightsGradient",)
     role: ClassVar[ir.Role] = ir.Role.CHOOSER
     any_output: ClassVar[bool] = True
+    writes_weights: ClassVar[bool] = True
 
     window: ir.Window
     n_groups: int
     read: tuple[str, ...]
+    is_grouped: bool
 
     @classmethod
     def inferred(cls, node: ir.NodeInfo) -> Results:
         x = node.required(1, "x")
         kernel = read_kernel_shape(node, len(x.shape) - 2)
         n_groups, n_outputs = max(node.int_attr("group", 1), 1), node.required(0, "grad").shape[1]
-        weights = (n_outputs, x.shape[1] // n_groups, *kernel)
+        outputs = (n_groups, n_outputs // n_groups) if node.flag_attr("grouped") else (n_outputs,)
+        weights = (*outputs, x.shape[1] // n_groups, *kernel)
         _convolved(node, x.shape, weights)
         return (weights, x.dtype), ((n_outputs,), "f32")
 
@@ -128,7 +138,8 @@ class ConvWeightsGradient(ir.BaseOperator, frozen=True):
         (weights, _), _ = cls.inferred(node)
         window, n_groups = _convolved(node, x.shape, weights)
         read, others = _read(node, ("diff_weights", "diff_bias"))
-        return ir.Lowered(cls(window, n_groups, read), {"src": x, "diff_dst": grad}, others=others)
+        operator = cls(window, n_groups, read, node.flag_attr("grouped"))
+        return ir.Lowered(operator, {"src": x, "diff_dst": grad}, others=others)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops:
@@ -137,7 +148,8 @@ class ConvWeightsGradient(ir.BaseOperator, frozen=True):
         wished = dict(wish.others).get("diff_dst", wish.dst if isinstance(wish.dst, str) else wish.src)
         src, dst = wish.src_desc(x), ir.wished_desc(wished, grad)
         bias = MemoryDesc(grad.dims[1:2]) if "diff_bias" in self.read else None
-        dims = (grad.dims[1], x.dims[1] // self.n_groups, *self.window.kernel)
+        outputs = (self.n_groups, grad.dims[1] // self.n_groups) if self.is_grouped else grad.dims[1:2]
+        dims = (*outputs, x.dims[1] // self.n_groups, *self.window.kernel)
 
         def spec(weights: dnnl.Desc) -> dnnl.Spec:
             return dnnl.convolution_backward_weights(
@@ -145,7 +157,7 @@ class ConvWeightsGradient(ir.BaseOperator, frozen=True):
             )
 
         results = ("diff_weights", "diff_bias") if bias else ("diff_weights",)
-        if self.n_groups == 1:
+        if self.n_groups == 1 or self.is_grouped:
             return _recipe(spec(dnnl.AnyDesc(dims, x.dtype)), results, self.read)
         made, whole = in_groups(spec, "diff_weights", ir.TensorInfo(dims, x.dtype), self.n_groups)
         return _recipe(made, results, self.read, {"dst": whole} if "diff_weights" in self.read else None)
@@ -200,7 +212,7 @@ class AveragePoolGradient(Follower, frozen=True):
     @classmethod
     def inferred(cls, node: ir.NodeInfo) -> Results:
         grad = node.required(0, "grad")
-        extents = node.ints_attr("extents", len(grad.shape), 1, at_least=1)
+        extents = node.ints_attr("extents", len(grad.shape), 1, at_least=0)
         _pooled(node, extents)
         return ((extents, grad.dtype),)
 
@@ -249,6 +261,19 @@ class BatchNormTraining(Follower, frozen=True):
         read, others = _read(node, ("dst", "mean", "variance"))
         arguments = {"src": node.required(0, "x"), **vectors}
         return cls(node.float_attr("epsilon", 1e-5), read).bind(arguments, others=others)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        (x, scale, _), (_, mean, variance), bl = call.sources, call.results, call.bl
+        epsilon = call.node.float_attr("epsilon", 1e-5)
+
+        def gradients(_: Any, grad: Any, *of_statistics: Any) -> Any:
+            if grad is None or any(each is not None for each in of_statistics):
+                rule = "its mean and variance have no gradient; only y has"
+                raise UnsupportedError(f"gradients: batch_norm_training: {rule}")
+            return bl.batch_norm_backward(grad, x, scale, mean, variance, epsilon)
+
+        return gradients
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src = wish.src_desc(argument(problem, "src"))

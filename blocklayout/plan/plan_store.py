@@ -55,7 +55,7 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
     package = _package_state()
     if package is None:
         return None
-    asked = (request.policy, request.dtype, request.is_frugal, request.winograd)
+    asked = (request.policy, request.dtype, request.is_frugal, sorted(request.without))
     borders = (sorted(request.io_layout.items()), sorted(request.carried.items()))
     names = (*borders, request.demanded.pins, request.demanded.precision)
     variables = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))

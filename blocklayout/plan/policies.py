@@ -19,7 +19,7 @@ from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.reasons import FOLLOWS, computed_in, no_kernel
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, ValueLayout
+    from blocklayout.ir import BaseOperator, Candidate, ValueLayout
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan, Step
 
@@ -133,13 +133,13 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
 def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout], dtype: str) -> int:
     """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
     tile, offered = network.tiles[index], network.candidates[index]
-    role, dtype = tile.main.operator.role, value_info(tile.dst, tile.dtypes(dtype)[0]).dtype
+    operator, dtype = tile.main.operator, value_info(tile.dst, tile.dtypes(dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
         if candidate.is_fused:
             return inf  # half of a pair of kernels
         own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)
-        return own + _dislike(policy, role, candidate, incoming)
+        return own + _dislike(policy, operator, candidate, incoming)
 
     def cost_ns(number: int) -> float:
         pairs = ((incoming[operand], desc) for operand, desc in offered[number].sources)
@@ -152,13 +152,14 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
     return min(liked, key=cost_ns)
 
 
-def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, ValueLayout]) -> float:
+def _dislike(policy: Policy, operator: BaseOperator, candidate: Candidate, incoming: dict[str, ValueLayout]) -> float:
     """How far a candidate is from the policy; 0 is exactly it."""
+    role = operator.role
     if role is Role.CHOOSER and policy.layout == "any":
         return 0.0 if candidate.origin == "any" else 1.0
     if role is Role.CHOOSER:
         of_source = sum(not policy.prefers(desc) for _, desc in candidate.sources[:1])
-        return 4.0 * (not policy.prefers(candidate.dst)) + of_source
+        return 4.0 * (not (operator.writes_weights or policy.prefers(candidate.dst))) + of_source
     follows = [readable_as(incoming[operand], desc) for operand, desc in candidate.sources]
     return 2.0 * (not (all(follows) or policy.prefers(candidate.dst))) + (not any(follows))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ _WORDS = dict.fromkeys(("ncw", "nchw", "ncdhw"), "row-major") | dict.fromkeys(("
 
 def computed_in(candidate: Candidate, why: str = "") -> str:
     """Of a step: the layouts it computes in; ``why`` where these are not the policy's."""
-    layouts, _, choice = candidate.origin.partition(", choice ")
+    layouts, *others = candidate.origin.split(", ")
     sides = " to ".join(_WISHES.get(side, side) for side in layouts.split(" to "))
-    more = (f", oneDNN's choice no. {choice}" if choice else "") + (", sum in place" if candidate.alias else "")
-    return f"{sides}{more}: {why}" if why else f"{sides}{more}"
+    more = [re.sub(r"^choice (?=\d+$)", "oneDNN's choice no. ", other) for other in others]
+    said = ", ".join([sides, *more, *(["sum in place"] if candidate.alias else [])])
+    return f"{said}: {why}" if why else said
 
 
 def no_kernel(layout: str) -> str:

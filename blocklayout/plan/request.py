@@ -38,7 +38,7 @@ class Request(Struct, frozen=True):
         demanded: Formats and data types that single kernels and values must have.
         on_layout_loss: ``warn`` or ``raise`` where an operator drops a blocked or channels-last run to plain.
         is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
-        winograd: Whether convolutions may be computed by Winograd's method.
+        without: Implementations of our own that are not to be used, by name.
     """
 
     policy: str = "auto"
@@ -48,12 +48,7 @@ class Request(Struct, frozen=True):
     demanded: Demanded = field(default_factory=Demanded)
     on_layout_loss: LossMode | None = None
     is_frugal: bool = False
-    winograd: bool = True
-
-    @property
-    def without(self) -> frozenset[str]:
-        """Implementations of our own that may not be used, by name."""
-        return frozenset() if self.winograd else frozenset({"winograd"})
+    without: frozenset[str] = frozenset()
 
 
 def computed_dtype(dtype: DTypeLike, said: str | None = None) -> str:

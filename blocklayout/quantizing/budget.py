@@ -180,7 +180,7 @@ class Search(Struct, frozen=True, eq=False, dict=True):
     def _outputs(self, graph: Graph, feeds: Iterable[Feed], dtype: str) -> Outputs:
         from blocklayout.api import load
 
-        with load(graph, dtype=dtype, threads=self.n_threads, tune="model", winograd=False) as session:
+        with load(graph, dtype=dtype, threads=self.n_threads, tune="model", recipes={"winograd": False}) as session:
             return [[np.array(each) for each in session.run(None, feed)] for feed in feeds]
 
     @cached_property

@@ -184,7 +184,9 @@ def _errors(
     values |= {name: _fed(name, array) for name, array in fed.items()}
     outputs = tuple(node.outputs[0] for node in nodes)
     walked = walk(nodes, values, graph.opset)
-    session = load(Graph("errors", graph.opset, walked, values, tuple(fed), outputs), tune="model", winograd=False)
+    session = load(
+        Graph("errors", graph.opset, walked, values, tuple(fed), outputs), tune="model", recipes={"winograd": False}
+    )
     found = dict(zip(outputs, map(np.asarray, session.run(None, fed)), strict=True))
     errors = {}
     for number, (name, (layer, _)) in enumerate(layers.items()):

@@ -106,7 +106,7 @@ def quantize(
     watched = to_model(graph.replace(outputs=(*graph.outputs, *between)))
     if is_free:
         _free_extents(watched, opened)
-    with load(watched, tune="model", winograd=False) as session:
+    with load(watched, tune="model", recipes={"winograd": False}) as session:
         schemes = schemes_of(graph, chosen, recipe, session, feeds)
         layers = {name: _bytes_of(layer, schemes, recipe) for name, layer in chosen.layers.items()}
         errors = {}

@@ -170,33 +170,40 @@ class PlanBook:
         ``stop`` is looked at before each step, and ends the run by a StoppedError or a DeadlineExceededError.
         """
         if names is None and out is None and stop is None and type(feed) is dict:
-            # All that a run like the last one takes, in one place: its code is not in the caches when it comes.
-            key: list[Any] = [0 if self.streams.n == 1 else self.streams.here]
-            buffers = []
-            for name in self._names:
-                source = feed.get(name)
-                if type(source) is not np.ndarray or not source.flags.aligned:
-                    break
-                key.append((source.dtype, source.shape, source.strides))
-                buffers.append(source)
-            bound = self._bound.get(tuple(key))
-            is_seen = watches_around() or check_mode.get() or in_force.get()
-            if bound is not None and bound.call is not None and len(buffers) == len(feed) and not is_seen:
-                if bound.whole is not self._latest:
-                    bound.whole.last_run, self._latest = next(self._clock), bound.whole
-                lock = bound.workspace.room.lock
-                if lock.acquire(blocking=False):
-                    try:
-                        return bound.call(buffers)
-                    except RefusedError:  # again below, where its kernel is named
-                        pass
-                    finally:
-                        lock.release()
+            results = self.run_at_once(feed)
+            if results is not None:
+                return results
         wanted = self.signature.outputs if names is None else check_wanted(names, self.signature.outputs)
         try:
             return self._run_once(wanted, feed, out, stop)
         except RefusedError as error:
             return _without_refusals(lambda: self._run_once(wanted, feed, out, stop), error)
+
+    def run_at_once(self, feed: dict[str, Any]) -> list[np.ndarray] | None:
+        """Run a feed like one before by one call into C; ``None`` where that is not all of it, or other callers run."""
+        # All that a run like the last one takes, in one place: its code is not in the caches when it comes.
+        key: list[Any] = [0 if self.streams.n == 1 else self.streams.here]
+        buffers = []
+        for name in self._names:
+            source = feed.get(name)
+            if type(source) is not np.ndarray or not source.flags.aligned:
+                break
+            key.append((source.dtype, source.shape, source.strides))
+            buffers.append(source)
+        bound = self._bound.get(tuple(key))
+        is_seen = watches_around() or check_mode.get() or in_force.get()
+        if bound is not None and bound.call is not None and len(buffers) == len(feed) and not is_seen:
+            if bound.whole is not self._latest:
+                bound.whole.last_run, self._latest = next(self._clock), bound.whole
+            lock = bound.workspace.room.lock
+            if lock.acquire(blocking=False):
+                try:
+                    return bound.call(buffers)
+                except RefusedError:
+                    return None  # by the other way its kernel is named
+                finally:
+                    lock.release()
+        return None
 
     def _run_once(
         self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, stop: dnnl.Stop | None

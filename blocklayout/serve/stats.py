@@ -26,6 +26,10 @@ class Histogram(Struct, frozen=True):
     Attributes:
         counts: Of each bucket: times up to a bound of ``BOUNDS_S`` and above the one before it; those above all last.
         total_s: Their sum, in seconds.
+
+    Example:
+        >>> Histogram((0, 3, 1, *[0] * 12), 0.005).n
+        4
     """
 
     counts: tuple[int, ...]
@@ -66,6 +70,16 @@ class Stats(Struct, frozen=True):
         batches: How often so many requests ran together, by their number.
         arena_nbytes: Arenas and scratchpads now.
         weights_nbytes: Packed weights now.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout import Builder, load
+        >>> b = Builder()
+        >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
+        >>> with load(b) as session:
+        ...     _ = session.submit({"x": np.ones((1, 16, 8, 8), np.float32)}).result()
+        ...     session.stats().finished
+        1
     """
 
     finished: int

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan import Plan
-    from blocklayout.show.verdict import Verdict
 
 _HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
 _OF_A_PLAN = (
@@ -36,7 +35,6 @@ class Measurement(Struct, frozen=True):
     Attributes:
         plan: The plan, or all steps of those of its pieces.
         plans: The plan, or those of its pieces.
-        verdict: By prices.
         time_ms: Milliseconds of one run, over the rounds.
         ratio: Its time over that of the first contender in the same round.
         difference: Largest difference from the first contender's outputs, over their largest value.
@@ -44,7 +42,6 @@ class Measurement(Struct, frozen=True):
 
     plan: Plan
     plans: Sequence[Plan]
-    verdict: Verdict
     time_ms: Spread
     ratio: Spread
     difference: float

@@ -53,7 +53,9 @@ def report_step_of(step: Step, operator: str, ns: int) -> None:
     written = step.dsts[0].desc if step.dsts else None
     unread = (*step.written, "scratchpad", "workspace")
     read = [operand.desc for name, operand in step.operands if not name.startswith(unread)]
-    report_step(operator, read, written, ns, step.spec.kind, step.spec.impl)
+    prop_kind = getattr(step.spec, "prop_kind", "")
+    primitive = f"{step.spec.kind} {prop_kind}" if prop_kind.startswith("backward") else step.spec.kind
+    report_step(operator, read, written, ns, primitive, step.spec.impl)
 
 
 def report_unpacked(name: str, desc: MemoryDesc, array: np.ndarray, ns: int) -> None:

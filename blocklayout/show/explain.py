@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from blocklayout.plan.precision import PrecisionReport
+from blocklayout.plan.reasons import only_reference
 from blocklayout.plan.runs import find_runs
 from blocklayout.show.names import layout, moved, policy_name
 from blocklayout.show.words import counted, kib, percent, scaled_time, table, us
@@ -27,7 +28,8 @@ def explanation(plan: Plan) -> str:
         *_totals(plan),
         "",
         *table(_HEADER, [*_choice_rows(plan)], numbers=(3,), spare=(1,)),
-        *_in_floats(plan),
+        *_by_reason("in floats, since nothing on offer computes with bytes:", plan.in_floats),
+        *_by_reason("why each is computed so, reorders apart:", _why_so(plan)),
         "",
         counted(len(plan.reorders), "reorder") + (":" if plan.reorders else ""),
         *(f"  {_reorder_text(plan, reorder)}" for reorder in plan.reorders),
@@ -90,15 +92,26 @@ def _choice_rows(plan: Plan) -> Iterator[tuple[str, ...]]:
                 yield (*first, "-", "")
 
 
-def _in_floats(plan: Plan) -> Iterator[str]:
-    """The kernels of each reason for floats between bytes."""
+def _by_reason(title: str, reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Each reason, and its kernels below it."""
     kernels: dict[str, list[str]] = {}
-    for kernel, reason in plan.in_floats:
+    for kernel, reason in reasons:
         kernels.setdefault(reason, []).append(kernel)
     if kernels:
-        yield from ("", "in floats, since nothing on offer computes with bytes:")
+        yield from ("", title)
     for reason, names in kernels.items():
-        yield f"  {', '.join(names)}: {reason}"
+        yield from (f"  {reason}", f"    {', '.join(dict.fromkeys(names))}")
+
+
+def _why_so(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Kernels with the reasons of their steps, of being part of another's, and of not being as the policy has it."""
+    for step in plan.steps:
+        if not step.is_reorder:
+            slow = f", by reference code: {only_reference(step)}" if step.is_reference else ""
+            yield step.kernel, step.reason + slow
+    joined = (each for each in plan.choices if each.chosen.is_joined and not each.chosen.impls)
+    yield from ((each.kernel, each.chosen.origin) for each in joined)
+    yield from plan.exceptions
 
 
 def _reorder_text(plan: Plan, reorder: Entry | Step) -> str:

@@ -18,6 +18,7 @@ _WAYS = (
     ("winograd", "Winograd's method, our own code"),
     ("max_pooling", "our own loops"),
     ("group_normalization", "our own loops"),
+    ("grouped", "our own loops over groups"),
     ("ref", "reference code, not optimised"),
     ("brg", "small blocks of matrix products (brgemm)"),
     ("gemm", "one large matrix product (gemm)"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from importlib.util import find_spec
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 
@@ -21,10 +21,13 @@ from blocklayout.torch.parts import Compiled
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import DTypeLike
     from torch.export import ExportedProgram
     from torch.fx import GraphModule
 
+    from blocklayout.loading.options import PlanningOptions
     from blocklayout.plan import Plan
+    from blocklayout.plan.request import ComputedDtype
     from blocklayout.session import Session
     from blocklayout.torch.parts import Fallback
 
@@ -70,9 +73,9 @@ def compile(
     module: torch.nn.Module,
     example_inputs: Sequence[Any],
     *,
-    dtype: str | None = None,
+    dtype: ComputedDtype | DTypeLike | None = None,
     threads: int | None = None,
-    **load_options: Any,
+    **load_options: Unpack[PlanningOptions],
 ) -> CompiledModule:
     """Compile a PyTorch module for inputs like these, now and whole, through ``torch.export``.
 

@@ -25,14 +25,17 @@ KINDS = {
     "tensors": ("Tensors", "Arrays with a memory format, and what describes it."),
     "operators": (
         "Operators on Tensors",
-        "Each is a method too, of Tensors and of a Builder's values. Results have the first operand's memory format.",
+        (
+            "Each is a method too, of Tensors and of a Builder's values, and a name of ``blocklayout.eager``. "
+            "Results have the first operand's memory format."
+        ),
     ),
-    "gradients": ("Gradients", "The gradients of operators on Tensors, called one by one."),
+    "gradients": ("Gradients", "Of operators on Tensors, one by one; also in ``blocklayout.eager.backward``."),
     "errors": ("Errors and warnings", "All of them are names of ``blocklayout``; each message names the remedy."),
 }
 """Page, title and first paragraph of the names of ``blocklayout``."""
 
-MODULES = ("dnnl", "layout", "optim", "zoo", "torch", "ray")
+MODULES = ("dnnl", "layout", "optim", "serve", "zoo", "torch", "ray")
 """Other public modules."""
 
 FORMATS = ("channels_first", "channels_last", "contiguous_format", "preserve_format")

@@ -121,24 +121,6 @@ def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["Time over that of the primitive alone"] == ours
 
 
-def test_serving(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "serving.json"
-    short = ("--models", "squeezenet1_1", "--size", "32", "--seconds", "0.1", "--rounds", "1", "--loads", "50,80")
-    for more in ((), ("--batching", "2,0.1", "--arrivals", "random", "--streams", "2", "--threads", "2")):
-        done = run_bench("serving.py", *short, "--json", str(path), *PAGE, *more, environ=tree_environ, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        rows = json.loads(path.read_text())["results"]
-        runtimes = ["blocklayout", *["onnxruntime"] * bool(find_spec("onnxruntime"))]
-        assert [(row["runtime"], row["load"]) for row in rows] == [
-            (name, load) for name in runtimes for load in (50, 80)
-        ]
-        assert all(row["n"] > 0 and 0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
-        assert all(0 <= row["n_steady"] <= row["n_turns"] <= 3 for row in rows)  # the machine may be busy
-        assert all(row["p99_of_all_ms"] > 0 <= row["p99_late_ms"] and row["least_ratio"] >= 1 for row in rows)
-        titles = [f"99 of 100 answers came within, at {load} % of capacity" for load in (50, 80)]
-        assert charts(tmp_path) == dict.fromkeys(titles, runtimes)
-
-
 def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "throughput.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
@@ -372,3 +354,13 @@ def test_serve(tree_environ: dict[str, str], tmp_path: Path) -> None:
     load = result["load"]
     assert (load["right"] + load["refused"], load["killed"], load["lost"], load["left"]) == (35, 5, 0, 0)
     assert {"run_p50_ms", "overhead_p99_ms"} <= {*result["overhead"]}
+
+
+def test_kernels(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "kernels.json"
+    short = ("--networks", "shufflenet_v2_x0_5", "--rounds", "1", "--threads", "1", "--json", str(path))
+    done = run_bench("kernels.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [network] = json.loads(path.read_text())["networks"]
+    assert all(row["us"][0]["median"] > 0 and row["gb_per_s"] > 0 and row["n"] > 0 for row in network["layers"])
+    assert bool(network["layers"]) == ("over it" in done.stdout)

@@ -73,7 +73,7 @@ def test_what_is_not_finite_is_valid_json(cli: Command, tiny: Path, tmp_path: Pa
     image = np.zeros((1, 3, 8, 8), np.float32)
     image[0, 0, 4, 4] = np.inf  # once: differences of infinities are NaN, of which a Relu makes zeros
     np.save(tmp_path / "x.npy", image)
-    done = cli("run", tiny, "--input", f"x={tmp_path / 'x.npy'}", "--rounds", 1, "--no-winograd", "--json")
+    done = cli("run", tiny, "--input", f"x={tmp_path / 'x.npy'}", "--rounds", 1, "--without", "winograd", "--json")
     assert done.json["outputs"][0]["max"] is None
 
 

@@ -244,9 +244,8 @@ def test_recorders_around_see_the_backward_pass_and_the_tape_does_not() -> None:
     ]
     backward = entries[-1]
     assert backward.operands[1] is x
-    assert backward.operands[2] is w
-    assert backward.attrs["needs"] == ["weights"]
-    assert [each is None for each in backward.results] == [True, False, True]
+    assert backward.attrs["needs"] == ("weights",)
+    assert [each.shape for each in backward.results] == [w.shape]
     assert tape.gradients(loss, w).shape == w.shape
 
 

@@ -80,7 +80,8 @@ def test_a_call_that_was_made_before_says_it_too() -> None:
 def test_gradients_say_it() -> None:
     grad = bl.ones((1, 24, 12, 12), memory_format=bl.channels_last)
     steps = steps_of(lambda: bl.conv_backward(grad, IMAGE, WEIGHTS, pads=1))
-    assert {each.primitive for each in steps} == {"convolution backward_data", "convolution backward_weights"}
+    primitives = {each.primitive for each in steps} - {"reorder"}
+    assert primitives == {"convolution backward_data", "convolution backward_weights"}
     assert {each.operator for each in steps} == {"conv_backward"}
     [step] = steps_of(lambda: bl.relu_backward(IMAGE, IMAGE))
     assert (step.operator, step.primitive) == ("relu_backward", "eltwise backward_data")

@@ -132,7 +132,9 @@ def test_a_second_signal_stops_at_once(slow: Path, tree_environ: dict[str, str],
         client.socket.close()
 
 
-def test_a_second_signal_counts_as_soon_as_the_first_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_counts_as_soon_as_the_first_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = Settings.read(models="never-loaded.onnx")
     server = Server(App(Repository({}), settings), settings)
     told: list[str] = []
@@ -145,7 +147,7 @@ def test_a_second_signal_counts_as_soon_as_the_first_is_told(monkeypatch: pytest
 
     log = logging.getLogger("blocklayout.http.running")
     monkeypatch.setattr(log, "handlers", [Impatient()])
-    monkeypatch.setattr(log, "level", logging.INFO)
+    caplog.set_level(logging.INFO, log.name)
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as exited:
         server.handle_exit(signal.SIGTERM, None)

@@ -134,7 +134,13 @@ def test_the_same_contents_elsewhere_are_the_same_model(path: Path, n_looked: Ca
 
 @pytest.mark.parametrize(
     "options",
-    [{"layout": "nhwc"}, {"threads": 1}, {"winograd": False}, {"io_layout": {"x": "nhwc"}}, {"tune": "model"}],
+    [
+        {"layout": "nhwc"},
+        {"threads": 1},
+        {"recipes": {"winograd": False}},
+        {"io_layout": {"x": "nhwc"}},
+        {"tune": "model"},
+    ],
     ids=lambda options: next(iter(options)),
 )
 def test_other_options_are_another_load(options: dict[str, Any], path: Path, n_looked: Callable[[], int]) -> None:

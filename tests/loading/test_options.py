@@ -13,7 +13,8 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.loading.options import Options
+from blocklayout.api import LoadOptions
+from blocklayout.loading.options import Options, PlanningOptions
 from tests import nets
 
 MODELS: dict[str, Callable[[], Any]] = {"fixed extents": nets.chain, "free extents": nets.free_model}
@@ -51,7 +52,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"plan": 3}, "plan=3: give a Plan, or the path"),
     ({"on_misfit": "rplan"}, "on_misfit='rplan': give 'raise' or 'replan'; did you mean 'replan'"),
     ({"denormals": None}, "denormals=None: give 'flush' or 'keep'"),
-    ({"winograd": "no"}, "winograd='no': give True or False"),
+    ({"recipes": "no"}, "recipes='no': give a mapping by name"),
+    ({"recipes": {"winogard": False}}, "recipes='winogard': give .*did you mean 'winograd'"),
+    ({"recipes": {"winograd": "no"}}, r"recipes\['winograd'\]='no': give True or False"),
     ({"verify": None}, "verify=None: give True or False"),
     ({"mapped": 1}, "mapped=1: give True or False"),
     ({"check": "pading"}, "check='pading': give one of 'padding', .*did you mean 'padding'"),
@@ -68,7 +71,7 @@ def test_a_wrong_option_is_refused_by_load(model: str, option: dict[str, Any], t
 
 def test_a_saved_session_refuses_them_too(tmp_path: Path) -> None:
     bl.load(nets.chain()).save(tmp_path / "chain.session")
-    for option, told in (({"dtype": "f16x"}, "dtype='f16x'"), ({"winograd": "no"}, "give True or False")):
+    for option, told in (({"dtype": "f16x"}, "dtype='f16x'"), ({"recipes": {"winograd": "no"}}, "give True or False")):
         with pytest.raises(bl.BlockLayoutError, match=told):
             bl.load(tmp_path / "chain.session", **option)  # type: ignore[arg-type]
 
@@ -94,3 +97,11 @@ def test_options_have_the_keywords_of_load_and_their_defaults() -> None:
     )
     del of_load["source"], of_load["original"]  # files: no options
     assert of_options == of_load
+
+
+def test_the_types_of_keywords_are_those_of_load() -> None:
+    """``bl.Served`` and ``bl.compile`` hand them on, and editors complete them."""
+    listed = {name: each.__forward_arg__ for name, each in LoadOptions.__annotations__.items()}
+    _, *keywords = signature(bl.load).parameters.values()
+    assert listed == {each.name: each.annotation for each in keywords}
+    assert {*PlanningOptions.__annotations__} <= {*signature(Options.of).parameters}

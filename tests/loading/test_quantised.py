@@ -321,7 +321,7 @@ def test_an_explanation_says_why_there_are_floats(name: str) -> None:
     plan = bl.load(model_of(make_net), tune="model").plan
     assert [each for _, each in plan.in_floats if re.search(reason, each)]
     said = plan.explain().partition("in floats, since nothing on offer computes with bytes:\n")[2]
-    assert all(f": {each}\n" in said and kernel in said for kernel, each in plan.in_floats)
+    assert all(f"  {each}\n" in said and kernel in said for kernel, each in plan.in_floats)
     assert Plan.from_json(plan.to_json()) == plan
 
 

@@ -261,7 +261,7 @@ def test_nothing_stands_in_where_numpy_computes_a_step() -> None:
 def test_a_plan_that_is_refused_is_replaced_and_the_others_run_on(
     track: Track, refusing: Refusing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"winograd": False}
+    options: dict[str, Any] = {"recipes": {"winograd": False}}
     track.load(**options)
     refused = next(step.spec for step in track.plans[-1].steps if step.spec.kind == "convolution")
     refusing.create(refused.__eq__)

@@ -195,6 +195,48 @@ def test_padding_between_bytes_goes_into_the_convolution() -> None:
     assert types(simplify(network(padded, zero=131))) == ["DequantizeLinear", "Conv"]
 
 
+# --- averages of what is scaled
+
+
+def averaged(scaled: Body, *, is_quantized: bool = True, is_seen: bool = False) -> Graph:
+    """Numbers times a constant, quantised by themselves as well as in their average."""
+    b = bl.Builder(opset=OPSET)
+    x = scaled(dequantized(b.input("x", (2, 4, 5, 7), "u8"), 3))
+    average = x.global_average_pool()
+    b.output("x6", quantized(x, zero=3, scale=np.float32(0.01)))
+    b.output("average", quantized(average, zero=5, scale=np.float32(0.007)) if is_quantized else average)
+    if is_seen:
+        b.output("seen", average)
+    return b.to_graph()
+
+
+@pytest.mark.parametrize("scaled", [lambda x: x / 6, lambda x: x * np.float32(0.125)])
+def test_bytes_are_averaged_in_place_of_their_multiples(scaled: Body) -> None:
+    graph = averaged(scaled)
+    after = simplify(graph)
+    pooling = next(node for node in after.nodes if node.op_type == "GlobalAveragePool")
+    assert after.producers()[pooling.inputs[0]].op_type == "DequantizeLinear"
+    for expected, actual in zip(run(graph), run(after), strict=True):
+        assert np.abs(actual.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("scaled", "options"),
+    [
+        (lambda x: x / np.arange(1, 5, dtype=np.float32).reshape(4, 1, 1), {}),
+        (lambda x: x * 0, {}),
+        (lambda x: x + 6, {}),
+        (lambda x: x / 6, {"is_quantized": False}),
+        (lambda x: x / 6, {"is_seen": True}),
+    ],
+    ids=["channels", "zero", "sum", "numbers", "output"],
+)
+def test_other_averages_stay_behind(scaled: Body, options: dict[str, bool]) -> None:
+    after = simplify(averaged(scaled, **options))
+    pooling = next(node for node in after.nodes if node.op_type == "GlobalAveragePool")
+    assert after.producers()[pooling.inputs[0]].op_type in ("Mul", "Div", "Add")
+
+
 # --- quantising before what moves
 
 

@@ -445,7 +445,11 @@ def test_random_networks_of_exact_numbers_give_the_bytes_of_the_reference(data: 
     layouts = ("auto", data.draw(st.sampled_from(LAYOUTS[1:]), "layout"))
     for layout in layouts:
         session = bl.load(
-            model, layout=layout, tune="model", winograd=False, threads=data.draw(st.integers(1, 2), "threads")
+            model,
+            layout=layout,
+            tune="model",
+            recipes={"winograd": False},
+            threads=data.draw(st.integers(1, 2), "threads"),
         )
         feed = feed_of(model)
         for got, wanted in zip(session.run(None, feed), reference(model, feed), strict=True):
@@ -614,7 +618,7 @@ def test_weights_take_a_quarter() -> None:
 
     sizes = []
     for make_net in (make, in_floats):
-        session = bl.load(model_of(make_net), layout="nhwc", tune="model", winograd=False)
+        session = bl.load(model_of(make_net), layout="nhwc", tune="model", recipes={"winograd": False})
         sizes.append(sum(buffer.nbytes for buffer in session.plan.buffers if buffer.kind == "constant"))
     assert 3 * 64 * 64 * 9 < sizes[0] < 0.27 * sizes[1]
 

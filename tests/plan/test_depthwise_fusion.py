@@ -74,7 +74,7 @@ def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(str
     again = bl.Plan.from_json(plan.to_json())
     assert again == plan
     assert isinstance(again.choices[[*chosen].index("expand")].chosen.dst, Fused)
-    assert "handed on to depthwise" in plan.explain()
+    assert "computed as one with depthwise" in plan.explain()
 
 
 def test_nothing_but_its_other_half_reads_what_is_fused() -> None:

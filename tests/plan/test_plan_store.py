@@ -70,7 +70,7 @@ def test_another_process_replays_it(tree_environ: dict[str, str], tmp_path: Path
     [
         {"layout": "nhwc"},
         {"threads": 1} if dnnl.default_threads() > 1 else {"threads": 2},
-        {"winograd": False},
+        {"recipes": {"winograd": False}},
         {"pin": {"conv_0": "nhwc"}},
         {"precision": {"conv_0": "f32"}},
         {"io_layout": {"x": "nhwc"}},

@@ -48,7 +48,7 @@ def feeds(n: int = 10) -> list[np.ndarray]:
 
 
 def outputs(model: Any) -> list[list[np.ndarray]]:
-    with bl.load(model, tune="model", winograd=False) as session:
+    with bl.load(model, tune="model", recipes={"winograd": False}) as session:
         return [[np.asarray(session(feed))] for feed in feeds()]
 
 

@@ -82,7 +82,7 @@ def after(graph: Graph, recipe: Any = None) -> Graph:
 
 def answer(graph: Graph) -> np.ndarray:
     feed = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
-    with bl.load(graph, tune="model", winograd=False) as session:
+    with bl.load(graph, tune="model", recipes={"winograd": False}) as session:
         return np.asarray(session(feed))
 
 

@@ -191,7 +191,7 @@ def weights_in_half(tmp_path: Path) -> tuple[bl.Session, Path]:
     """A session in f32 of a model with 72 KiB of weights in f16, and its file."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        session = bl.load(declared_in_half(64), dtype="f32", winograd=False)
+        session = bl.load(declared_in_half(64), dtype="f32", recipes={"winograd": False})
     session.save(tmp_path / "half.session")
     return session, tmp_path / "half.session"
 
@@ -211,7 +211,7 @@ def test_weights_in_f16_are_stored_so_and_unpacked_once_with_a_notice(tmp_path: 
 
 
 def test_weights_that_f16_cannot_hold_are_mapped_as_they_are(tmp_path: Path) -> None:
-    session = bl.load(nets.chain(64), winograd=False)
+    session = bl.load(nets.chain(64), recipes={"winograd": False})
     session.save(tmp_path / "wide.session")
     again = bl.load(tmp_path / "wide.session")
     assert again.memory().mapped_nbytes == session.memory().packed_nbytes

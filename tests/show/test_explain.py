@@ -73,9 +73,31 @@ def test_formats_name_every_value_of_the_model_those_included_that_only_a_primit
 def test_the_explanation_names_kernels_reorders_policies_and_runs() -> None:
     plan = bl.load(nets.residual(), layout="any").plan
     text = plan.explain()
-    for expected in (*(c.kernel for c in plan.choices if c.chosen.impls), "per-op", "proven", "runs in blocked"):
+    for expected in (*(c.kernel for c in plan.choices if c.chosen.impls), "per-op", "proven", "in blocked"):
         assert expected in text
     assert text.count("read by") == len(plan.reorders)
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")
+@pytest.mark.parametrize("layout", ["auto", "nhwc", "nChw8c"])
+def test_every_step_has_its_reason(layout: str) -> None:
+    b = bl.Builder()
+    y = b.input("x", (1, 3, 8, 8)).conv(nets.he(np.random.default_rng(0), 17, 3, 3, 3), pads=1, name="first")
+    b.output("y", b.op("Det", b.op("LRN", y, name="norm", size=4), name="det"))
+    plan = bl.load(b, layout=layout).plan
+    text = plan.explain().partition("why each is computed so, reorders apart:\n")[2].partition("\n\n")[0]
+    lines = text.split("\n")
+    said = {
+        (name, why.strip())
+        for why, names in zip(lines[::2], lines[1::2], strict=True)
+        for name in names.strip().split(", ")
+    }
+    steps = [step for step in plan.steps if not step.is_reorder]
+    assert {step.kernel for step in steps} == {"first", "norm", "det"}
+    slow = "by reference code: oneDNN has nothing faster for this lrn in any layout asked for"
+    reasons = {(each.kernel, each.reason + f", {slow}" * each.is_reference) for each in steps}
+    assert said == reasons | {*plan.exceptions}
+    assert ("det", "node 'det': no primitive computes 'Det'") in said
 
 
 def test_every_reader_of_a_copy_is_named() -> None:

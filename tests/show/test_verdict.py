@@ -35,7 +35,7 @@ def of_f32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(plan: Plan, ratios: Sequence[float], ms: float = 1.0) -> Measurement:
     ratio = Spread.of(ratios)
-    return Measurement(plan, [plan], Verdict.of([plan]), ratio.scaled(ms), ratio, 0.0, {})
+    return Measurement(plan, [plan], ratio.scaled(ms), ratio, 0.0, {})
 
 
 @pytest.mark.parametrize("layout", ["auto", "nhwc", "per-op", "nChw8c"])
@@ -92,7 +92,8 @@ def test_times_of_a_profile_take_the_place_of_prices() -> None:
 def test_measurements_decide_and_a_policy_that_is_faster_beyond_the_spread_is_best() -> None:
     auto, nhwc, plain = (bl.load(nets.residual(), layout=name, tune="model").plan for name in ("auto", "nhwc", "plain"))
     own, close = measured(auto, [1.0] * 4, 2.0), measured(plain, [0.98, 0.98, 1.0, 1.1], 2.0)
-    verdict = own.verdict.timed([own, measured(nhwc, [0.8] * 4, 2.0), close])
+    by_price = Verdict.of([auto])
+    verdict = by_price.timed([own, measured(nhwc, [0.8] * 4, 2.0), close])
     assert (verdict.best, verdict.is_measured) == ("nhwc", True)
     assert verdict.time.median == pytest.approx(1.6e6)
     rivals = {rival.policy: rival for rival in verdict.rivals}
@@ -100,19 +101,19 @@ def test_measurements_decide_and_a_policy_that_is_faster_beyond_the_spread_is_be
     assert rivals["plain"].ratio.high == pytest.approx(1.375)
     assert rivals["plain"].is_measured
     assert "nhwc" not in rivals
-    assert own.verdict.timed([own, close]).best == "auto"
+    assert by_price.timed([own, close]).best == "auto"
 
 
 def test_another_data_type_that_was_measured_is_advised_only_if_it_is_faster() -> None:
     plan = bl.load(nets.residual(), tune="model").plan
     narrow = replace(plan, config=replace(plan.config, dtype="bf16"))
-    own = measured(plan, [1.0], 2.0)
-    faster = own.verdict.timed([own, measured(narrow, [1.0], 1.0)]).advice
+    own, verdict = measured(plan, [1.0], 2.0), Verdict.of([plan])
+    faster = verdict.timed([own, measured(narrow, [1.0], 1.0)]).advice
     assert faster is not None
     assert faster.option == "--dtype bf16"
     assert faster.share == pytest.approx(0.5)
     assert "2x as fast, measured" in faster.why
-    assert own.verdict.timed([own, measured(narrow, [1.0], 2.5)]).advice is None
+    assert verdict.timed([own, measured(narrow, [1.0], 2.5)]).advice is None
 
 
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")

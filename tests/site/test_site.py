@@ -76,9 +76,10 @@ def test_the_reference_holds_every_public_name(site: Path) -> None:
     """Each under one name: what ``blocklayout`` and a module of it both have is documented as the former's."""
     expected = {f"blocklayout.{name}" for name in all_of("blocklayout")} - {
         "blocklayout.__version__",
+        "blocklayout.eager",
         "blocklayout.errors",
     }
-    for package in ("blocklayout.dnnl", "blocklayout.layout", "blocklayout.zoo"):
+    for package in ("blocklayout.dnnl", "blocklayout.layout", "blocklayout.serve", "blocklayout.zoo"):
         expected |= {f"{package}.{name}" for name in all_of(package) if name not in all_of("blocklayout")}
     assert not expected - names_in(site)
 

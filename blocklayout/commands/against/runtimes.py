@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module, util
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from blocklayout.commands.against import pytorch
 from blocklayout.errors import InputError
@@ -22,6 +22,9 @@ TORCH_DOOR = "torch-blocklayout"
 """Ours as the backend of ``torch.compile``, on the module that PyTorch's other contenders run."""
 
 OUR_NAMES = (OURS, SAVED)
+
+PeerName: TypeAlias = Literal["onnxruntime", "openvino", "torch", "torch-inductor", "torch-blocklayout", "all"]
+"""Names of other runtimes; ``all`` are those that are installed."""
 
 N_RUNS = 32
 """Runs that are timed together for throughput, from when the first is submitted until the last is done."""

@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.attr import Eltwise, PostOp
+from blocklayout.dnnl.attr import Attr, Binary, Eltwise, PostOp, Sum
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.spec import Spec
+from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory
@@ -77,6 +78,58 @@ class Tail(Struct, frozen=True):
         return None
 
 
+class _GatedTail(Tail, frozen=True):
+    """Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``."""
+
+    gate: int = 0
+    gate_alpha: float = 0.0
+    gate_beta: float = 0.0
+
+
+_GATES = {"eltwise_swish": 1, "eltwise_hardswish": 2}
+"""Functions that are their argument times another: ``BL_LOGISTIC_GATE`` and ``BL_LINEAR_GATE`` in C."""
+
+
+def tail_of(attr: Attr) -> Tail | None:
+    """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
+    post_ops = list(attr.post_ops)
+    if post_ops and (post_ops[0] == Sum() or addend_of(attr)):
+        del post_ops[0]
+    if not post_ops:
+        return Tail()
+    function, *others = post_ops
+    if others or not isinstance(function, Eltwise):
+        return None
+    if gate := _GATES.get(function.algorithm):
+        return _GatedTail(gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
+    return Tail(low=0.0) if (function.algorithm, function.alpha) == ("eltwise_relu", 0) else Tail.of(function)
+
+
+def addend_of(attr: Attr) -> Binary | None:
+    """The post-op that adds another tensor before anything else."""
+    first = next(iter(attr.post_ops), None)
+    return first if isinstance(first, Binary) and first.algorithm == "binary_add" else None
+
+
+def addend_name(attr: Attr) -> str:
+    """The argument that is added before anything else: the result's old values, or another tensor; none if empty."""
+    has_sum = next(iter(attr.post_ops), None) == Sum()
+    return "post_op_0_src_1" if addend_of(attr) else "dst" if has_sum else ""
+
+
+def place(desc: MemoryDesc) -> dict[str, int]:
+    """Where the channels of an image lie, as a ``bl_place_t``: side by side, or in blocks of some."""
+    image, group, row, pixel = desc.strides
+    is_blocked = bool(desc.inner_blks)
+    return {
+        "image": image,
+        "group": group if is_blocked else 0,
+        "channels": desc.inner_blks[0] if is_blocked else desc.dims[1],
+        "row": row,
+        "pixel": pixel,
+    }
+
+
 class Implementation(Struct, frozen=True, kw_only=True):
     """An implementation of our own.
 
@@ -88,7 +141,9 @@ class Implementation(Struct, frozen=True, kw_only=True):
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
         multiply_adds: Multiplications that it does for such a Spec, each with an addition; none by default.
-        is_favourite: Whether it is offered before the library's own favourite, since it is hardly ever slower.
+        overlaps: Whether the arithmetic goes on while bytes are moved, and does not take its time beside that.
+        is_favourite: Whether it is offered for such a Spec before the library's own favourite, since it is hardly ever
+            slower.
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
@@ -98,7 +153,8 @@ class Implementation(Struct, frozen=True, kw_only=True):
     compute_ns: Callable[[Spec, float, int], float]
     isas: tuple[str, ...] = tuple(LANES)
     multiply_adds: Callable[[Spec], int] = lambda _: 0
-    is_favourite: bool = False
+    overlaps: bool = False
+    is_favourite: Callable[[Spec], bool] = lambda _: False
     rule: str = ""
 
 
@@ -130,10 +186,15 @@ def offers(spec: Spec) -> Iterator[Resolved]:
             yield offered
 
 
-def is_favourite(impl: str) -> bool:
-    """Whether an implementation is one of ours that precedes the library's favourite."""
-    ours = implementation(impl)
-    return ours is not None and ours.is_favourite
+def recipes() -> tuple[str, ...]:
+    """Names of those that compute convolutions in place of the library's."""
+    return tuple(name for name in _names() if "convolution" in _load(name).kinds)
+
+
+def is_favourite(spec: Spec) -> bool:
+    """Whether a resolved Spec's implementation is one of ours that precedes the library's favourite."""
+    ours = implementation(spec.impl)
+    return ours is not None and ours.is_favourite(spec)
 
 
 def lanes_of(impl: str) -> int:

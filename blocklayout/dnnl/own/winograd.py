@@ -7,9 +7,18 @@ from typing import Any
 from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
-from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, lanes_of, problem
+from blocklayout.dnnl.own import (
+    Implementation,
+    OwnPrimitive,
+    Tail,
+    addend_name,
+    addend_of,
+    lanes_of,
+    place,
+    problem,
+    tail_of,
+)
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -36,10 +45,6 @@ _LEAST_OF_THREAD = 40
 _WEIGHTS_IN_TILES = 3
 """Time of transforming a panel of weights, in tiles that are multiplied by it."""
 
-
-_GATES = {"eltwise_swish": 1, "eltwise_hardswish": 2}
-"""Functions that are their argument times another: ``BL_LOGISTIC_GATE`` and ``BL_LINEAR_GATE`` in C."""
-
 _PEAK_SHARE = 0.9
 """Of a machine's peak, in the products of transformed tiles and weights."""
 
@@ -57,10 +62,10 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     have to fill panels of two vectors, several in one or one in several. Results differ from those of other
     implementations by some 1e-6 to 1e-5 of the largest.
     """
-    if not _is_of_our_kind(spec) or _tail(spec.attr) is None or library.is_sequential():
+    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None or library.is_sequential():
         return None
     descs = _settled_descs(spec, lanes_of(impl))
-    addend = _addend(spec.attr)
+    addend = addend_of(spec.attr)
     if not descs or (addend is not None and addend.src1 != descs["dst"]):
         return None
     resolved = spec.settled(descs=tuple(descs.items()), impl=impl)
@@ -97,17 +102,8 @@ def _n_tiles(spec: Spec) -> int:
 
 
 def _create(spec: Spec) -> OwnPrimitive:
-    first = next(iter(spec.attr.post_ops), None)
-    addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
-    return OwnPrimitive("bl_winograd", _problem(spec), ("src", "weights", "bias", addend, "dst", "scratchpad"))
-
-
-class _GatedTail(Tail, frozen=True):
-    """Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``."""
-
-    gate: int = 0
-    gate_alpha: float = 0.0
-    gate_beta: float = 0.0
+    arguments = "src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad"
+    return OwnPrimitive("bl_winograd", _problem(spec), arguments)
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
@@ -119,27 +115,6 @@ def _is_of_our_kind(spec: Spec) -> bool:
     is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
     has_elements = 0 not in (*src.dims, *dst.dims)
     return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
-
-
-def _tail(attr: Attr) -> Tail | None:
-    """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
-    post_ops = list(attr.post_ops)
-    if post_ops and (post_ops[0] == Sum() or _addend(attr)):
-        del post_ops[0]
-    if not post_ops:
-        return Tail()
-    function, *others = post_ops
-    if others or not isinstance(function, Eltwise):
-        return None
-    if gate := _GATES.get(function.algorithm):
-        return _GatedTail(gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
-    return Tail(low=0.0) if (function.algorithm, function.alpha) == ("eltwise_relu", 0) else Tail.of(function)
-
-
-def _addend(attr: Attr) -> Binary | None:
-    """The post-op that adds another tensor before anything else."""
-    first = next(iter(attr.post_ops), None)
-    return first if isinstance(first, Binary) and first.algorithm == "binary_add" else None
 
 
 def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
@@ -158,7 +133,7 @@ def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
         return {}
     if not all(_has_whole_vectors(found[name], lanes) for name in ("src", "dst")):
         return {}
-    return found | ({"post_op_0_src_1": found["dst"]} if _addend(spec.attr) else {})
+    return found | ({"post_op_0_src_1": found["dst"]} if addend_of(spec.attr) else {})
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
@@ -187,7 +162,7 @@ def _problem(spec: Spec) -> Any:
     *_, group_dst, group_src, _, _ = weights.dims
     *_, panel, weights_src, _, tap = weights.strides
     lanes = lanes_of(spec.impl)
-    tail = _tail(spec.attr) or Tail()
+    tail = tail_of(spec.attr) or Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
     n_tiles = _n_tiles(spec)
     is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
@@ -210,8 +185,8 @@ def _problem(spec: Spec) -> Any:
             "dst_width": dst.dims[3],
             "pad_top": spec.param("pads")[0],
             "pad_left": spec.param("pads")[1],
-            "src": _place(src),
-            "dst": _place(dst),
+            "src": place(src),
+            "dst": place(dst),
             "weights_tap": tap,
             "weights_src": weights_src,
             "weights_panel": panel if weights.inner_blks else 2 * lanes,
@@ -221,19 +196,6 @@ def _problem(spec: Spec) -> Any:
             **asdict(tail),
         },
     )
-
-
-def _place(desc: MemoryDesc) -> dict[str, int]:
-    image, group, row, pixel = desc.strides
-    if not desc.inner_blks:
-        group = 0
-    return {
-        "image": image,
-        "group": group,
-        "channels": desc.inner_blks[0] if desc.inner_blks else desc.dims[1],
-        "row": row,
-        "pixel": pixel,
-    }
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:

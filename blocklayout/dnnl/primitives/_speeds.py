@@ -32,8 +32,11 @@ _REFERENCE_BANDWIDTH_SHARE = 0.005
 _NARROW_SHARE = 0.4
 """Of the bandwidth that slow implementations reach, where each element is widened before it is computed with."""
 
-_GEMM_HALF_SPEED_CHANNELS = 16
-"""Channels of a group at which a convolution by gemm is half as fast as without groups; its matrices are thin."""
+_GEMM_HALF_SPEED_CHANNELS, _HALF_SPEED_CHANNELS = 16, 8
+"""Channels of a group at which a convolution, by gemm and by others, is half as fast as without groups.
+
+Matrices of gemm are thin then, and vectors of others half empty: measured on the 16 of ResNeXt-50, on Zen 4.
+"""
 
 _BYTES_GEMM_SHARE = 0.13
 """Of the peak of bytes, by gemm with windows of several elements: most of the time these are copied into rows.
@@ -64,13 +67,13 @@ def windowed_peak_share(spec: Spec) -> float:
     """Of the arithmetic of a convolution or a deconvolution; thin matrices are slower."""
     share = peak_share_by_name(spec)
     weights, n_dims = spec.side("weights"), len(spec.side("src").dims)
-    if not is_gemm(spec):
-        is_depthwise = len(weights.dims) > n_dims and weights.dims[1:3] == (1, 1)
-        return _bytes_depthwise_share(spec, weights) if is_depthwise and weights.dtype == "s8" else share
-    if weights.dtype == "s8" and {*weights.dims[2 - n_dims :]} != {1}:
-        share = _BYTES_GEMM_SHARE
     is_grouped = len(weights.dims) > n_dims
-    return share * weights.dims[2] / (weights.dims[2] + _GEMM_HALF_SPEED_CHANNELS) if is_grouped else share
+    if is_grouped and weights.dims[1:3] == (1, 1) and not is_gemm(spec):
+        return _bytes_depthwise_share(spec, weights) if weights.dtype == "s8" else share
+    if is_gemm(spec) and weights.dtype == "s8" and {*weights.dims[2 - n_dims :]} != {1}:
+        share = _BYTES_GEMM_SHARE
+    half_speed = _GEMM_HALF_SPEED_CHANNELS if is_gemm(spec) else _HALF_SPEED_CHANNELS
+    return share * weights.dims[2] / (weights.dims[2] + half_speed) if is_grouped else share
 
 
 def _bytes_depthwise_share(spec: Spec, weights: MemoryDesc) -> float:

@@ -28,7 +28,7 @@ from blocklayout.model.passes.one_walk import (
     RemoveDead,
 )
 from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
-from blocklayout.model.passes.quantized import DropRequantizing, RaiseQuantizing, SinkDequantizing
+from blocklayout.model.passes.quantized import DropRequantizing, RaiseQuantizing, SinkDequantizing, SinkScales
 from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
 __all__ = ["DEFAULT", "LEGALIZATION", "MergeIdioms", "Pass", "TabulateBytes", "legalize", "simplify"]
@@ -51,6 +51,7 @@ DEFAULT: tuple[Pass, ...] = (
     DropExpands(),
     DropNoOps(),
     MergeClips(),
+    SinkScales(),
     RaiseQuantizing(),
     DropRequantizing(),
     FoldPads(),

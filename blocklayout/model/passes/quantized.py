@@ -166,6 +166,37 @@ def _between_bytes(draft: Draft, node: Node, sources: Iterable[str], found: tupl
     yield node.replace(inputs=tuple(names.get(name, name) for name in node.inputs))
 
 
+class SinkScales(Struct, frozen=True):
+    """Averages the numbers that bytes stand for, and not these times a constant, which the scale of the result takes.
+
+    So bytes are averaged, where others read the product as well. It is where nothing but quantising reads the average.
+    """
+
+    holds_for_all_extents: ClassVar[bool] = True
+
+    def __call__(self, graph: Graph) -> Graph:
+        draft, readers, producers = Draft(graph), graph.readers(), graph.producers()
+        for node in graph.nodes:
+            scaling = producers.get(node.inputs[0]) if node.op_type == "GlobalAveragePool" else None
+            if scaling is None or scaling.op_type not in ("Mul", "Div") or node.outputs[0] in graph.outputs:
+                continue
+            factor, before = graph.constant(scaling.inputs[1]), producers.get(scaling.inputs[0])
+            if factor is None or factor.size != 1 or before is None or not Scheme.of_dequantizing(graph, before):
+                continue
+            found = [(reader, Scheme.of_quantizing(graph, reader)) for reader in readers[node.outputs[0]]]
+            by = float(factor.item()) if scaling.op_type == "Div" else 1 / float(factor.item() or np.nan)
+            scales = [scheme.scale * by for _, scheme in found if scheme is not None]
+            if len(scales) < len(found) or not all(
+                np.finfo(np.float32).tiny <= each <= _LARGEST_SCALE for each in scales
+            ):
+                continue
+            draft.replace(node, node.replace(inputs=before.outputs))
+            for (reader, _), scale in zip(found, scales, strict=True):
+                name = draft.constant(f"{reader.name}.scale", np.float32(scale))
+                draft.replace(reader, reader.replace(inputs=(node.outputs[0], name, *reader.inputs[2:])))
+        return draft.result()
+
+
 class DropRequantizing(Struct, frozen=True):
     """Takes out what changes no number: quantising and back of numbers that are of the same scheme, and clips.
 

@@ -90,18 +90,17 @@ def halves(two: Joined, whole: Candidate) -> tuple[Candidate, Candidate]:
     fused = Fused(src.resized(first.dst.dims), whole.steps[0].spec.impl)
     if tile.depthwise is None:
         names = {"src": f"{FIRST}src"}
-        given_up = f"handed on to {second.name}, which reads what it reads"
         taken_on = f"{whole.origin}, one with {first.name} as {type(tile.main.operator).__name__}"
     else:
         names = {operand: FIRST + operand for operand in (*first.sources, *first.constants)}
         names |= {tile.depthwise.operand(arg): arg for arg in second.constants}
-        given_up, taken_on = f"handed on to {second.name}", f"one primitive with {first.name}"
+        taken_on = f"one primitive with {first.name}"
     constants = [(names.get(operand, operand), desc) for operand, desc in whole.constants]
     covered = Candidate(
         sources=(("src", src),),
         constants=tuple((name.removeprefix(FIRST), desc) for name, desc in constants if name.startswith(FIRST)),
         dst=fused,
-        origin=given_up,
+        origin=f"computed as one with {second.name}",
     )
     covering = replace(
         whole,

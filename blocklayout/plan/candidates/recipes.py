@@ -217,10 +217,8 @@ class TileRecipes(Struct, frozen=True, dict=True):
 
 
 def _origin(wish: Wish, rank: int) -> str:
-    if isinstance(wish.dst, MemoryDesc):
-        asked = "a layout at hand"
-    else:
-        asked = str(wish.dst) if wish.src == wish.dst else f"{wish.src} to {wish.dst}"
+    sides = ("a layout at hand" if isinstance(side, MemoryDesc) else side for side in (wish.src, wish.dst))
+    asked = " to ".join(dict.fromkeys(sides))
     return f"{asked}, choice {rank + 1}" if rank else asked
 
 

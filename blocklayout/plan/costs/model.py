@@ -142,7 +142,8 @@ class CostModel(Struct, frozen=True, dict=True):
             return self._moving_ns(spec.memory_desc("src"), spec.memory_desc("dst"), is_scaled=is_scaled)
         if ours := own.implementation(spec.impl):
             compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
-            return self.machine.step_ns + compute_ns + self._traffic_ns(spec)
+            both = compute_ns, self._traffic_ns(spec)
+            return self.machine.step_ns + (max(both) if ours.overlaps else sum(both))
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
     def _moving_ns(self, src: MemoryDesc, dst: MemoryDesc, *, is_scaled: bool = False) -> float:

@@ -1,0 +1,211 @@
+"""Depthwise convolutions, each channel by its own window, in C of our own beside the executor."""
+
+from __future__ import annotations
+
+from math import prod
+
+from msgspec.structs import asdict
+
+from blocklayout.dnnl import arguments
+from blocklayout.dnnl.library import has_bf16, has_isa, is_sequential
+from blocklayout.dnnl.own import (
+    Implementation,
+    OwnPrimitive,
+    Tail,
+    addend_name,
+    addend_of,
+    lanes_of,
+    place,
+    problem,
+    tail_of,
+)
+from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.spec import Spec
+from blocklayout.dtypes import BYTE_DTYPES
+from blocklayout.layout import MemoryDesc
+
+_WIDTHS, _STRIDES, _LARGEST = (3, 5, 7), (1, 2), 7
+"""Of windows, along a row; and rows at most."""
+
+_SMALL = 9
+"""Elements of a window."""
+
+_BLOCKS = {8: 8, 16: 32}
+"""Channels that are computed at once, by lanes of a vector."""
+
+_LIKED = {8: "nChw8c", 16: "nhwc"}
+"""Layout where it is left to us, by lanes; with 8, channels-last would read half of each cache line at a time."""
+
+_AT_ONCE = 7
+"""``BL_AT_ONCE`` in C."""
+
+_OF_CHANNELS = 0b11
+"""Mask of scales of weights: groups, and the one result of each."""
+
+_NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")
+
+_WEIGHTS_IN_ROWS = 0.25
+"""Time of preparing a block's weights, in rows of results."""
+
+_SHARE, _PAIRED_SHARE, _WIDE_PAIRED_SHARE = 0.6, 0.65, 1.0
+"""Of the peak in f32: by products one by one; by those of pairs of bf16 in windows of 3x3, and in larger ones.
+
+On Zen 4, of 32 channels of 28x28.
+"""
+
+_BYTES_SHARE, _WIDE_BYTES_SHARE = 0.5, 0.75
+"""The same of bytes."""
+
+
+def offer(spec: Spec, impl: str) -> Resolved | None:
+    """Takes f32, and bf16 where the library does, in blocks of a vector or, with AVX-512, channels-last.
+
+    Windows are 3, 5 or 7 wide and at most 7 high, with stride 1 or 2 along rows and no dilation. Behind them may come
+    an addend as large as the result, and then a (leaky) ReLU, clip, Swish or HardSwish.
+
+    Bytes it takes channels-last, where AVX-512 adds products of theirs, without an addend: each tensor with one scale
+    and zero point, weights with one scale for all or one for each channel.
+    """
+    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None or is_sequential():
+        return None
+    src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
+    lanes, addend = lanes_of(impl), addend_of(spec.attr)
+    if not isinstance(src, MemoryDesc):
+        liked = MemoryDesc(src.dims, src.dtype, _LIKED[lanes])
+        src = dst.resized(src.dims).with_dtype(src.dtype) if isinstance(dst, MemoryDesc) else liked
+    packed = {"weights": MemoryDesc(weights.dims, weights.dtype, f"Abcde{lanes}a")}
+    if spec.has("bias"):
+        packed["bias"] = MemoryDesc(spec.desc("bias").dims, "f32")
+    is_given = isinstance(dst, MemoryDesc)
+    found = {"src": src, **packed, "dst": dst if is_given else src.resized(dst.dims).with_dtype(dst.dtype)}
+    given = {name: desc for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc)}
+    if any(desc.offset0 or desc != found[name] for name, desc in given.items()):
+        return None
+    is_blocked = _is_blocked(found["src"], lanes)
+    if is_blocked is None or _is_blocked(found["dst"], lanes) != is_blocked or (is_blocked and weights.dtype == "s8"):
+        return None
+    if addend is not None:
+        if addend.src1 != found["dst"]:
+            return None
+        found["post_op_0_src_1"] = found["dst"]
+    numbers = arguments.of_attributes(spec, dict(found))
+    return Resolved(spec.settled(descs=(*found.items(), *numbers), impl=impl), 0)
+
+
+def multiply_adds(spec: Spec) -> int:
+    """One for each tap of each result."""
+    return prod(spec.desc("dst").dims) * prod(spec.desc("weights").dims[3:])
+
+
+def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+    """Products."""
+    del n_threads
+    dtype, is_large = spec.desc("weights").dtype, prod(spec.desc("weights").dims[3:]) > _SMALL
+    share = _WIDE_BYTES_SHARE if is_large else _BYTES_SHARE
+    if dtype == "bf16" and has_isa("avx512_core_bf16"):
+        share = _WIDE_PAIRED_SHARE if is_large else _PAIRED_SHARE
+    elif dtype != "s8":
+        share = _SHARE
+    return 2 * multiply_adds(spec) / (share * peak_flops)
+
+
+def _is_of_our_kind(spec: Spec) -> bool:
+    if spec.kind != "convolution" or spec.prop_kind != "forward_inference" or spec.algorithm != "convolution_direct":
+        return False
+    src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
+    is_depthwise = len(weights.dims) == 5 and weights.dims[:3] == (src.dims[1], 1, 1) != (1, 1, 1)
+    if not is_depthwise or 0 in (*src.dims, *dst.dims):
+        return False
+    (height, width), (*_, stride) = weights.dims[3:], spec.param("strides")
+    is_small = height <= _LARGEST and width in _WIDTHS and stride in _STRIDES and set(spec.param("dilations")) == {0}
+    if spec.has("bias") and spec.desc("bias").dtype != "f32":
+        return False
+    if weights.dtype == "s8":
+        return is_small and _are_quantised(spec)
+    are_alike = {src.dtype} == {weights.dtype, dst.dtype}
+    is_known = src.dtype == "f32" or (src.dtype == "bf16" and has_bf16())
+    return is_small and are_alike and is_known and not spec.attr.scales and not spec.attr.zero_points
+
+
+def _are_quantised(spec: Spec) -> bool:
+    masks = {("src", 0), ("weights", 0), ("weights", _OF_CHANNELS), ("dst", 0)}
+    is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
+    are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES} and has_isa("avx512_core_vnni")
+    return are_bytes and is_simple and not addend_name(spec.attr)
+
+
+def _is_blocked(desc: MemoryDesc, lanes: int) -> bool | None:
+    """Whether channels lie in blocks of a vector; else they are last, or there is no code for the layout: ``None``."""
+    n, c, *spatial = desc.dims
+    if (desc.inner_blks, desc.inner_idxs) == ((lanes,), (1,)):
+        return True if desc.padded_dims == (n, -(-c // lanes) * lanes, *spatial) else None
+    is_last = not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
+    return False if is_last and _LIKED[lanes] == "nhwc" else None
+
+
+def _is_favourite(spec: Spec) -> bool:
+    """In f32 with stride 2 and small windows both wait for memory; channels-last the library has another kernel."""
+    is_blocked, is_f32 = spec.memory_desc("src").inner_blks, spec.desc("src").dtype == "f32"
+    return not is_f32 or bool(
+        is_blocked and (spec.param("strides")[1] == 1 or prod(spec.desc("weights").dims[3:]) > _SMALL)
+    )
+
+
+def _rows_of_task(spec: Spec) -> int:
+    """Those with which all threads are done soonest."""
+    n_images, n_channels, n_rows, _ = spec.desc("dst").dims
+    n_blocks = n_images * -(-n_channels // _BLOCKS[lanes_of(spec.impl)])
+
+    def work(n_parts: int) -> float:
+        n_tasks = -(-n_blocks * n_parts // spec.n_threads)
+        return n_tasks * (-(-n_rows // n_parts) + _WEIGHTS_IN_ROWS)
+
+    n_parts = min(range(1, min(4 * spec.n_threads, n_rows) + 1), key=work)
+    return -(-n_rows // n_parts)
+
+
+def _create(spec: Spec) -> OwnPrimitive:
+    src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
+    pad_top, pad_left, *_ = spec.param("pads")
+    n_parts = -(-dst.dims[3] // _AT_ONCE)
+    fields = {
+        "lanes": lanes_of(spec.impl),
+        "is_bf16": src.dtype == "bf16",
+        "are_bytes": src.dtype in BYTE_DTYPES,
+        "src_is_signed": src.dtype == "s8",
+        "dst_is_signed": dst.dtype == "s8",
+        "has_scales": dict(spec.attr.scales).get("weights") == _OF_CHANNELS,
+        "has_bf16": has_isa("avx512_core_bf16"),
+        "n_threads": spec.n_threads,
+        "n_images": src.dims[0],
+        "n_channels": src.dims[1],
+        "height": src.dims[2],
+        "width": src.dims[3],
+        "dst_height": dst.dims[2],
+        "dst_width": dst.dims[3],
+        "kernel": spec.desc("weights").dims[3:],
+        "strides": spec.param("strides"),
+        "pad_top": pad_top,
+        "pad_left": pad_left,
+        "src": place(src),
+        "dst": place(dst),
+        "rows_of_task": _rows_of_task(spec),
+        "n_parts": n_parts,
+        "part": dst.dims[3] // n_parts,
+        "n_longer": dst.dims[3] % n_parts,
+        **asdict(tail_of(spec.attr) or Tail()),
+    }
+    names = "src", "weights", "bias", addend_name(spec.attr), "dst", *_NUMBERS
+    return OwnPrimitive("bl_depthwise", problem("bl_depthwise_t", fields), names)
+
+
+OURS = Implementation(
+    kinds=("convolution",),
+    isas=("avx512_core", "avx2"),
+    offer=offer,
+    create=_create,
+    compute_ns=compute_ns,
+    multiply_adds=multiply_adds,
+    overlaps=True,
+    is_favourite=_is_favourite,
+)

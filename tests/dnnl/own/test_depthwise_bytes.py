@@ -1,0 +1,154 @@
+"""Our own depthwise convolution of bytes, against numpy's in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.dnnl import own
+from blocklayout.dtypes import to_numpy
+from blocklayout.layout import MemoryDesc
+from tests.dnnl.running import Array, convolve, execute
+
+pytestmark = pytest.mark.skipif(
+    not dnnl.has_native_executor() or not dnnl.has_isa("avx512_core_vnni"),
+    reason="needs AVX512-VNNI and a compiler at installation",
+)
+
+TYPES = ("u8", "s8")
+SCALES = (("src", 0), ("weights", 3), ("dst", 0))
+ZEROS = (("src", 0), ("dst", 0))
+RELU = dnnl.Eltwise("relu")
+TAILS = ((), (RELU,), (dnnl.Eltwise("clip", 0, 6),), (dnnl.Eltwise("hardswish", 1 / 6, 0.5),))
+
+
+def depthwise(  # noqa: PLR0917 - a problem
+    src: tuple[int, ...] = (1, 40, 8, 8),
+    kernel: tuple[int, int] = (3, 3),
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+    types: tuple[str, str] = ("u8", "u8"),
+    tag: str = "nhwc",
+    tail: tuple[Any, ...] = (),
+    scales: tuple[tuple[str, int], ...] = SCALES,
+    zero_points: tuple[tuple[str, int], ...] = ZEROS,
+    **changes: Any,
+) -> dnnl.Spec:
+    extents = [(src[2 + dim] + sum(pads[dim::2]) - kernel[dim]) // strides[dim] + 1 for dim in range(len(kernel))]
+    arguments: dict[str, Any] = {
+        "bias": dnnl.AnyDesc((src[1],), "f32"),
+        "strides": strides,
+        "pads": pads,
+        "attr": dnnl.Attr(tail, scales=scales, zero_points=zero_points),
+        "n_threads": 2,
+    }
+    weights, dst = dnnl.AnyDesc((src[1], 1, 1, *kernel), "s8"), MemoryDesc((*src[:2], *extents), types[1], tag)
+    return dnnl.convolution(MemoryDesc(src, types[0], tag), weights, dst, **arguments | changes)
+
+
+def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
+    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "depthwise"), None)
+
+
+def operands(spec: dnnl.Spec) -> dict[str, Array]:
+    rng, found = np.random.default_rng(len(spec.descs)), {}
+    for name, desc in spec.descs:
+        if name.startswith("scale"):
+            values: Any = rng.uniform(0.01, 0.05, desc.dims)
+        elif name.startswith("zero_point"):
+            values = rng.integers(1, 20, desc.dims)
+        elif desc.dtype == "f32":
+            values = rng.standard_normal(desc.dims)
+        else:
+            limits = np.iinfo(to_numpy(desc.dtype))
+            values = rng.integers(limits.min, limits.max, desc.dims, endpoint=True)
+        found[name] = values.astype(to_numpy(desc.dtype))
+    return found
+
+
+def check(spec: dnnl.Spec) -> None:
+    """Each byte is the nearest to the number, but for errors in f32 of this."""
+    ours = offer(spec)
+    assert ours is not None
+    values = operands(ours.spec)
+    del values["dst"]
+
+    def number(name: str, default: float) -> Any:
+        return values[name].astype(np.float64) if name in values else np.array([default])
+
+    src = values["src"] - number("zero_point_src", 0)
+    weights = values["weights"][:, :, 0].astype(np.float64)
+    expected = convolve(src, weights, spec.param("strides"), spec.param("pads"), (0, 0), len(weights))
+    expected *= number("scale_src", 1) * number("scale_weights", 1)[:, None, None]
+    expected += number("bias", 0)[:, None, None]
+    for function in spec.attr.post_ops:
+        assert isinstance(function, dnnl.Eltwise)
+        if function.algorithm == "eltwise_hardswish":
+            expected *= np.clip(function.alpha * expected + function.beta, 0, 1)
+        else:
+            expected = np.clip(expected, 0, function.beta or np.inf)
+    expected = expected / number("scale_dst", 1) + number("zero_point_dst", 0)
+    limits = np.iinfo(to_numpy(spec.desc("dst").dtype))
+    got = execute(ours.spec, values)["dst"].astype(np.float64)
+    assert np.abs(got - np.clip(expected, limits.min, limits.max)).max() <= 0.501
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    extents=st.tuples(st.integers(1, 3), st.integers(2, 100), st.integers(1, 20), st.integers(1, 34)),
+    kernel=st.tuples(st.integers(1, 7), st.sampled_from([3, 5, 7])),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(0, 8)] * 4),
+    types=st.tuples(st.sampled_from(TYPES), st.sampled_from(TYPES)),
+    tail=st.sampled_from(TAILS),
+    scales=st.sampled_from([SCALES, SCALES[1:], (("src", 0), ("weights", 0)), SCALES[::2], ()]),
+    zero_points=st.sampled_from([(), ZEROS, ZEROS[:1], ZEROS[1:]]),
+    n_threads=st.integers(1, 5),
+    bias=st.sampled_from([{}, {"bias": None}]),
+)
+def test_any_problem(
+    extents: tuple[int, ...],
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    types: tuple[str, str],
+    bias: dict[str, Any],
+    **others: Any,
+) -> None:
+    height, width = (max(k - sum(pads[dim::2]), extents[2 + dim]) for dim, k in enumerate(kernel))
+    check(depthwise((*extents[:2], height, width), kernel, strides, pads, types, **others, **bias))
+
+
+def test_numbers_far_beyond_all_bytes_saturate() -> None:
+    ours = offer(depthwise(zero_points=(), bias=None))
+    assert ours is not None
+    values = operands(ours.spec) | {"scale_src": np.full(1, 1e30, np.float32)}
+    values["src"][:], values["weights"][:20], values["weights"][20:] = 255, 127, -128
+    got = execute(ours.spec, {name: array for name, array in values.items() if name != "dst"})["dst"]
+    assert (got[:, :20] == 255).all()
+    assert (got[:, 20:] == 0).all()
+
+
+def test_a_settled_spec_is_made_again() -> None:
+    ours = offer(depthwise())
+    assert ours is not None
+    assert dnnl.resolve(dnnl.Spec.from_dict(ours.spec.to_dict())) == ours
+
+
+def test_what_it_does_not_compute_is_not_offered() -> None:
+    strange = [
+        depthwise(tag="nchw"),
+        depthwise(tag="nChw16c"),
+        depthwise(types=("u8", "f32")),
+        depthwise(types=("u8", "s32"), scales=SCALES[:2], zero_points=()),
+        depthwise(tail=(dnnl.Sum(),)),
+        depthwise(tail=(dnnl.Eltwise("tanh"),)),
+        depthwise(zero_points=(("src", 2),)),
+        depthwise(bias=dnnl.AnyDesc((40,), "s32")),
+    ]
+    assert [offer(spec) for spec in strange] == [None] * len(strange)
