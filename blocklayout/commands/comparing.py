@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from blocklayout.commands.options import load_options
 from blocklayout.errors import BlockLayoutWarning, PlanError
 from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
+from blocklayout.resource_limits import memory_nbytes
 from blocklayout.runtime import ContentsNeededError
 from blocklayout.show.comparison import Measurement
 from blocklayout.show.plan_record import changes_record, plan_record
@@ -25,7 +26,7 @@ from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from blocklayout.show.verdict import Verdict
 
     Feeds = Mapping[str, np.ndarray]
+
+_MOST_OF_MEMORY = 1 / 4
+"""What the weights of sessions that run in turn may take together."""
 
 
 def race_of(args: argparse.Namespace, tell: Tell, n_rounds: int, **options: Any) -> tuple[Race, Contender]:
@@ -140,25 +144,33 @@ class Race(Struct, frozen=True):
     def reports(self, contenders: Sequence[Contender]) -> list[Report]:
         """A report of each: medians of a run in every round, in turn; predicted times if there are no rounds.
 
-        All are in memory together. Of a model that is cut into pieces there is that of the first alone.
+        Where their weights would take much of the memory together, the first alone is run. Of a model that is cut into
+        pieces there is the report of the first alone.
         """
         from blocklayout.show.profile import typical
 
         feeds = self.feeds if self.n_rounds else None
         with ExitStack() as opened:
             first = opened.enter_context(self.session(contenders[0]))
-            if first.pieces is not None:
-                self.tell(f"running {self.n_rounds} times")
-                return [first.report(feeds, n_runs=max(1, self.n_rounds))]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", BlockLayoutWarning)  # of what stands beside what was asked for
+            own = first.report(feeds, n_runs=1)
+            is_cut = first.pieces is not None
+            weights_nbytes = own.record["plan"]["memory"]["weights_nbytes"]
+            if is_cut or not self.n_rounds or weights_nbytes * len(contenders) > _MOST_OF_MEMORY * memory_nbytes():
+                if self.n_rounds > 1:
+                    self.tell(f"running {self.n_rounds} times")
+                    own = first.report(feeds, n_runs=self.n_rounds)
+                return [own, *(self._planned(each) for each in (() if is_cut else contenders[1:]))]
+            with _quiet():
                 sessions = [first, *(opened.enter_context(self.session(each)) for each in contenders[1:])]
-            found = [session.report(feeds, n_runs=1) for session in sessions]
+            found = [own, *(session.report(feeds, n_runs=1) for session in sessions[1:])]
             self.tell(f"running {self.n_rounds} times each, in turn")
             rounds = [[each.profile(self.feeds, n_runs=1) for each in sessions] for _ in range(self.n_rounds)]
-        if not rounds:
-            return found
-        return [own.timed(typical(each)) for own, each in zip(found, zip(*rounds, strict=True), strict=True)]
+        return [each.timed(typical(runs)) for each, runs in zip(found, zip(*rounds, strict=True), strict=True)]
+
+    def _planned(self, contender: Contender) -> Report:
+        """The report of one that is not run."""
+        with _quiet(), self.session(contender) as session:
+            return session.report()
 
     def what_if(
         self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str], tell: Tell
@@ -190,6 +202,14 @@ class Race(Struct, frozen=True):
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
         self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")
         return time_in_turn([partial(session.run, None, self.feeds) for session in sessions], self.n_rounds)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings: they are of plans that stand beside the one that was asked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BlockLayoutWarning)
+        yield
 
 
 def largest_difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:

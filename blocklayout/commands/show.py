@@ -44,7 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=policies,
         default=(),
         metavar="all|NAME,NAME",
-        help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side (default: all)",
+        help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side (default: all); "
+        "they run in turn unless their weights are too much for the memory together",
     )
     parser.add_argument(
         "--serve",

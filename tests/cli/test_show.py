@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from blocklayout.commands import comparing
 from blocklayout.plan import POLICIES
 from blocklayout.show.output import file_name
 from tests.cli.command import conv_model, saved
@@ -106,6 +107,16 @@ def test_plans_of_other_policies_stand_beside(cli: Command, tiny: Path) -> None:
     assert record["plan"]["policy"] == "auto"
     assert [other["plan"]["policy"] for other in record["others"]] == ["plain", "nhwc"]
     assert all(other["profile"]["steps"] for other in record["others"])
+
+
+def test_policies_that_do_not_fit_into_memory_together_are_predicted(
+    cli: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "memory_nbytes", lambda: 1)
+    record = json.loads(cli.ok("show", tiny, "--json", "--runs", 2))
+    assert record["profile"]["n_runs"] == 2
+    assert [other["profile"] for other in record["others"]] == [None] * 5
+    assert all(other["predicted"]["steps"] for other in record["others"])
 
 
 @pytest.mark.parametrize("asked", [(), ("--policies", "all")])

@@ -192,6 +192,29 @@ def test_a_kernel_is_chosen_here_and_shown_when_chosen_elsewhere(report: Report,
     assert page.locator("#network .node.chosen").count() == 1
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 700), (390, 844)])
+def test_what_is_chosen_or_found_comes_into_sight(open_page: Any, width: int, height: int) -> None:
+    report = report_of(residual(12))
+    page = shown(open_page, report, width=width, height=height)
+    kernels = [kernel["name"] for kernel in report.record["plan"]["kernels"]]
+
+    def is_in_sight(kernel: int) -> bool:
+        mark = page.locator(f'#network .node[data-kernel="{kernel}"]')
+        mark.wait_for()
+        page.wait_for_timeout(100)
+        box, panel = mark.bounding_box(), page.locator("#node").bounding_box()
+        end = height if width > 860 else panel["y"]
+        return bool(box["y"] >= 0 and box["y"] + box["height"] <= end)
+
+    for name in ("layer1.9.conv1", "stem.conv", "layer1.4.conv2"):
+        page.evaluate("kernel => page.select(kernel)", kernels.index(name))
+        assert is_in_sight(kernels.index(name))
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.get_by_role("searchbox").fill("layer1.11.conv1")
+    page.get_by_role("searchbox").press("Enter")
+    assert is_in_sight(kernels.index("layer1.11.conv1"))
+
+
 def test_a_reorder_tells_its_facts_and_chooses_its_reader(report: Report, open_page: Any) -> None:
     page = shown(open_page, report)
     found = reorders(report)

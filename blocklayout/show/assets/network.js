@@ -7,6 +7,7 @@ page.view("network", "Network", (root) => {
   const { facts, names, took, describe, without, reorderFacts } = planFacts;
   const BUDGET = 48;
   const [READABLE, FAR, DUST] = [0.75, 0.5, 0.32];
+  const LEAST_SEEN = 200; // pixels of the frame's height
   const kernelNode = (kernel) => planGraph.nodes.get(`k${kernel}`);
   const family = (desc) => plan.descs[desc].class;
   const layoutName = (desc) => plain(plan.descs[desc].layout);
@@ -66,7 +67,7 @@ page.view("network", "Network", (root) => {
     return lines.join(", ");
   }
 
-  // ---- tooltips: rows of a word and what it says
+  // ---- tooltips
   function told(node) {
     const kernel = plan.kernels[node.kernel];
     switch (node.kind) {
@@ -300,7 +301,7 @@ page.view("network", "Network", (root) => {
   function mark(item) {
     const node = placed.get(item.id);
     const holds = (id) => id === item.id || (node.kind === "block" && node.members.some((each) => each.id === id));
-    const isChosen = page.reorder !== null ? holds(page.reorder) : page.selected !== null && holds(`k${page.selected}`);
+    const isChosen = chosenNode() !== null && holds(chosenNode().id);
     item.element.classList.toggle("chosen", isChosen);
     item.element.classList.toggle("match", planSearch.matches.some((each) => holds(each.id)));
     item.element.classList.toggle("current", planSearch.current !== undefined && holds(planSearch.current.id));
@@ -400,6 +401,17 @@ page.view("network", "Network", (root) => {
     selection.call(zoom.transform, d3.zoomIdentity.translate(frame.clientWidth / 2, 0).scale(k).translate(-middle, -y0));
   }
 
+  // The part of the frame that the screen shows, from above to below: between the bar of views and the panel, where the
+  // panel lies below.
+  function sight() {
+    const isWide = matchMedia("(min-width: 861px)").matches;
+    const { top } = frame.getBoundingClientRect();
+    const end = isWide || page.panel.hidden ? innerHeight : page.panel.getBoundingClientRect().top;
+    const above = Math.max(0, (isWide ? page.tools.parentElement.offsetHeight : 0) - top);
+    const below = Math.min(frame.clientHeight, end - top);
+    return { above, below, size: below - above };
+  }
+
   function bringIntoView(id, isSudden = false) {
     const node = placed.get(id);
     if (node === undefined) return;
@@ -407,13 +419,16 @@ page.view("network", "Network", (root) => {
       awaited = id;
       return;
     }
+    if (sight().size < LEAST_SEEN) frame.scrollIntoView({ block: "nearest" });
+    const { above, below, size } = sight();
     const transform = d3.zoomTransform(stage);
     const [[x0, y0], [x1, y1]] = [transform.apply([node.x - node.width / 2, node.y - node.height / 2]), transform.apply([node.x + node.width / 2, node.y + node.height / 2])];
-    if (transform.k >= FAR && x0 >= 0 && y0 >= 0 && x1 <= frame.clientWidth && y1 <= frame.clientHeight) {
+    if (transform.k >= FAR && x0 >= 0 && y0 >= above && x1 <= frame.clientWidth && y1 <= below) {
       keepPlace();
       return;
     }
-    move(isSudden, around(node.x, node.y, transform.k < FAR ? READABLE : transform.k));
+    const k = transform.k < FAR ? READABLE : transform.k;
+    move(isSudden, around(Math.round(node.x), Math.round(node.y + (frame.clientHeight / 2 - above - size / 2) / k), k));
     if (isSudden || isCalm.matches) cull();
   }
 
@@ -657,7 +672,7 @@ page.view("network", "Network", (root) => {
     if (reorders.length === 0) return [title, h("p", {}, "No tensor is reordered in a run.")];
     const ns = d3.sum(reorders, (node) => shownNs(node.times));
     const row = (node, index) => [
-      [index, String(index + 1)], h("button", { type: "button", class: "link-button", onclick: () => goTo(node) }, name(node.value)),
+      [index, String(index + 1)], h("button", { type: "button", class: "link-button", onclick: () => page.select(node.kernel, node.id) }, name(node.value)),
       h("span", {}, swatch(family(node.source)), layoutName(node.source), " → ", swatch(family(node.desc)), layoutName(node.desc)),
       [node.nbytes, bytes(node.nbytes)], [node.times.predicted, time(node.times.predicted)], [node.times.measured ?? -1, time(node.times.measured)],
       h("span", {}, name(node.reason)), without(node),
@@ -671,11 +686,6 @@ page.view("network", "Network", (root) => {
     return [title, h("p", { class: "quiet" }, `${counted(reorders.length, "reorder")} of ${bytes(d3.sum(reorders, (node) => node.nbytes))} take ${time(ns)}, ${share(ns)} of ${profile === null ? "what a run is predicted to take" : "a run"}. `,
       "The last column is how much more the cheapest network that does without it costs than the cheapest of all",
       plan.declined_ns > 0 ? `, which is ${time(plan.declined_ns)} cheaper than this plan: gains smaller than prices may be wrong by are declined.` : "."), box, more];
-  }
-
-  function goTo(node) {
-    page.select(node.kernel, node.id);
-    frame.scrollIntoView({ block: "nearest" });
   }
 
   function runList() {

@@ -15,7 +15,7 @@ page.view("steps", "Steps", (root) => {
 
   // By the ids of marks in the graph: a kernel's steps, reorders, inputs that are copied.
   const [ids, rows] = [[], []];
-  function add(id, number, kernel, title, of, how, ran) {
+  function add(id, number, kernel, title, of, how, measured) {
     const choose = () => page.select(kernel, id.startsWith("k") ? null : id);
     ids.push(id);
     rows.push([
@@ -23,8 +23,8 @@ page.view("steps", "Steps", (root) => {
       h("div", { class: "entitled" }, kernel === undefined ? name(title) : h("button", { type: "button", class: "link", onclick: choose }, name(title)),
         h("div", { class: "quiet" }, how.filter((each) => each !== "").join(", "))),
       [of.cost_ns, time(of.cost_ns)],
-      [ran?.ns ?? -1, h("div", {}, time(ran?.ns), h("div", { class: "quiet" }, ran === undefined ? "" : page.spread(ran)))],
-      [ran?.ceiling_share ?? -1, percent(ran?.ceiling_share, 0)], [of.nbytes, bytes(of.nbytes)], name(of.reason),
+      [measured?.ns ?? -1, h("div", {}, time(measured?.ns), h("div", { class: "quiet" }, measured === undefined ? "" : page.spread(measured)))],
+      [measured?.ceiling_share ?? -1, percent(measured?.ceiling_share, 0)], [of.nbytes, bytes(of.nbytes)], name(of.reason),
     ]);
   }
   plan.entries.forEach((entry, number) => entry.is_reorder && add(

@@ -1,6 +1,6 @@
 "use strict";
-// The run as each policy lays it out: a strip of steps in order, as wide as they take time, all to one scale; where a
-// policy's plan is not in the record, a bar of what it is predicted to take.
+// The run as each policy lays it out: a strip of steps in order, as wide as they take time, all to one scale; where no
+// other plan is in the record, a bar of what each other policy is predicted to take.
 const planRuns = (() => {
   const { record, h, s, name, plain, time, percent, signed, colour } = page;
   const NAMED = 1 / 1500; // of the longest run: steps that take less are drawn, and not told of
@@ -22,7 +22,7 @@ const planRuns = (() => {
 
   const runs = [record, ...record.others];
   const priced = Object.entries(record.plan.policy_costs) // "solve" is one of those that auto chooses among
-    .filter(([policy]) => policy !== "solve" && !runs.some(({ plan }) => plan.policy === policy));
+    .filter(([policy]) => record.others.length === 0 && policy !== "solve" && policy !== record.plan.policy);
   const isMeasured = priced.length === 0 && runs.every(({ profile }) => profile !== null);
   const [own, ...others] = [
     ...runs.map((run) => ({ policy: run.plan.policy, steps: stepsOf(run, isMeasured), run })),
@@ -46,7 +46,7 @@ const planRuns = (() => {
     const shapes = steps.map((step) => {
       const [x, isNamed] = [at, isMove(step) || step.ns >= NAMED * longest];
       at += step.ns;
-      const shape = s("rect", { class: `${isMove(step) ? "move" : step.ns >= APART * longest ? "apart" : ""}`, x: (WIDE * x) / longest, y: 0, width: (WIDE * step.ns) / longest, height: isMove(step) ? 20 : 16,
+      const shape = s("rect", { class: isMove(step) ? "move" : step.ns >= APART * longest ? "apart" : null, x: (WIDE * x) / longest, y: 0, width: (WIDE * step.ns) / longest, height: isMove(step) ? 20 : 16,
         style: step.kind === "outside" ? "fill:var(--line)" : `fill:${colour(step.family)}` });
       if (isNamed) marks.push({ shape, row, step, begin: x, kernel: numbers.get(step.name) ?? null });
       return shape;
