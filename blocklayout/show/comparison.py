@@ -139,7 +139,7 @@ def comparison_table(measurements: Sequence[Measurement]) -> Table:
     )
     rows = [
         (
-            *(each.plan.policy, each.plan.chosen, each.plan.cost_ns / 1e6, len(each.plan.reorders)),
+            *(each.plan.policy, policy_name(each.plan.chosen), each.plan.cost_ns / 1e6, len(each.plan.reorders)),
             *(each.plan.reorder_nbytes / 1024, each.plan.padding_nbytes / 1024),
             *(len(each.plan.reference_steps), len(each.plan.plain_steps), each.difference),
         )

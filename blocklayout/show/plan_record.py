@@ -12,7 +12,7 @@ from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
 from blocklayout.show.blocks import kernel_paths
 from blocklayout.show.explain import optimality, way_text
-from blocklayout.show.names import impl_words, primitive_name, weights_role
+from blocklayout.show.names import impl_words, policy_name, primitive_name, weights_role
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _INT8 = ("s8", "u8")
 _SCALARS = (
-    *("model", "policy", "chosen", "dtype", "n_threads", "isa", "library", "priced_by", "cost_ns", "bound_ns"),
+    *("model", "policy", "dtype", "n_threads", "isa", "library", "priced_by", "cost_ns", "bound_ns"),
     *("is_optimal", "is_exact", "unpinned_ns", "arena_nbytes", "arena_lower_bound", "scratchpad_nbytes"),
     *("padding_nbytes", "multiply_adds", "padding_multiply_adds", "reorder_nbytes"),
 )
@@ -77,6 +77,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
     return {
         **{name: getattr(plan, name) for name in _SCALARS},
+        "chosen": policy_name(plan.chosen),
         "verdict": optimality(plan),
         "declined_ns": declined_ns,
         "blocks_by": blocks_by,
