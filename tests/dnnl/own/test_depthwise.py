@@ -116,7 +116,7 @@ def test_layouts_and_post_ops(tag: str, tail: tuple[Any, ...], dtype: str) -> No
     check(depthwise((2, 3 * LANES, 9, 17), tail=tail, tags=(tag, tag), dtype=dtype))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     extents=st.tuples(st.integers(1, 3), st.integers(2, 100), st.integers(1, 20), st.integers(1, 34)),
     window=st.tuples(

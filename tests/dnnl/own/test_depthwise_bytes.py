@@ -98,7 +98,7 @@ def check(spec: dnnl.Spec) -> None:
     assert np.abs(got - np.clip(expected, limits.min, limits.max)).max() <= 0.501
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     extents=st.tuples(st.integers(1, 3), st.integers(2, 100), st.integers(1, 20), st.integers(1, 34)),
     kernel=st.tuples(st.integers(1, 7), st.sampled_from([3, 5, 7])),

@@ -38,7 +38,7 @@ def offer(desc: MemoryDesc, algorithm: str, **others: Any) -> dnnl.Resolved | No
     return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "functions"), None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     dims=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9)),
     dtype=st.sampled_from(DTYPES),

@@ -91,7 +91,7 @@ def test_post_ops(dtype: str, tail: tuple[Any, ...]) -> None:
         check(convolution((2, 2 * N_READ, 9, 17), group, dtypes=(dtype, dtype), tail=tail))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     dtypes=st.sampled_from([("f32", "f32"), *[("bf16", each) for each in ("bf16", "f32")[: 2 * len(DTYPES) - 2]]]),
     group=st.sampled_from([4, 8]),
