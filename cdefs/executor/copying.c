@@ -4,17 +4,13 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "copying.h"
 #include "regions.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
 enum { BL_WORTH_SHARING = 1 << 16 }; /* bytes */
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 /* With a length that the compiler knows, one element is one instruction or two. */
 INLINE void copy_each(char *dst, const char *src, int64_t n, int64_t to, int64_t from, int64_t nbytes) {
@@ -58,12 +54,9 @@ static void copy_rows(void *given) {
 int bl_copying(const void *problem, void *stream, int n_args, const void *args) {
     (void)stream, (void)n_args;
     const bl_copying_t *p = problem;
-    const bl_arg_t *given = args;
-    void *data[BL_COPY_ARGS];
-    for (int i = 0; i < BL_COPY_ARGS; i++) {
-        int status = p->get_data(given[i].memory, &data[i]);
-        if (status) return status;
-    }
+    void *data[BL_COPY_ARGS] = {0};
+    int status = bl_find_data(p->get_data, args, BL_COPY_ARGS, data);
+    if (status) return status;
     bl_copied_t copied = {p, (const char *)data[BL_COPY_SRC] + p->begin, data[BL_COPY_DST], 1};
     for (int loop = 0; loop < p->n_loops - 1; loop++) copied.n_rows *= p->extents[loop];
     int is_shared = copied.n_rows * p->extents[p->n_loops - 1] * p->nbytes >= BL_WORTH_SHARING;

@@ -5,16 +5,12 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "depthwise.h"
 #include "regions.h"
 
 /* Results side by side: a divisor of the widths of most images. */
 enum { BL_AT_ONCE = 7 };
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 typedef struct {
     const char *src, *addend;
@@ -326,11 +322,8 @@ int bl_depthwise(const void *problem, void *stream, int n_args, const void *args
     const bl_depthwise_t *p = problem;
     void *data[BL_DEPTHWISE_ARGS] = {0};
     (void)stream;
-    for (int i = 0; i < n_args; i++) {
-        void *memory = ((const bl_arg_t *)args)[i].memory;
-        int status = memory ? p->get_data(memory, &data[i]) : 0;
-        if (status) return status;
-    }
+    int status = bl_find_data(p->get_data, args, n_args, data);
+    if (status) return status;
 #if defined(__x86_64__)
     bl_depthwise_run_t run = {
         p,

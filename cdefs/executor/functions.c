@@ -4,13 +4,9 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "functions.h"
 #include "regions.h"
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 typedef struct {
     const bl_functions_t *problem;
@@ -78,11 +74,8 @@ int bl_functions(const void *problem, void *stream, int n_args, const void *args
     const bl_functions_t *p = problem;
     void *data[BL_FUNCTIONS_ARGS] = {0};
     (void)stream;
-    for (int i = 0; i < n_args; i++) {
-        void *memory = ((const bl_arg_t *)args)[i].memory;
-        int status = memory ? p->get_data(memory, &data[i]) : 0;
-        if (status) return status;
-    }
+    int status = bl_find_data(p->get_data, args, n_args, data);
+    if (status) return status;
 #if defined(__x86_64__)
     bl_functions_run_t run = {p, data[BL_FUNCTIONS_SRC], data[BL_FUNCTIONS_DST]};
     bl_parallel(p->n_threads, work, &run);

@@ -5,6 +5,7 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "group_normalization.h"
 #include "regions.h"
 
@@ -17,11 +18,6 @@ enum {
     BL_WORTH_SHARING = 1 << 14, /* elements */
     BL_INVALID_ARGUMENTS = 2,   /* dnnl_invalid_arguments */
 };
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 /* How many elements, their mean, and the sum of squares of what they are apart from it. */
 typedef struct {
@@ -244,13 +240,10 @@ static void run_together(bl_run_t *run) {
 
 int bl_group_normalization(const void *problem, void *stream, int n_args, const void *args) {
     const bl_group_normalization_t *p = problem;
-    const bl_arg_t *given = args;
     bl_run_t run = {.p = p, .plan = planned(p), .fold = fold_4, .apply = apply_4};
     (void)stream;
-    for (int i = 0; i < n_args; i++) {
-        int status = p->get_data(given[i].memory, &run.data[i]);
-        if (status) return status;
-    }
+    int status = bl_find_data(p->get_data, args, n_args, run.data);
+    if (status) return status;
 #if defined(__x86_64__)
     if (p->lanes_at_once == 8) run.fold = fold_8, run.apply = apply_8;
     if (p->lanes_at_once == 16) run.fold = fold_16, run.apply = apply_16;

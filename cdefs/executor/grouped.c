@@ -4,10 +4,9 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "grouped.h"
 #include "regions.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum {
     BL_WIDE = 14,  /* pixels at a time, as many as hide the time that a product takes and leave registers for weights */
@@ -16,11 +15,6 @@ enum {
     BL_NEAR = 128 << 10, /* bytes of a core's own cache */
     BL_MAX_TAPS = 7, /* along a side of the kernel */
 };
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 typedef struct {
     const bl_grouped_t *problem;
@@ -86,121 +80,87 @@ static void order_weights(const bl_grouped_t *p, const char *weights, char *orde
 }
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "vectors.h"
+
+typedef int32_t numbers_8 __attribute__((vector_size(32)));
+typedef int32_t numbers_16 __attribute__((vector_size(64)));
 
 #define OWN(name) name##_8
-#define TARGET __attribute__((target("avx2,fma")))
+#define TARGET TARGET_8
 #define LANES 8
 #define WIDEST BL_NARROW
 #define PER_PRODUCT 1
-#define N_READ LANES
 #define ITEM float
 #define VEC __m256
 #define FACTOR __m256
-#define NUMBERS __m256i
-#define SET(x) _mm256_set1_ps(x)
-#define MIN(a, b) _mm256_min_ps(a, b)
-#define MAX(a, b) _mm256_max_ps(a, b)
-#define MULTIPLY(a, b) _mm256_mul_ps(a, b)
-#define ADD(a, b) _mm256_add_ps(a, b)
-#define LOAD(p) _mm256_loadu_ps(p)
-#define LOAD_FACTOR(p) _mm256_loadu_ps(p)
-#define EACH(p) _mm256_broadcast_ss(p)
-#define SPREAD(p, numbers) _mm256_permutevar_ps(_mm256_loadu_ps(p), numbers) /* of four lanes */
-#define FIRST_NUMBERS(group) _mm256_setzero_si256()
-#define NEXT_NUMBERS(numbers) _mm256_add_epi32(numbers, _mm256_set1_epi32(1))
+#define MIN _mm256_min_ps
+#define MAX _mm256_max_ps
+#define LOAD _mm256_loadu_ps
+#define NUMBERS numbers_8
+#define FIRST_NUMBERS(group) ((numbers_8){0})
+#define SPREAD(pixel, numbers, channel, group) /* the permutation is of four lanes */           \
+    ((group) < LANES ? _mm256_permutevar_ps(_mm256_loadu_ps(pixel), (__m256i)(numbers))        \
+                     : _mm256_broadcast_ss((pixel) + (channel)))
+#define LOAD_FACTOR _mm256_loadu_ps
 #define ADD_PRODUCT(sum, a, b) _mm256_fmadd_ps(a, b, sum)
-#define STORE(p, is_bf16, v) _mm256_storeu_ps((float *)(p), v)
+#define STORE(to, is_bf16, result) _mm256_storeu_ps((float *)(to), result)
 #include "grouped_kernel.h"
-#undef OWN
-#undef TARGET
-#undef LANES
-#undef WIDEST
-#undef VEC
-#undef FACTOR
-#undef NUMBERS
-#undef SET
-#undef MIN
-#undef MAX
-#undef MULTIPLY
-#undef ADD
-#undef LOAD
-#undef LOAD_FACTOR
-#undef EACH
-#undef SPREAD
-#undef FIRST_NUMBERS
-#undef NEXT_NUMBERS
-#undef ADD_PRODUCT
-#undef STORE
+
+/* In each lane, the number of its group's first channel. */
+#define GROUPS(group) ((numbers_16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} & -(group))
 
 #define OWN(name) name##_16
-#define TARGET __attribute__((target("avx512f")))
+#define TARGET TARGET_16
 #define LANES 16
 #define WIDEST BL_WIDE
+#define PER_PRODUCT 1
+#define ITEM float
 #define VEC __m512
 #define FACTOR __m512
-#define NUMBERS __m512i
-#define SET(x) _mm512_set1_ps(x)
-#define MIN(a, b) _mm512_min_ps(a, b)
-#define MAX(a, b) _mm512_max_ps(a, b)
-#define MULTIPLY(a, b) _mm512_mul_ps(a, b)
-#define ADD(a, b) _mm512_add_ps(a, b)
-#define LOAD(p) _mm512_loadu_ps(p)
-#define LOAD_FACTOR(p) _mm512_loadu_ps(p)
-#define EACH(p) _mm512_set1_ps(*(p))
-#define SPREAD(p, numbers) _mm512_permutexvar_ps(numbers, _mm512_loadu_ps(p))
-#define LANE_NUMBERS _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-#define FIRST_NUMBERS(group) _mm512_and_si512(LANE_NUMBERS, _mm512_set1_epi32(-(group)))
-#define NEXT_NUMBERS(numbers) _mm512_add_epi32(numbers, _mm512_set1_epi32(1))
+#define MIN _mm512_min_ps
+#define MAX _mm512_max_ps
+#define LOAD _mm512_loadu_ps
+#define NUMBERS numbers_16
+#define FIRST_NUMBERS(group) GROUPS(group)
+#define SPREAD(pixel, numbers, channel, group) _mm512_permutexvar_ps((__m512i)(numbers), _mm512_loadu_ps(pixel))
+#define LOAD_FACTOR _mm512_loadu_ps
 #define ADD_PRODUCT(sum, a, b) _mm512_fmadd_ps(a, b, sum)
-#define STORE(p, is_bf16, v) _mm512_storeu_ps(p, v)
+#define STORE(to, is_bf16, result) _mm512_storeu_ps(to, result)
 #include "grouped_kernel.h"
-#undef OWN
-#undef TARGET
-#undef PER_PRODUCT
-#undef N_READ
-#undef ITEM
-#undef FACTOR
-#undef LOAD_FACTOR
-#undef EACH
-#undef SPREAD
-#undef FIRST_NUMBERS
-#undef ADD_PRODUCT
-#undef STORE
 
 /* Pairs of bf16: as many bits as a float, and as many lanes. */
-#define OWN(name) name##_16_bf16
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
-#define PER_PRODUCT 2
-#define N_READ (2 * LANES)
-#define ITEM uint16_t
-#define FACTOR __m512i
-#define LOAD_FACTOR(p) _mm512_loadu_si512(p)
-#define EACH(p) OWN(pair)(p)
-#define SPREAD(p, numbers) \
-    _mm512_permutexvar_epi32(numbers, _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(p))))
-#define FIRST_NUMBERS(group) _mm512_srli_epi32(_mm512_and_si512(LANE_NUMBERS, _mm512_set1_epi32(-(group))), 1)
-#define ADD_PRODUCT(sum, a, b) _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b))
-#define STORE(p, is_bf16, v)                                                    \
-    do {                                                                        \
-        if (is_bf16)                                                            \
-            _mm256_storeu_si256((__m256i *)(p), (__m256i)_mm512_cvtneps_pbh(v)); \
-        else                                                                    \
-            _mm512_storeu_ps(p, v);                                             \
-    } while (0)
-
-INLINE TARGET __m512i OWN(pair)(const uint16_t *items) {
-    int32_t both;
-    memcpy(&both, items, sizeof both);
-    return _mm512_set1_epi32(both);
+INLINE TARGET_BF16 void store(char *to, int is_bf16, __m512 result) {
+    if (is_bf16)
+        _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh(result));
+    else
+        _mm512_storeu_ps(to, result);
 }
+
+#define OWN(name) name##_bf16
+#define TARGET TARGET_BF16
+#define LANES 16
+#define WIDEST BL_WIDE
+#define PER_PRODUCT 2
+#define ITEM uint16_t
+#define VEC __m512
+#define FACTOR __m512i
+#define MIN _mm512_min_ps
+#define MAX _mm512_max_ps
+#define LOAD _mm512_loadu_ps
+#define NUMBERS numbers_16
+#define FIRST_NUMBERS(group) (GROUPS(group) >> 1)
+#define SPREAD(pixel, numbers, channel, group) \
+    _mm512_permutexvar_epi32((__m512i)(numbers), _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(pixel))))
+#define LOAD_FACTOR _mm512_loadu_si512
+#define ADD_PRODUCT(sum, a, b) _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b))
+#define STORE store
 #include "grouped_kernel.h"
 
 static void work(void *given) {
     const bl_grouped_run_t *run = given;
     const bl_grouped_t *p = run->problem;
     void (*compute)(const bl_grouped_t *, const char *const *, const void *, const float *, char *) =
-        p->is_bf16 ? compute_row_16_bf16 : p->lanes == 16 ? compute_row_16 : compute_row_8;
+        p->is_bf16 ? compute_row_bf16 : p->lanes == 16 ? compute_row_16 : compute_row_8;
     int64_t size = itemsize(p), dst_size = p->dst_is_bf16 ? 2 : 4, n_rows = p->results[0];
     int64_t n_parts = p->n_channels / n_read(p), at_once = parts_at_once(p), n_turns = (n_parts + at_once - 1) / at_once;
     bl_range_t share = bl_share(p->n_images * n_turns * n_rows);
@@ -238,11 +198,8 @@ int bl_grouped(const void *problem, void *stream, int n_args, const void *args) 
     const bl_grouped_t *p = problem;
     void *data[BL_GROUPED_ARGS] = {0};
     (void)stream;
-    for (int i = 0; i < n_args; i++) {
-        void *memory = ((const bl_arg_t *)args)[i].memory;
-        int status = memory ? p->get_data(memory, &data[i]) : 0;
-        if (status) return status;
-    }
+    int status = bl_find_data(p->get_data, args, n_args, data);
+    if (status) return status;
 #if defined(__x86_64__)
     bl_grouped_run_t run = {p, data[BL_GROUPED_SRC], data[BL_GROUPED_WEIGHTS], data[BL_GROUPED_BIAS], data[BL_GROUPED_DST],
         data[BL_GROUPED_SCRATCHPAD]};

@@ -1,9 +1,10 @@
 /* Rows of results of grouped convolutions. Included once for each instruction set and type, with these defined: LANES
-   floats in VEC; WIDEST, of pixels at a time; ITEM and PER_PRODUCT, how many items a lane of a FACTOR has; N_READ
-   channels read together; EACH(p): items at p in every lane; SPREAD(p, numbers): of those at p, lane by lane;
-   FIRST_NUMBERS(group), NEXT_NUMBERS; ADD_PRODUCT(sum, a, b); STORE(p, is_bf16, v); LOAD, LOAD_FACTOR, SET, MIN, MAX,
-   MULTIPLY, ADD; OWN(name), TARGET. */
+   floats in VEC; WIDEST, of pixels at a time; ITEM and PER_PRODUCT, how many items a lane of a FACTOR has;
+   SPREAD(pixel, numbers, channel, group): to the lanes of each group what a channel of it is, by NUMBERS that begin with
+   FIRST_NUMBERS(group) and grow by one; LOAD_FACTOR(items); ADD_PRODUCT(sum, a, b); STORE(to, is_bf16, result); LOAD, MIN,
+   MAX; OWN(name), TARGET. */
 
+#define N_READ (PER_PRODUCT * LANES) /* channels that are read together */
 #define INLINE_HERE static inline __attribute__((always_inline)) TARGET
 
 /* Adds to a vector of channels of `tile` pixels the products of `n_taps` taps, whose pixels are neighbours: each is read,
@@ -11,19 +12,17 @@
 INLINE_HERE void OWN(add_taps)(VEC *sums, const ITEM *pixels, const ITEM *weights, int64_t weights_apart, int n_taps, int tile,
     int group) {
     NUMBERS numbers = FIRST_NUMBERS(group);
-    for (int channel = 0; channel < group; channel += PER_PRODUCT) {
+    for (int channel = 0; channel < group; channel += PER_PRODUCT, numbers += 1) {
         FACTOR weight[BL_TAPS_AT_ONCE];
 #pragma GCC unroll 3
         for (int tap = 0; tap < n_taps; tap++) weight[tap] = LOAD_FACTOR(weights + tap * weights_apart + channel * LANES);
 #pragma GCC unroll 16
         for (int i = 0; i < tile + n_taps - 1; i++) {
-            const ITEM *pixel = pixels + i * N_READ;
-            FACTOR factor = group < LANES ? SPREAD(pixel, numbers) : EACH(pixel + channel);
+            FACTOR factor = SPREAD(pixels + i * N_READ, numbers, channel, group);
 #pragma GCC unroll 3
             for (int tap = 0; tap < n_taps; tap++)
                 if (i >= tap && i - tap < tile) sums[i - tap] = ADD_PRODUCT(sums[i - tap], factor, weight[tap]);
         }
-        numbers = NEXT_NUMBERS(numbers);
     }
 }
 
@@ -46,12 +45,12 @@ INLINE_HERE void OWN(compute_tile)(const bl_grouped_t *p, const char *const *row
             if (left == 1) OWN(add_taps)(sums, pixels, taps, apart, 1, tile, group);
         }
     }
-    VEC zero = SET(0.0f), slope = SET(p->slope), low = SET(p->low), high = SET(p->high);
+    VEC zero = {0}, slope = p->slope - zero, low = p->low - zero, high = p->high - zero;
     int64_t size = p->dst_is_bf16 ? 2 : 4;
 #pragma GCC unroll 16
     for (int i = 0; i < tile; i++) {
         VEC result = sums[i];
-        if (p->slope != 1) result = ADD(MAX(zero, result), MULTIPLY(slope, MIN(zero, result)));
+        if (p->slope != 1) result = MAX(zero, result) + slope * MIN(zero, result);
         result = MIN(high, MAX(low, result));
         if (i < n) STORE(dst + i * p->dst_pixel * size, p->dst_is_bf16, result);
     }
@@ -61,7 +60,7 @@ INLINE_HERE void OWN(compute_tiles)(const bl_grouped_t *p, const char *const *ro
     char *dst, int tile, int group) {
     int64_t n_results = p->results[1], size = p->dst_is_bf16 ? 2 : 4;
     for (int64_t channel = 0; channel < N_READ; channel += LANES) {
-        VEC start = bias ? LOAD(bias + channel) : SET(0.0f);
+        VEC start = bias ? LOAD(bias + channel) : (VEC){0};
         for (int64_t first = 0; first < n_results; first += tile) {
             if (first + tile > n_results && n_results > tile) first = n_results - tile; /* some are computed twice */
             OWN(compute_tile)(p, rows, first * N_READ + channel / group * group, weights, start,
@@ -84,3 +83,21 @@ TARGET static void OWN(compute_row)(const bl_grouped_t *p, const char *const *ro
 }
 
 #undef INLINE_HERE
+#undef N_READ
+#undef OWN
+#undef TARGET
+#undef LANES
+#undef WIDEST
+#undef PER_PRODUCT
+#undef ITEM
+#undef VEC
+#undef FACTOR
+#undef MIN
+#undef MAX
+#undef LOAD
+#undef NUMBERS
+#undef FIRST_NUMBERS
+#undef SPREAD
+#undef LOAD_FACTOR
+#undef ADD_PRODUCT
+#undef STORE

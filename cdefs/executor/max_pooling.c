@@ -6,6 +6,7 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "max_pooling.h"
 #include "regions.h"
 
@@ -17,11 +18,6 @@ enum {
     BL_MAX_STRIDE = 8, /* of a window along rows that are folded */
     BL_SCATTERED = 16, /* lanes of a task */
 };
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 /* The part of a window that lies in the source. */
 typedef struct {
@@ -37,13 +33,6 @@ typedef struct {
     bl_window_t window; /* of the row's results, but for their columns */
     int64_t number, first, n_lanes;
 } bl_task_t;
-
-static int get_data(bl_get_data_t get, const bl_arg_t *args, int n_args, void **data) {
-    int status = 0;
-    for (int i = 0; i < n_args && !status; i++)
-        if (args[i].memory) status = get(args[i].memory, &data[i]);
-    return status;
-}
 
 /* Narrows a window to what lies in the source along one dimension. */
 INLINE void narrow(const bl_max_pooling_t *p, bl_window_t *window, int dim, int64_t result) {
@@ -246,7 +235,7 @@ static void pool_rows(void *given) {
 int bl_max_pooling(const void *problem, void *stream, int n_args, const void *args) {
     const bl_max_pooling_t *p = problem;
     void *data[BL_POOL_ARGS] = {0};
-    int status = get_data(p->get_data, args, n_args, data);
+    int status = bl_find_data(p->get_data, args, n_args, data);
     (void)stream;
     if (status) return status;
     bl_max_pooling_run_t run = {p, data, pool_1};
@@ -327,7 +316,7 @@ static void scatter_lines(void *given) {
 int bl_max_unpooling(const void *problem, void *stream, int n_args, const void *args) {
     const bl_max_unpooling_t *p = problem;
     void *data[BL_POOL_ARGS] = {0};
-    int status = get_data(p->get_data, args, n_args, data);
+    int status = bl_find_data(p->get_data, args, n_args, data);
     (void)stream;
     if (status) return status;
     bl_max_unpooling_run_t run = {p, data, 0};

@@ -4,17 +4,13 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "regions.h"
 #include "requantizing.h"
 
 enum { BL_WORTH_SHARING = 1 << 15, BL_N_BYTES = 256 }; /* the first in bytes */
 
 #define INLINE static inline __attribute__((always_inline))
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 typedef struct {
     const void *data;
@@ -151,10 +147,8 @@ static void requantize(void *given) {
 
 static int read(bl_get_data_t get_data, const bl_arg_t *args, int is_signed, bl_quantized_t *found) {
     void *data[BL_REQUANTIZE_ARGS] = {0};
-    for (int i = 0; i < BL_REQUANTIZE_ARGS; i++) {
-        int status = args[i].memory ? get_data(args[i].memory, &data[i]) : 0;
-        if (status) return status;
-    }
+    int status = bl_find_data(get_data, args, BL_REQUANTIZE_ARGS, data);
+    if (status) return status;
     const float *scale = data[BL_REQUANTIZE_SCALE];
     const int32_t *zero_point = data[BL_REQUANTIZE_ZERO_POINT];
     *found = (bl_quantized_t){data[BL_REQUANTIZE_SRC], scale ? *scale : 1.0f, zero_point ? *zero_point : 0, is_signed};
@@ -186,12 +180,9 @@ int bl_requantizing(const void *problem, void *stream, int n_args, const void *a
 int bl_lookup(const void *problem, void *stream, int n_args, const void *args) {
     (void)stream, (void)n_args;
     const bl_requantizing_t *p = problem;
-    const bl_arg_t *given = args;
-    void *data[BL_LOOKUP_ARGS];
-    for (int i = 0; i < BL_LOOKUP_ARGS; i++) {
-        int status = p->get_data(given[i].memory, &data[i]);
-        if (status) return status;
-    }
+    void *data[BL_LOOKUP_ARGS] = {0};
+    int status = bl_find_data(p->get_data, args, BL_LOOKUP_ARGS, data);
+    if (status) return status;
     bl_requantized_t found;
     found.problem = p, found.row_nbytes = p->nbytes[0], found.is_kept[0] = 0;
     found.parts[0].data = data[BL_LOOKUP_SRC], found.dst.data = data[BL_LOOKUP_DST];

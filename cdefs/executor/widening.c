@@ -4,15 +4,11 @@
 
 #include "winograd.h"
 
+#include "arguments.h"
 #include "regions.h"
 #include "widening.h"
 
 enum { BL_WORTH_SHARING = 1 << 14 }; /* bytes */
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 typedef struct {
     const bl_widening_t *problem;
@@ -110,12 +106,9 @@ static void widen(void *given) {
 int bl_widening(const void *problem, void *stream, int n_args, const void *args) {
     (void)stream, (void)n_args;
     const bl_widening_t *p = problem;
-    const bl_arg_t *given = args;
     void *data[BL_WIDEN_ARGS] = {0};
-    for (int i = 0; i < BL_WIDEN_ARGS; i++) {
-        int status = given[i].memory ? p->get_data(given[i].memory, &data[i]) : 0;
-        if (status) return status;
-    }
+    int status = bl_find_data(p->get_data, args, BL_WIDEN_ARGS, data);
+    if (status) return status;
     int32_t zero_point = data[BL_WIDEN_ZERO_POINT] ? *(const int32_t *)data[BL_WIDEN_ZERO_POINT] : 0;
     bl_widened_t widened = {p, data[BL_WIDEN_SRC], data[BL_WIDEN_DST], *(const float *)data[BL_WIDEN_SCALE], zero_point};
     bl_parallel(p->n >= BL_WORTH_SHARING ? p->n_threads : 1, widen, &widened);

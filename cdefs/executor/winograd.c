@@ -2,16 +2,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "regions.h"
 #include "winograd.h"
 
 /* Sources whose weights are transformed at once: 36 matrices of as many rows stay in a core's own cache. */
 enum { BL_SRC_AT_ONCE = 64 };
-
-typedef struct {
-    int arg;
-    void *memory;
-} bl_arg_t;
 
 typedef struct {
     const float *src, *weights, *bias, *addend;
@@ -101,11 +97,8 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     const bl_winograd_t *p = problem;
     void *data[BL_N_ARGS] = {0};
     (void)stream;
-    for (int i = 0; i < n_args; i++) {
-        void *memory = ((const bl_arg_t *)args)[i].memory;
-        int status = memory ? p->get_data(memory, &data[i]) : 0;
-        if (status) return status;
-    }
+    int status = bl_find_data(p->get_data, args, n_args, data);
+    if (status) return status;
     float *scratchpad = data[BL_SCRATCHPAD];
     float *own = scratchpad + (p->is_apart ? p->n_threads : 1) * sources_length(p);
     bl_buffers_t buffers = {data[BL_SRC], data[BL_WEIGHTS], data[BL_BIAS], data[BL_ADDEND], data[BL_DST], scratchpad, own,
