@@ -51,7 +51,7 @@ _NAMES = {
     "primitives.shuffle": "shuffle",
     "primitives.softmax": "softmax",
     "primitives.sum": "sum",
-    "resolution": "has_optimised implementations optimised resolve",
+    "resolution": "favourite has_optimised implementations optimised resolve",
     "roi_align": "write_region_means",
     "spec": "Spec",
     "threads": "callers_at_once own_stream run_apart run_parallel threads_name wake_team",

@@ -69,6 +69,7 @@ from blocklayout.dnnl.primitives.rnn import rnn as rnn
 from blocklayout.dnnl.primitives.shuffle import shuffle as shuffle
 from blocklayout.dnnl.primitives.softmax import softmax as softmax
 from blocklayout.dnnl.primitives.sum import sum as sum
+from blocklayout.dnnl.resolution import favourite as favourite
 from blocklayout.dnnl.resolution import has_optimised as has_optimised
 from blocklayout.dnnl.resolution import implementations as implementations
 from blocklayout.dnnl.resolution import optimised as optimised

@@ -72,6 +72,22 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
     yield from _ours(spec.replace(impl=""))
 
 
+def favourite(spec: Spec) -> Resolved:
+    """The library's first, or one of ours that precedes it and was not refused; it may be a reference.
+
+    Raises:
+        UnimplementedError: There is none on this CPU.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> spec = dnnl.eltwise(dnnl.MemoryDesc((2, 16)), algorithm="relu", n_threads=1)
+        >>> favourite(spec) == optimised(spec)[0]
+        True
+    """
+    preceding = (ours for ours in _ours(spec) if own.is_favourite(ours.spec))
+    return next(preceding, None) or resolve(spec)
+
+
 def optimised(spec: Spec) -> tuple[Resolved, ...]:
     """The implementations worth running, our favourite, then the library's first; references where nothing else exists.
 

@@ -186,6 +186,16 @@ def test_our_own_is_passed_over_like_the_librarys(refusing: Refusing) -> None:
 
 
 @pytest.mark.usefixtures("refusing")
+def test_a_favourite_of_ours_that_was_refused_is_none() -> None:
+    spec = dnnl.eltwise(PLAIN((2, 16)), None, "swish", 1.0, n_threads=1)
+    ours = dnnl.favourite(spec).spec
+    if not ours.impl.startswith("functions"):
+        pytest.skip("needs AVX2 and a compiler at installation")
+    resolution.refused(ours, "run", DnnlError("a fake"))
+    assert dnnl.favourite(spec) == dnnl.resolve(spec) == dnnl.optimised(spec)[0]
+
+
+@pytest.mark.usefixtures("refusing")
 def test_want_of_memory_is_no_refusal() -> None:
     error = OutOfMemoryError("none is left", 1)
     assert resolution.refused(dnnl.resolve(relu()).spec, "create", error) is error

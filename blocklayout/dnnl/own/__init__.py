@@ -130,6 +130,12 @@ def place(desc: MemoryDesc) -> dict[str, int]:
     }
 
 
+def is_direct_inference(spec: Spec) -> bool:
+    """Whether it is a convolution as inference asks for it: direct, so that a recipe may compute it another way."""
+    asked = spec.kind, spec.prop_kind, spec.algorithm
+    return asked == ("convolution", "forward_inference", "convolution_direct")
+
+
 class Implementation(Struct, frozen=True, kw_only=True):
     """An implementation of our own.
 

@@ -15,6 +15,7 @@ from blocklayout.dnnl.own import (
     Tail,
     addend_name,
     addend_of,
+    is_direct_inference,
     lanes_of,
     place,
     problem,
@@ -112,7 +113,7 @@ def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if spec.kind != "convolution" or spec.prop_kind != "forward_inference" or spec.algorithm != "convolution_direct":
+    if not is_direct_inference(spec):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_depthwise = len(weights.dims) == 5 and weights.dims[:3] == (src.dims[1], 1, 1) != (1, 1, 1)

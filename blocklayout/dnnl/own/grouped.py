@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from msgspec.structs import asdict
@@ -10,7 +11,16 @@ from blocklayout.dnnl import library
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, addend_name, lanes_of, problem, tail_of
+from blocklayout.dnnl.own import (
+    Implementation,
+    OwnPrimitive,
+    Tail,
+    addend_name,
+    is_direct_inference,
+    lanes_of,
+    problem,
+    tail_of,
+)
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -19,6 +29,9 @@ _NDIMS, _MAX_KERNEL = 4, 7
 
 _TILE = 7
 """Results that are computed at once: ``BL_NARROW`` in C; what they see is there, though it may be of no use."""
+
+_STRIDES = (("image", 0), ("row", 2), ("pixel", 3))
+"""Distances in C, and their dimensions."""
 
 _PEAK_SHARES = {"f32": {4: 0.6, 8: 0.65}, "bf16": {4: 0.5}}
 """Of a machine's peak, by data type and the channels of a group: those for which the library is slower. On Zen 4."""
@@ -38,20 +51,24 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     return Resolved(resolved, int(code.bl_grouped_scratchpad(_problem(resolved))))
 
 
+def multiply_adds(spec: Spec) -> int:
+    """One for each tap of each result in each source of its group."""
+    return spec.memory_desc("dst").n_elements * prod(spec.desc("weights").dims[2:])
+
+
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:  # noqa: ARG001 - the peak is of all threads
     """The share of the peak that it reaches, whatever the extents."""
-    *_, group, height, width = spec.desc("weights").dims
-    n_products = spec.memory_desc("dst").n_elements * group * height * width
-    return 2 * n_products / (_PEAK_SHARES[spec.desc("src").dtype][group] * peak_flops)
+    share = _PEAK_SHARES[spec.desc("src").dtype][spec.desc("weights").dims[2]]
+    return 2 * multiply_adds(spec) / (share * peak_flops)
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if spec.kind != "convolution" or spec.prop_kind != "forward_inference" or spec.algorithm != "convolution_direct":
+    if not is_direct_inference(spec):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     if len(src.dims) != _NDIMS or len(weights.dims) == _NDIMS or any(spec.param("dilations")):
         return False
-    if spec.attr.scales or spec.attr.zero_points:
+    if spec.attr.scales or spec.attr.zero_points or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
         return False
     _, n_dst, n_src, *kernel = weights.dims
     if n_dst != n_src or n_src not in _PEAK_SHARES.get(src.dtype, ()) or max(kernel) > _MAX_KERNEL:
@@ -88,10 +105,10 @@ def _has_whole_vectors(descs: dict[str, Desc], lanes: int) -> bool:
 
 
 def _packed(group: int, dtype: str, lanes: int) -> str:
-    """By tap, then by source, or pair of them in bf16, for results of a vector, or a smaller group, side by side."""
-    if group < lanes:
-        return f"gOIhw{group // 2}i{group}o2i" if dtype == "bf16" else f"gOIhw{group}i{group}o"
-    return f"gOhwI{lanes}o2i" if dtype == "bf16" else f"gOhwi{lanes}o"
+    """By tap, then by source, or pair of them in bf16, for the results of a group side by side."""
+    if dtype == "bf16":
+        return f"gOIhw{group // 2}i{group}o2i"
+    return f"gOIhw{group}i{group}o" if group < lanes else f"gOhwi{lanes}o"
 
 
 def _problem(spec: Spec) -> Any:
@@ -116,9 +133,6 @@ def _problem(spec: Spec) -> Any:
     return problem("bl_grouped_t", fields | asdict(_tail(spec.attr) or Tail()))
 
 
-_STRIDES = (("image", 0), ("row", 2), ("pixel", 3))
-
-
 def _create(spec: Spec) -> OwnPrimitive:
     return OwnPrimitive("bl_grouped", _problem(spec), ("src", "weights", "bias", "dst", "scratchpad"))
 
@@ -129,5 +143,6 @@ OURS = Implementation(
     offer=offer,
     create=_create,
     compute_ns=compute_ns,
+    multiply_adds=multiply_adds,
     is_favourite=lambda _: True,
 )

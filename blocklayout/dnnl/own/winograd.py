@@ -14,6 +14,7 @@ from blocklayout.dnnl.own import (
     Tail,
     addend_name,
     addend_of,
+    is_direct_inference,
     lanes_of,
     place,
     problem,
@@ -107,7 +108,7 @@ def _create(spec: Spec) -> OwnPrimitive:
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if spec.kind != "convolution" or spec.prop_kind != "forward_inference" or spec.algorithm != "convolution_direct":
+    if not is_direct_inference(spec):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)

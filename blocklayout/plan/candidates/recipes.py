@@ -271,19 +271,13 @@ def resolved(steps: Iterable[RecipeStep], ask: Callable[[dnnl.Spec], dnnl.Resolv
     return found
 
 
-def _favourite(spec: dnnl.Spec) -> dnnl.Resolved:
-    """The library's first, or one of ours that precedes it."""
-    ours = next((each for each in own.offers(spec) if own.is_favourite(each.spec)), None)
-    return ours or dnnl.resolve(spec)
-
-
 def _standalone(follower: Member, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
     """A follower that did not fuse, its operands named as the tile's."""
     try:
         recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), NO_ATTR)
         if recipe is None or recipe.temporaries:
             return None
-        steps = resolved(recipe.steps, _favourite)
+        steps = resolved(recipe.steps, dnnl.favourite)
     except NOT_OFFERED:
         return None
     operands = {operand for step in steps for _, operand in step.operands} | dict(recipe.whole).keys()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from blocklayout import dnnl
 from blocklayout.dnnl import own
+from blocklayout.dnnl.own.grouped import multiply_adds
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import convolve, execute, random
 
@@ -150,7 +151,9 @@ def test_it_is_the_first_of_those_offered() -> None:
 def test_a_settled_spec_is_made_again() -> None:
     ours = offer(convolution(tail=(RELU,)))
     assert ours is not None
-    assert dnnl.resolve(dnnl.Spec.from_dict(ours.spec.to_dict())) == ours
+    again = dnnl.resolve(dnnl.Spec.from_dict(ours.spec.to_dict()))
+    assert again == ours
+    assert dnnl.multiply_adds(again.spec) == multiply_adds(ours.spec) == 9 * 4 * N_READ * 64
 
 
 def test_what_it_does_not_compute_is_not_offered() -> None:
@@ -162,6 +165,7 @@ def test_what_it_does_not_compute_is_not_offered() -> None:
         convolution((1, 2 * N_READ, 8, 8), 2),
         convolution(kernel=(9, 9), pads=(4, 4, 4, 4)),
         convolution(kernel=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)),
+        convolution(bias=dnnl.AnyDesc((N_READ,), "s8")),
         convolution(tail=(dnnl.Sum(),)),
         convolution(tail=(dnnl.Eltwise("tanh"),)),
         convolution(prop_kind="forward_training"),
