@@ -136,7 +136,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a tab completes: public names but for operators, gradients and errors, which are in modules of their own."""
+    """Public names, except operators, gradients and errors: those are listed by their own modules."""
     return sorted({"__version__", *_MODULES, *_HOMES} - {*_NAMES["errors"].split()})
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Feeds = Mapping[str, np.ndarray]
 
 _MOST_OF_MEMORY = 1 / 4
-"""What the weights of sessions that run in turn may take together."""
+"""The largest part of the machine's memory for the weights of all sessions that run in turn."""
 
 
 def race_of(args: argparse.Namespace, tell: Tell, n_rounds: int, **options: Any) -> tuple[Race, Contender]:

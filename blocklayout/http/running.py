@@ -117,7 +117,7 @@ class Server(uvicorn.Server):
         if self.should_exit:
             _log.warning("stopped by a second signal", extra={"fields": {"unanswered": len(self.server_state.tasks)}})
             os._exit(128 + sig)
-        self.should_exit = True  # before it is said: whoever reads it may send the second signal at once
+        self.should_exit = True  # set before logging: a reader of the log may send the second signal at once
         _log.info("draining", extra={"fields": {"signal": sig}})
 
 
