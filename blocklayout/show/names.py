@@ -19,6 +19,8 @@ _WAYS = (
     ("max_pooling", "our own loops"),
     ("group_normalization", "our own loops"),
     ("grouped", "our own loops over groups"),
+    ("depthwise", "our own loops over channels"),
+    ("functions", "our own loops over elements"),
     ("ref", "reference code, not optimised"),
     ("brg", "small blocks of matrix products (brgemm)"),
     ("gemm", "one large matrix product (gemm)"),
