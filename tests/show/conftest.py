@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,12 @@ def browser() -> Iterator[Any]:
 
 
 def _children() -> set[str]:
-    """Numbers of this process's children."""
-    files = Path(f"/proc/{os.getpid()}/task").glob("*/children")
-    return {number for file in files for number in file.read_text(encoding="ascii").split()}
+    """Numbers of this process's children; a thread may end while its file is about to be read."""
+    numbers: set[str] = set()
+    for file in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            numbers.update(file.read_text(encoding="ascii").split())
+    return numbers
 
 
 class Opened:
