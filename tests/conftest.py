@@ -117,12 +117,18 @@ def no_garbage() -> None:
     gc.collect()
 
 
+@pytest.fixture(scope="module")
+def frames_of_errors_end() -> Iterator[None]:
+    """Errors hold the frames they passed through, and these sessions: tests of other modules count what is alive."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
+def refusing(monkeypatch: pytest.MonkeyPatch, frames_of_errors_end: None) -> Iterator[Refusing]:
     """A library that refuses what a test says; nothing is remembered of what was before, nor of it afterwards."""
     from tests.refusing import Refusing
 
     Refusing.forget()
     yield Refusing(monkeypatch)
     Refusing.forget()
-    gc.collect()  # errors hold the frames they passed through, and these sessions: other tests count what is alive
