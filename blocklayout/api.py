@@ -14,6 +14,7 @@ from blocklayout.ir import Demands
 from blocklayout.loading.options import Options, PlanningOptions
 from blocklayout.loading.saved_plan import warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
+from blocklayout.loading.zoo_names import source_named
 from blocklayout.plan.request import TUNE_SECONDS, TuneMode
 from blocklayout.runtime import MAX_PLANS
 from blocklayout.session import Session
@@ -79,8 +80,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     """Load a model and choose a layout for each of its tensors.
 
     Args:
-        source: Path of an ONNX file, its bytes, a ``ModelProto``, a Builder, or a ``torch.export`` program; or path of
-            a file that :meth:`Session.save` wrote.
+        source: Path of an ONNX file, its bytes, a ``ModelProto``, a Builder, or a ``torch.export`` program; path of a
+            file that :meth:`Session.save` wrote; or name of a network of :mod:`blocklayout.zoo`: ``zoo:resnet50``.
         dtype: Data type of the activations inside: ``f32`` (the default), ``bf16`` or ``f16``, by name or as numpy's
             and ml_dtypes' types. Where no kernel computes in the narrow ones, or one in f32 is faster, it is f32.
             Inputs and outputs keep the types the model declares.
@@ -204,6 +205,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         mapped=mapped,
         progress=progress,
     )
+    source = source_named(source, shapes, io_layout)
     if is_saved_session(source):
         options.tell("reading the session")
         try:
@@ -212,7 +214,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             if on_misfit == "raise" or original is None:
                 raise
             warn_of_misfit(error)
-            source = original
+            source = source_named(original, shapes, io_layout)
     with nothing_collected():
         from blocklayout.loading.from_model import load_model  # loading a saved session needs none of it
 

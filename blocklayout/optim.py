@@ -24,6 +24,8 @@ from blocklayout.tensor.moving import brought
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+__all__ = ["SGD", "AdamW", "LossScale", "Optimizer"]
+
 _CHUNK = 1 << 14
 """Elements that are updated at once, so that all of an update's passes but the first find them in cache."""
 
@@ -37,6 +39,12 @@ class Optimizer:
         n_steps: Steps done.
         state: For each kind of state a Tensor for each parameter, by name: f32, in the parameter's layout. ``master``
             has those of parameters of fewer bits.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> optimizer = SGD({"w": bl.ones((4,), "bf16")}, 0.1)
+        >>> optimizer.parameters["['w']"], optimizer.state["master"]["['w']"], optimizer.n_steps
+        (Tensor(bf16 4 a), Tensor(f32 4 a), 0)
     """
 
     function: ClassVar[str]
@@ -207,6 +215,14 @@ class AdamW(Optimizer):
         betas: How much of the means of gradients, and of their squares, stays from step to step.
         epsilon: Added to the root of the mean square.
         weight_decay: How much of a parameter goes in each step, times the rate.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> w = bl.full((4,), 3)
+        >>> optimizer = AdamW([w], 0.1, weight_decay=0)
+        >>> optimizer.step([bl.ones((4,))])  # a first step is as long as the rate, whatever the gradient
+        >>> w[0], optimizer.n_steps
+        (np.float32(2.9), 1)
     """
 
     function, op_type = "adamw_update", "AdamUpdate"

@@ -18,12 +18,13 @@ from blocklayout.commands.against.contest import Contest, check_agreement, conte
 from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.comparing import Contender, Race, plan_of
 from blocklayout.commands.environment import command_text, describe_environment
-from blocklayout.commands.feeds import feeds_of, n_images, open_model, source_named
+from blocklayout.commands.feeds import feeds_of, model_named, n_images, open_model
 from blocklayout.commands.options import add_details, add_model_options, load_options, policies, positive, words
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.loading.options import positive as positive_number
 from blocklayout.loading.options import silent
+from blocklayout.loading.zoo_names import source_named
 from blocklayout.model import open_model as open_source
 from blocklayout.model import write
 from blocklayout.plan import POLICIES
@@ -149,8 +150,7 @@ def bench(
     positive_number("rounds", rounds)
     extents = {name: tuple(shape) for name, shape in (shapes or {}).items()}
     source: Any = model.SerializeToString() if hasattr(model, "SerializeToString") else model
-    if isinstance(source, str):
-        source = source_named(source, extents | {name: array.shape for name, array in arrays.items()})
+    source = source_named(source, extents | {name: array.shape for name, array in arrays.items()})
     opened = open_source(source)
     feeds = feeds_of(opened, argparse.Namespace(input=(), shape=extents.items(), io_layout=()), arrays)
     if against is None:
@@ -180,7 +180,7 @@ def _run_against(args: argparse.Namespace) -> Benchmark:
     with shown_progress("reading the model", is_quiet=args.json) as tell, tempfile.TemporaryDirectory() as folder:
         opened = open_model(args)
         feeds = feeds_of(opened, args)
-        source = source_named(args.model, {name: array.shape for name, array in feeds.items()})
+        source = model_named(args.model, {name: array.shape for name, array in feeds.items()})
         contest = Contest(_file_of(source, folder), feeds, n_threads, args.dtype, args.rounds, tell)
         found, outcome, disagreements = _of_runtimes(opened.name, contest, runtimes)
     if args.json:

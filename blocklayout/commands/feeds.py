@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout import model, zoo
+from blocklayout import model
 from blocklayout.errors import InputError, LayoutError, PlanError
 from blocklayout.layout import FormatTag
-from blocklayout.loading.options import has_ranges, ranges_of
+from blocklayout.loading.options import ranges_of
 from blocklayout.loading.signature import extents_of, signature_of
+from blocklayout.loading.zoo_names import source_named
 from blocklayout.plan import Plan
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.plan import FREE
 from blocklayout.regular_file import open_regular
-from blocklayout.zoo import ZOO, digits
+from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
@@ -39,17 +40,13 @@ def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
         InputError: A file that holds no array, or extents that a network of the zoo cannot take.
         UnsupportedError: Valid ONNX that cannot run here.
     """
-    if args.model is not None and args.model.startswith(ZOO) and has_ranges(dict(args.shape)):
-        raise InputError(f"--shape: {args.model} is built for one set of extents; ranges are for ONNX files")
     arrays = {name: load_array(name, path).shape for name, path in args.input}
-    return model.open_model(source_named(args.model, dict(args.shape) | arrays, dict(args.io_layout)))
+    return model.open_model(model_named(args.model, dict(args.shape) | arrays, dict(args.io_layout)))
 
 
-def source_named(name: str | None, given: Shapes, io_layout: Mapping[str, str] | None = None) -> str | bytes | Builder:
+def model_named(name: str | None, shapes: Shapes, io_layout: Mapping[str, str] | None = None) -> str | bytes | Builder:
     """The model that MODEL names: a file, the embedded one's bytes, or a network of the zoo for these extents."""
-    if name is None:
-        return digits.model_bytes()
-    return _built(name, given, io_layout or {}) if name.startswith(ZOO) else name
+    return digits.model_bytes() if name is None else source_named(name, shapes, io_layout)
 
 
 def open_with_plan(
@@ -157,21 +154,3 @@ def _extents(desc: MemoryDesc, layout: str | None) -> tuple[int, ...]:
     if tag is None or tag.inner_blks or tag.ndims != desc.ndims:
         return desc.dims
     return tuple(desc.dims[dim] for dim in tag.order)
-
-
-def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
-    name = name.removeprefix(ZOO)
-    if not given:
-        return zoo.build(name)
-    [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout)[0]
-    usual = info.logical(info.shape or ())
-    shape = info.logical(given.get(info.name, ()))
-    n_fixed = min(2, len(usual) - 1)  # words have no channels
-    if len(shape) != len(usual) or shape[1:n_fixed] != usual[1:n_fixed]:
-        fixed = f"and its {usual[1]} channels are" if n_fixed == 2 else "is"
-        given_text = ", ".join(f"{other} {'x'.join(map(str, extents))}" for other, extents in given.items())
-        raise InputError(
-            f"{ZOO}{name} has one input, {info.name}, usually {'x'.join(map(str, info.shape or ()))}; its number of "
-            f"dimensions {fixed} fixed, and what was given is {given_text}"
-        )
-    return zoo.build(name, batch=shape[0], size=shape[n_fixed:])

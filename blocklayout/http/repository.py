@@ -7,7 +7,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from blocklayout import zoo
 from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError, did_you_mean
 from blocklayout.http.messages import VERSION, IndexEntry, ModelMetadata, RefusalError
 from blocklayout.http.tensors import metadata
@@ -55,11 +54,11 @@ class Model:
         with self._lock:
             start = time.monotonic()
             if self.served is not None:
-                self.served.replace(self._opened())
+                self.served.replace(self._source)
             else:
                 self.state, self.reason = "LOADING", "it is being loaded"
                 try:
-                    self.served = self._checked(Served(self._opened(), **self._options))
+                    self.served = self._checked(Served(self._source, **self._options))
                 except BaseException as error:
                     self.state, self.reason = "UNAVAILABLE", str(error)
                     raise
@@ -106,10 +105,6 @@ class Model:
         is_one = session.pieces is not None or len(plans) == 1
         report = session.report() if is_one else Report.of(plans[-1], plans[-1].machine())
         return report.from_source(str(self._source)).to_html()
-
-    def _opened(self) -> Source:
-        is_of_zoo = isinstance(self._source, str) and self._source.startswith(zoo.ZOO)
-        return zoo.build(str(self._source).removeprefix(zoo.ZOO)) if is_of_zoo else self._source
 
     def _checked(self, served: Served) -> Served:
         """The same, if the protocol can express its inputs and outputs; else it is closed."""

@@ -46,14 +46,15 @@ def export(
         >>> bl.export(b, "last.onnx", bl.load(b, layout="nhwc").plan)  # doctest: +SKIP
     """
     from blocklayout import model
+    from blocklayout.loading.zoo_names import source_named
     from blocklayout.model.channels_last import channels_last, functions_of
     from blocklayout.plan import Plan
 
     if not isinstance(plan, Plan | str | os.PathLike):
         raise PlanError(f"export: plan is a {type(plan).__name__}; give a session's plan, or the path of a saved one")
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-    opened = model.open_model(source)
     made_for = {name: desc.dims for name, desc in plan.inputs}
+    opened = model.open_model(source_named(source, made_for))
     free = model.free_extents(opened)
     unknown = [name for name in free if name not in made_for]
     if unknown:

@@ -15,6 +15,7 @@ from blocklayout.encoding import to_json
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
+from blocklayout.loading.zoo_names import source_named
 from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
 from blocklayout.model.graph import fresh_name
 from blocklayout.model.onnx_read import REPORT_KEY
@@ -95,7 +96,7 @@ def quantize(
     recipe = QuantizationRecipe.of(recipe)
     tell = progress or (lambda _: None)
     tell("reading the model")
-    opened = _in_new_operators(model)
+    opened = _in_new_operators(source_named(model))
     feeds = Feeds.of(calibration_data, _inputs(opened), tell)
     graph, is_free = _simplified(opened, feeds)
     graph = equalised(graph, choose(graph, recipe).layers) if recipe.equalisation else graph

@@ -2,6 +2,7 @@
 
 :func:`build` makes networks of the literature, with random weights, :func:`detector` those that keep the
 best of their boxes; every module of this package may have some. ``zoo.digits`` is small, trained and embedded.
+Where a model is taken, in Python and on the command line, ``zoo:resnet50`` names one.
 
 Nothing is read or computed before a function of this package or that module is called.
 """

@@ -86,7 +86,7 @@ def test_every_public_thing_is_documented(name: str) -> None:
 
 def names_with_docstrings() -> list[str]:
     """Dotted public names of functions and classes; modules, texts and aliases of types have no docstring."""
-    parts = ("", ".dnnl", ".layout", ".serve", ".zoo", ".torch", ".ray")
+    parts = ("", ".dnnl", ".layout", ".optim", ".serve", ".zoo", ".torch", ".ray")
     modules = [importlib.import_module(f"blocklayout{part}") for part in parts]
     return [
         f"{module.__name__}.{name}"

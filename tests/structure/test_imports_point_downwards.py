@@ -29,6 +29,7 @@ LEVELS = (
     ("show",),
     ("runtime", "serve", "session"),
     (
+        "zoo",
         "loading",
         "eager",
         "torch",
@@ -37,7 +38,6 @@ LEVELS = (
         "optim",
         "ray",
         "quantizing",
-        "zoo",
         "__init__",
         "http",
         "commands",
