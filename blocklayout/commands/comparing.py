@@ -21,7 +21,7 @@ from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.resource_limits import memory_nbytes
 from blocklayout.runtime import ContentsNeededError
 from blocklayout.show.comparison import Measurement
-from blocklayout.show.plan_record import changes_record, plan_record
+from blocklayout.show.plan_record import changes_record
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
@@ -173,31 +173,29 @@ class Race(Struct, frozen=True):
             return session.report()
 
     def what_if(
-        self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str], tell: Tell
+        self, contender: Contender, session: Session, before: Mapping[str, Any], pins: Mapping[str, str], tell: Tell
     ) -> dict[str, Any]:
         """The record of the plan with these pins and no others, and the differences.
 
-        Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before and
-        after, medians over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
+        Beside a report's record it has ``changes`` from the session's plan, whose record is ``before``, and
+        ``in_turn``: nanoseconds before and after, medians over rounds in which both had their turn, and the spread of
+        their ratios; ``null`` without runs.
         """
+        n_runs = self.n_rounds
         with replace(self, options={**self.options, "pin": pins}, tell=tell).session(contender) as pinned:
             tell(f"running {n_runs} times, beside the plan before" if n_runs else "comparing")
             record = pinned.report(self.feeds if n_runs else None, n_runs=max(1, n_runs)).to_dict()
             in_turn = None
             if n_runs:
                 runs = [partial(each.run, None, self.feeds) for each in (session, pinned)]
-                times: list[list[float]] = time_in_turn(runs, n_runs)
-                before, after = times
+                own, others = time_in_turn(runs, n_runs)
                 in_turn = {
                     "n_rounds": n_runs,
-                    "before_ns": Spread.of(before).median,
-                    "after_ns": Spread.of(after).median,
-                    "ratio": to_builtins(Spread.of_ratios(after, before)),
+                    "before_ns": Spread.of(own).median,
+                    "after_ns": Spread.of(others).median,
+                    "ratio": to_builtins(Spread.of_ratios(others, own)),
                 }
-            return record | {
-                "changes": changes_record(plan_record(session.plans[-1]), record["plan"]),
-                "in_turn": in_turn,
-            }
+            return record | {"changes": changes_record(before, record["plan"]), "in_turn": in_turn}
 
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
         self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")

@@ -111,7 +111,7 @@ def _serve(args: argparse.Namespace) -> None:
             n_pieces = len(report.record["pieces"])
             raise PlanError(f"--serve: the model is cut into {n_pieces} pieces, and has no plan of the whole")
         session = race.session(contender)
-    what_if = partial(race.what_if, contender, session, args.runs)
+    what_if = partial(race.what_if, contender, session, report.record["plan"])
     page = Report(report.record | {"served": True}).to_html()
     with session, PlanServer(args.port or 0, page, what_if) as server:
         put(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it\n")
