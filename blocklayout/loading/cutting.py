@@ -107,12 +107,12 @@ class Cutter(Struct, frozen=True, eq=False):
             call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
             name, inner = f"{whole.name}, piece {number}", self.inner.of(cut, cuts, passed)
             pieces.append(call or self._straight(whole, cut, name, inner, by_arrays))
-        self._check_demands(whole, [piece.function for piece in pieces if isinstance(piece, Call)])
+        self._check_demands(whole, [piece for piece in pieces if isinstance(piece, NodeCall)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
         return Pieces(whole.name, self.inputs, self.outputs, constants, pieces)
 
-    def _check_demands(self, whole: OnnxModel, calls: Sequence[Any]) -> None:
+    def _check_demands(self, whole: OnnxModel, calls: Sequence[NodeCall]) -> None:
         called = {each.node.outputs for each in calls}
         planned = [node for node in whole.nodes if node.outputs not in called]
         planned += [
@@ -127,7 +127,7 @@ class Cutter(Struct, frozen=True, eq=False):
             known = closest(key, (*names.names, *names.op_types))
             raise PlanError(f"{option} {key}={wanted}: no kernel, node or value of that name, and no operator; {known}")
 
-    def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> Call | None:
+    def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> NodeCall | None:
         """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
         [node] = cut.nodes
         node = node if node.name else node.replace(name=f"{node.op_type} of {' '.join(filter(None, cut.outputs))}")
@@ -138,16 +138,16 @@ class Cutter(Struct, frozen=True, eq=False):
             key: self._subgraph(whole, _with_constants(branch, whole), node, f"{node.name}.{key}")
             for key, branch in model.branches_of(node).items()
         }
-        compute = NodeCall(node, whole.opset, subgraphs, model.captured_by(node))
-        return Call(
+        return NodeCall(
             name=node.name,
             inputs=node.inputs,
             outputs=node.outputs,
             reason=cut.reason,
             by=by,
-            function=compute,
-            running=compute.books,
-            keeping=compute.notes,
+            node=node,
+            opset=whole.opset,
+            subgraphs=subgraphs,
+            captured=model.captured_by(node),
         )
 
     def _subgraph(self, whole: OnnxModel, branch: Branch, node: Node, name: str) -> Subgraph:
@@ -217,24 +217,24 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
     return replace(branch, constants={**branch.constants, **around})
 
 
-class NodeCall(Struct, frozen=True, eq=False, dict=True):
-    """Computes a node at which a model is cut; its last inputs are ``captured`` by its subgraphs."""
+class NodeCall(Call, eq=False, kw_only=True, dict=True):
+    """A node at which a model is cut; its last inputs are ``captured`` by its subgraphs."""
 
     node: Node
     opset: int
     subgraphs: Mapping[str, Subgraph]
     captured: tuple[str, ...]
 
-    def __call__(self, given: Sequence[Any]) -> list[Any]:
+    def compute(self, given: Sequence[Any]) -> list[Any]:
         """Its results, row-major, of its inputs in order."""
         captured = dict(zip(reversed(self.captured), reversed(given), strict=False))
         function = self._function_on(captured) if self.subgraphs else self._function
 
-        def compute(*arguments: Any) -> tuple[Any, ...]:
+        def row_major(*arguments: Any) -> tuple[Any, ...]:
             results = function(*arguments)
             return tuple(map(_row_major, results if isinstance(results, tuple) else (results,)))
 
-        return model.checked_call(self.node, compute, given[: len(given) - len(captured)])
+        return model.checked_call(self.node, row_major, given[: len(given) - len(captured)])
 
     @cached_property
     def _function(self) -> Callable[..., Any]:
@@ -244,10 +244,12 @@ class NodeCall(Struct, frozen=True, eq=False, dict=True):
         bound = {key: _Bound(subgraph, captured) for key, subgraph in self.subgraphs.items()}
         return model.function_of(self.node, self.opset, bound) or model.by_reference(self.node, self.opset)
 
+    @property
     def books(self) -> list[PlanBook]:
         """Those of its subgraphs that there are by now."""
         return [book for subgraph in self.subgraphs.values() for book in subgraph.books]
 
+    @property
     def notes(self) -> list[str]:
         """Lines about the layouts of values that subgraphs keep from one run to the next."""
         return [note for subgraph in self.subgraphs.values() for note in subgraph.notes()]
