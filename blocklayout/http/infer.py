@@ -53,11 +53,7 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 async def infer(request: Request, model: Model, settings: Settings) -> Response:
-    """The answer to a request to run a model.
-
-    Raises:
-        RefusalError: It is not served, for whatever reason.
-    """
+    """The answer to a request to run a model; a RefusalError where it is not served, for whatever reason."""
     served = model.serving()
     body, n_json = await read_body(request, settings)
     asked, feed = await apart(n_json > LARGE_JSON, _read, body, n_json, served.session)
@@ -82,8 +78,7 @@ async def apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # 
 async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, int]:
     """The request's bytes, and how many of them are JSON; behind it they are aligned, so that tensors stay in place.
 
-    Raises:
-        RefusalError: It is too large, comes too slowly, or is coded otherwise than its headers say.
+    A RefusalError where it is too large, comes too slowly, or is coded otherwise than its headers say.
     """
     limit, headers = int(settings.max_body), dict(request.scope["headers"])
     given = headers.get(HEADER_LENGTH)
@@ -181,11 +176,7 @@ async def run(
     feed: dict[str, np.ndarray],
     settings: Settings,
 ) -> list[np.ndarray]:
-    """The arrays of all outputs that are asked for: here where the last run like it was brief, else by the queue.
-
-    Raises:
-        RefusalError: The request is not served.
-    """
+    """The arrays of the outputs that are asked for: here where the last run like it was brief, else by the queue."""
     deadline = min((each for each in (asked.parameters.timeout / 1e6, settings.timeout) if each), default=None)
     names: list[str] | None = [output.name for output in asked.outputs]
     if not names or names == [info.name for info in served.session.get_outputs()]:

@@ -26,8 +26,7 @@ def metadata(info: InputInfo) -> TensorMetadata:
 def read_feed(request: InferRequest, infos: Mapping[str, InputInfo], payload: np.ndarray) -> dict[str, np.ndarray]:
     """The arrays of a request by input; those in binary are views of ``payload``, the bytes behind the JSON.
 
-    Raises:
-        RefusalError: An input that the model has not, that is there twice, or whose type or size is wrong.
+    A RefusalError of an input that the model has not, that is there twice, or whose type or size is wrong.
     """
     feed: dict[str, np.ndarray] = {}
     start = 0
@@ -107,22 +106,18 @@ def write_outputs(
 ) -> tuple[list[AnswerTensor], list[np.ndarray]]:
     """The outputs as the answer's JSON has them, and the bytes of those that follow it.
 
-    Raises:
-        RefusalError: A value that JSON has no number for.
+    A RefusalError of a value that JSON has no number for.
     """
     tensors, payload = [], []
     for info, array, is_binary in zip(infos, arrays, are_binary, strict=True):
-        data: list[Any] | None = None
-        parameters = None
+        held: dict[str, Any]
         if is_binary:
             payload.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-            parameters = {"binary_data_size": array.nbytes}
+            held = {"parameters": {"binary_data_size": array.nbytes}}
         else:
-            data = _numbers(info.name, array)
-        tensor = AnswerTensor.model_construct(
-            name=info.name, datatype=DATATYPES[info.dtype], shape=list(array.shape), data=data, parameters=parameters
-        )
-        tensors.append(tensor)
+            held = {"data": _numbers(info.name, array)}
+        about = {"name": info.name, "datatype": DATATYPES[info.dtype], "shape": list(array.shape)}
+        tensors.append(AnswerTensor.model_construct(**about, **held))
     return tensors, payload
 
 
