@@ -41,8 +41,7 @@ class Feeds(Struct, frozen=True, eq=False):
     def of(cls, data: Any, inputs: tuple[str, ...], tell: Tell) -> Feeds:
         """Feeds of data that are one feed, or an iterable of feeds; those of an iterator are kept in memory.
 
-        Raises:
-            InputError: There are none, or they are nothing that one can go through.
+        An InputError where there are none, or they are nothing that one can go through.
         """
         if isinstance(data, Mapping | np.ndarray):
             data = [data]
@@ -88,8 +87,7 @@ def schemes_of(
 ) -> dict[str, Scheme]:
     """The scheme of each quantised value, by its name, from one pass over the data.
 
-    Raises:
-        InputError: A feed that does not fit, or a value that is infinite, NaN or nothing but 0.
+    An InputError of a feed that does not fit, or a value that is infinite, NaN or nothing but 0.
     """
     writers = graph.producers()
 
@@ -181,7 +179,7 @@ def _errors(
             nodes.append(layer.node.replace(name=f"{kind}{number}", inputs=names, outputs=(f"{kind}{number}.y",)))
     values = {name: constant_value(name, array) for name, array in arrays.items() if name.endswith("weights")}
     fed = {name: array for name, array in arrays.items() if name.endswith("source")}
-    values |= {name: _fed(name, array) for name, array in fed.items()}
+    values |= {name: Value(name, array.shape, "f32") for name, array in fed.items()}
     outputs = tuple(node.outputs[0] for node in nodes)
     walked = walk(nodes, values, graph.opset)
     session = load(
@@ -194,7 +192,3 @@ def _errors(
         flat = difference.reshape(difference.shape[0], -1)
         errors[name] = flat.mean(1), flat.shape[1] * means[layer.source].n_rows
     return errors
-
-
-def _fed(name: str, array: np.ndarray) -> Value:
-    return Value(name, array.shape, "f32")

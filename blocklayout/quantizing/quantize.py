@@ -28,7 +28,7 @@ from blocklayout.quantizing.observers import Scheme
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from blocklayout.model import Builder, DeclaredValue
+    from blocklayout.model import Builder
     from blocklayout.quantizing.recipe import QuantizationRecipe
 
 OLDEST_OPSET = 13
@@ -183,18 +183,14 @@ def _free_extents(proto: ModelProto, opened: OnnxModel | Graph) -> None:
         return
     declared = {info.name: info for info in (*opened.signature.inputs, *opened.signature.outputs)}
     for info in (*proto.graph.input, *proto.graph.output):
-        shape = info.type.tensor_type.shape
-        extents = _extents_of(declared.get(info.name), len(shape.dim))
+        shape, known = info.type.tensor_type.shape, declared.get(info.name)
+        extents = (known and known.extents) or (None,) * len(shape.dim)
         for dim, extent in zip(shape.dim, extents, strict=True):
             if not isinstance(extent, int):
                 dim.Clear()
             if isinstance(extent, str):
                 dim.dim_param = extent
     del proto.graph.value_info[:]
-
-
-def _extents_of(info: DeclaredValue | None, n_dims: int) -> tuple[int | str | None, ...]:
-    return (None,) * n_dims if info is None or info.extents is None else info.extents
 
 
 def _bytes_of(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -88,17 +88,7 @@ class QuantizationRecipe(BaseModel):
 
     model_config = _STRICT
 
-    operators: tuple[Operator, ...] = (
-        "Conv",
-        "ConvTranspose",
-        "Gemm",
-        "MatMul",
-        "Add",
-        "Concat",
-        "MaxPool",
-        "AveragePool",
-        "GlobalAveragePool",
-    )
+    operators: tuple[Operator, ...] = tuple(each for each in get_args(Operator) if each != "Mul")
     weights: Granularity = "channel"
     depthwise: Granularity = "channel"
     activations: Observer = "mse"
@@ -149,7 +139,7 @@ class QuantizationRecipe(BaseModel):
     def check_names(self, names: Iterable[str], op_types: Iterable[str]) -> None:
         """An InputError of an exception that selects nothing; types of operators that are quantised may be absent."""
         known = [*names]
-        types = {*op_types, *Operator.__args__}  # type: ignore[attr-defined]  # of a Literal
+        types = {*op_types, *get_args(Operator)}
         for key in self.exceptions:
             if key not in types and not any(fnmatchcase(name, key) or name == key for name in known):
                 said = f"exceptions: {key!r} is no node, value or operator of the model, and matches none"
