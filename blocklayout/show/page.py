@@ -122,11 +122,7 @@ class Page(Struct, frozen=True):
 
 
 def save_text(path: str | os.PathLike[str], text: str, kind: str = "page") -> None:
-    """Write a page, or a text of another kind; a reader never sees half of it.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """Write a page, or a text of another kind, never half of it; an InputError where that cannot be."""
     target = Path(path)
     try:
         with replacing(target) as beside:
