@@ -205,8 +205,7 @@ class Loading(Struct, frozen=True):
         if targets is None:
             write_session(path, book)
             return
-        from blocklayout.loading.other_isa import Job
-        from blocklayout.loading.targets import write_targets
+        from blocklayout.loading.targets import Job, write_targets
 
         request = book.maker.request
         assert request is not None  # noqa: S101 - for mypy: this model makes plans

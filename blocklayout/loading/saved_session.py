@@ -173,16 +173,9 @@ class Tensors(Struct):
 
 
 def write_session(path: Path, book: PlanBook, wanted: Collection[Shapes] | None = None) -> None:
-    """Write a session's plans with their packed weights.
+    """Write a session's plans, all or those of ``wanted`` extents, with their packed weights.
 
-    Args:
-        path: Of the file.
-        book: The plans.
-        wanted: Extents of those that are written; all if ``None``.
-
-    Raises:
-        OSError: It cannot be written.
-        PlanError: It is of a model in pieces, and one of them has no plan.
+    A PlanError where it is of a model in pieces, and one of them has no plan; an OSError where it cannot be written.
     """
     tensors = Tensors()
     record = SessionRecord(**asdict(_part_record(book, tensors, wanted)))
@@ -208,12 +201,8 @@ def _part_record(book: PlanBook, tensors: Tensors, wanted: Collection[Shapes] | 
 def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
     """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
 
-    Of a file for several instruction sets, that for the highest which this CPU has; nothing of the others is read.
-
-    Raises:
-        ModelError: It is damaged, or of another version; the message names the field.
-        PlanError: It has no session for this CPU.
-        OSError: It cannot be read.
+    Of a file for several instruction sets, that for the highest which this CPU has; nothing of the others is read. A
+    ModelError names the field where it is damaged or of another version; a PlanError says that none is for this CPU.
     """
     file = _open(path, is_mapped=is_mapped)
     if is_tensor_text(file.text):
@@ -222,12 +211,7 @@ def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorF
 
 
 def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
-    """All sessions in a file, with the instruction sets that it states, if it does; nothing but records is read.
-
-    Raises:
-        ModelError: It is damaged.
-        OSError: It cannot be read.
-    """
+    """All sessions in a file, with the instruction sets that it states, if it does; nothing but records is read."""
     targets = _targets_of(open_tensors(path).text)
     if targets is None:
         yield None, open_tensors(path)
@@ -319,11 +303,7 @@ def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def load_session(path: str | os.PathLike[str], options: Options) -> Session:
-    """The session that a file holds. Neither the model nor ``onnx`` is needed.
-
-    Args:
-        path: The file.
-        options: The caller's; plans are kept as many as the file has at least.
+    """The session that a file holds, without the model and ``onnx``; plans are kept as many as it has at least.
 
     Raises:
         ModelError: The file is damaged, or of another version.
@@ -444,11 +424,7 @@ class NoMaker:
     request = None
 
     def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
-        """Refuse other extents than those of the plans in the file.
-
-        Raises:
-            PlanError: In any case.
-        """
+        """Refuse other extents than those of the plans in the file."""
         del contents
         extents = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'a scalar'}" for name, shape in shapes)
         raise PlanError(f"the saved session has no plan for {extents}: load the model itself to have one made")
