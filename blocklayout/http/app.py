@@ -36,7 +36,7 @@ from blocklayout.http.messages import (
 )
 from blocklayout.http.repository import Repository
 from blocklayout.http.settings import Settings
-from blocklayout.show.models_page import models_page
+from blocklayout.show.page import models_page
 
 _log = logging.getLogger(__name__)
 

@@ -18,9 +18,10 @@ from pydantic import ValidationError
 
 import blocklayout
 from blocklayout.errors import BlockLayoutError, InputError
-from blocklayout.http.infer import LARGE_JSON, apart, outputs_of, read_inputs, refusal_of, run
+from blocklayout.http.infer import LARGE_JSON, apart, refusal_of, run
 from blocklayout.http.messages import VERSION, InferRequest, RefusalError, ServerMetadata, faults
 from blocklayout.http.protocol import Exchange, aligned_body
+from blocklayout.http.tensors import read_feed, write_outputs
 
 if TYPE_CHECKING:
     from blocklayout.http.repository import Model, Repository
@@ -193,7 +194,7 @@ class Service:
         is_long = not request.raw_input_contents and request.ByteSize() > LARGE_JSON
         asked, feed = await apart(is_long, _read, request, served.session)
         arrays = await run(Exchange(), model, served, asked, feed, self._settings)
-        tensors, raw = outputs_of(asked, served.session, arrays)
+        tensors, raw = write_outputs(asked, served.session, arrays)
         return {
             "model_name": model.name,
             "model_version": VERSION,
@@ -255,7 +256,7 @@ def _read(request: Any, session: Session) -> tuple[InferRequest, dict[str, np.nd
     for content in raw:
         payload[start : start + len(content)] = np.frombuffer(content, np.uint8)
         start += len(content)
-    return asked, read_inputs(asked, payload, session)
+    return asked, read_feed(asked, payload, session)
 
 
 def _tensor(given: Any) -> dict[str, Any]:

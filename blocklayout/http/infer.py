@@ -21,7 +21,7 @@ from blocklayout.errors import (
     QueueFullError,
     StoppedError,
 )
-from blocklayout.http.messages import AnswerTensor, InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.messages import InferAnswer, InferRequest, Message, RefusalError, faults
 from blocklayout.http.protocol import EXCHANGE, HEADER_LENGTH, Exchange, aligned_body
 from blocklayout.http.tensors import read_feed, write_outputs
 
@@ -59,7 +59,7 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     asked, feed = await apart(n_json > LARGE_JSON, _read, body, n_json, served.session)
     arrays = await run(request.scope.get(EXCHANGE) or Exchange(), model, served, asked, feed, settings)
     is_long = sum(array.size for array in arrays) > LARGE_JSON and not asked.parameters.binary_data_output
-    tensors, payload = await apart(is_long, outputs_of, asked, served.session, arrays)
+    tensors, payload = await apart(is_long, write_outputs, asked, served.session, arrays)
     answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
     text = answer.model_dump_json(exclude_none=True).encode()
     if not payload:
@@ -159,13 +159,7 @@ def _repeated(text: bytes) -> InferRequest:
 def _read(body: np.ndarray, n_json: int, session: Session) -> tuple[InferRequest, dict[str, np.ndarray]]:
     text = body[:n_json].tobytes()
     asked = _repeated(text) if n_json < _SMALL_JSON else parsed(InferRequest, text)
-    return asked, read_inputs(asked, body[n_json:], session)
-
-
-def read_inputs(asked: InferRequest, payload: np.ndarray, session: Session) -> dict[str, np.ndarray]:
-    """The arrays of a request by input; ``payload`` has those in binary, one behind the other."""
-    fed = (*session.get_inputs(), *session.get_overridable_initializers())
-    return read_feed(asked, {info.name: info for info in fed}, payload)
+    return asked, read_feed(asked, body[n_json:], session)
 
 
 async def run(
@@ -225,14 +219,3 @@ def refusal_of(error: BlockLayoutError) -> RefusalError:
     if isinstance(error, QueueFullError | OutOfMemoryError | ClosedError | StoppedError):
         return RefusalError(503, str(error), retry=True)
     return RefusalError(504 if isinstance(error, DeadlineExceededError) else 400, str(error))
-
-
-def outputs_of(
-    asked: InferRequest, session: Session, arrays: list[np.ndarray]
-) -> tuple[list[AnswerTensor], list[np.ndarray]]:
-    """The outputs as the answer has them, and the bytes of those in binary."""
-    returned = {info.name: info for info in session.get_outputs()}
-    infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
-    wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
-    by_default = asked.parameters.binary_data_output
-    return write_outputs(infos, arrays, [by_default if each is None else each for each in wanted])

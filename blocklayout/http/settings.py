@@ -126,15 +126,8 @@ class Settings(BaseSettings):
     @property
     def load_options(self) -> dict[str, Any]:
         """Options of :func:`blocklayout.load`."""
-        return {
-            "dtype": self.dtype,
-            "layout": self.layout,
-            "tune": self.tune,
-            "threads": self.threads,
-            "streams": self.streams,
-            "max_waiting": self.max_waiting,
-            "batching": (self.max_batch, self.max_delay_ms) if self.max_batch > 1 else None,
-        }
+        same = self.model_dump(include={"dtype", "layout", "tune", "threads", "streams", "max_waiting"})
+        return same | {"batching": (self.max_batch, self.max_delay_ms) if self.max_batch > 1 else None}
 
 
 def _checked(file: str | os.PathLike[str] | None) -> Path | None:
