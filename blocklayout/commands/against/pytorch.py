@@ -19,6 +19,11 @@ _FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 _declared: list[Any] = []
 
 
+def _module_of(name: str) -> Any:
+    """Modules that a peer imports; the package itself imports none of them."""
+    return import_module(name)
+
+
 def import_converter(torch: Any) -> None:
     """Import ``onnx2torch``, and with it torchvision, even one that was built for another torch.
 
@@ -27,13 +32,13 @@ def import_converter(torch: Any) -> None:
     declare them.
     """
     try:
-        import_module("onnx2torch")
+        _module_of("onnx2torch")
     except RuntimeError:
         library = torch.library.Library("torchvision", "DEF")
         for name in _DETECTORS:
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _declared.append(library)  # they go with it
-        import_module("onnx2torch")
+        _module_of("onnx2torch")
 
 
 def open_eager(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
@@ -44,8 +49,7 @@ def open_eager(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[M
 
 def open_compiled(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that inductor compiles at its first run; its weights are constants then."""
-    config: Any = import_module("torch._inductor.config")
-    config.freezing = True
+    _module_of("torch._inductor.config").freezing = True
     module, names = converted(torch, path, n_threads, dtype)
     return partial(_run, torch, torch.compile(module), names, dtype)
 
@@ -56,7 +60,7 @@ def open_ours(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Ma
     PyTorch would change their order on threads of its own, which keep a CPU for milliseconds after that.
     """
     module, names = converted(torch, path, n_threads, dtype)
-    backend = import_module("blocklayout.torch").backend
+    backend = _module_of("blocklayout.torch").backend
     compiled = torch.compile(module, backend=backend, options={"threads": n_threads})
 
     def run(feeds: Mapping[str, Any]) -> list[Any]:
@@ -70,12 +74,12 @@ def open_ours(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Ma
 def converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
     """The module of an ONNX file, which computes in ``dtype``, and the names of its inputs in order; sets threads."""
     torch.set_num_threads(n_threads)
-    model = import_module("onnx").load(path)
+    model = _module_of("onnx").load(path)
     constants = {constant.name: constant for constant in model.graph.initializer}
     _fix_axes(model, constants)
     _lend_converters(model)
     inputs = [value for value in model.graph.input if value.name not in constants]
-    module = import_module("onnx2torch").convert(model).eval()
+    module = _module_of("onnx2torch").convert(model).eval()
     _settle_extents(torch, module)
     ndims = max((len(value.type.tensor_type.shape.dim) for value in inputs), default=0)
     if ndims in _FORMATS:
@@ -87,7 +91,7 @@ def converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, l
 
 def _fix_axes(model: Any, constants: Mapping[str, Any]) -> None:
     """Write the axes of reductions as attributes, as before opset 18: the converter knows them so."""
-    onnx = import_module("onnx")
+    onnx = _module_of("onnx")
     for node in model.graph.node:
         if node.op_type.startswith("Reduce") and len(node.input) == 2 and node.input[1] in constants:
             axes = onnx.numpy_helper.to_array(constants[node.input.pop()]).tolist()
@@ -99,7 +103,7 @@ def _lend_converters(model: Any) -> None:
 
     Younger versions mostly take more data types. Where one means something else, the outputs say so.
     """
-    defs, registry = import_module("onnx.defs"), import_module("onnx2torch.node_converters.registry")
+    defs, registry = _module_of("onnx.defs"), _module_of("onnx2torch.node_converters.registry")
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     for op_type, domain in {(node.op_type, node.domain) for node in model.graph.node}:
         version = defs.get_schema(op_type, opsets[domain], domain).since_version
