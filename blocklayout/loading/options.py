@@ -160,7 +160,7 @@ class Options(Planning, frozen=True, kw_only=True):
             batching=joined,
             verify=verify,
             mapped=mapped,
-            tell=progress or silent,
+            tell=silent if progress is None else progress,
         )
 
 
