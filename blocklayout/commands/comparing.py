@@ -16,11 +16,10 @@ from blocklayout.api import load
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import load_options
 from blocklayout.errors import BlockLayoutWarning, PlanError
-from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.resource_limits import memory_nbytes
 from blocklayout.runtime import ContentsNeededError
-from blocklayout.show.comparison import Measurement
+from blocklayout.show.comparison import Measurement, clearly_fastest
 from blocklayout.show.plan_record import changes_record
 from blocklayout.timing import Spread, time_in_turn
 
@@ -131,13 +130,10 @@ class Race(Struct, frozen=True):
 
     def _settle(self, session: Session, contender: Contender, others: Sequence[Measurement]) -> None:
         """Have later loads take a policy that was faster than ``auto``, beyond the spread."""
-        rivals = [
-            each for each in others if each.plan.policy in UNIFORM_POLICIES and each.plan.dtype == contender.dtype
-        ]
-        faster = [each for each in rivals if each.ratio.third_quartile < CLEARLY]
-        if contender.policy != "auto" or contender.plan is not None or not faster:
+        uniform = (each for each in others if each.plan.policy in UNIFORM_POLICIES)
+        best = clearly_fastest(each for each in uniform if each.plan.dtype == contender.dtype)
+        if contender.policy != "auto" or contender.plan is not None or best is None:
             return
-        best = min(faster, key=lambda each: each.ratio.median)
         self.tell(f"{contender.name}: {best.plan.policy} is faster, and taken from now on")
         session.settle(self.feeds, best.plan.policy, best.ratio.median)
 

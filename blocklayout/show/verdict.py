@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from blocklayout.dnnl import Spec, has_bf16
 from blocklayout.dnnl.library import sums_bytes_exactly
 from blocklayout.dtypes import BYTE_DTYPES, itemsize
-from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.policies import SOLVE
 from blocklayout.plan.reasons import CALLER
+from blocklayout.show.comparison import clearly_fastest
 from blocklayout.show.names import policy_name
 from blocklayout.show.output import painted, put, say
 from blocklayout.show.plan_text import plan_text
@@ -161,8 +161,7 @@ class Verdict(Struct, frozen=True):
         """The same with measured times; the first measurement is of the policy that was asked for."""
         own, *rest = measurements
         others = [each for each in rest if each.plan.dtype == own.plan.dtype]
-        faster = [each for each in others if each.ratio.third_quartile < CLEARLY]
-        best = min(faster, key=lambda each: each.ratio.median, default=own)
+        best = clearly_fastest(others) or own
         scale = 1 / best.ratio.median
         seen = {
             each.plan.policy: Rival(each.plan.policy, each.ratio.scaled(scale), is_measured=True)
