@@ -12,18 +12,19 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 from pydantic import ValidationError
 
 import blocklayout
 from blocklayout.errors import BlockLayoutError, InputError
-from blocklayout.http.infer import LARGE_JSON, apart, refusal_of, run
+from blocklayout.http.infer import LARGE_JSON, apart, joined, refusal_of, run
 from blocklayout.http.messages import VERSION, InferRequest, RefusalError, ServerMetadata, faults
-from blocklayout.http.protocol import Exchange, aligned_body
+from blocklayout.http.protocol import Exchange
 from blocklayout.http.tensors import read_feed, write_outputs
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.http.repository import Model, Repository
     from blocklayout.http.settings import Settings
     from blocklayout.session import Session
@@ -252,11 +253,7 @@ def _read(request: Any, session: Session) -> tuple[InferRequest, dict[str, np.nd
         asked = InferRequest.model_validate(fields)
     except ValidationError as error:
         raise RefusalError(400, faults(error)) from None
-    payload, start = aligned_body(sum(map(len, raw)), 0), 0
-    for content in raw:
-        payload[start : start + len(content)] = np.frombuffer(content, np.uint8)
-        start += len(content)
-    return asked, read_feed(asked, payload, session)
+    return asked, read_feed(asked, joined(raw, 0), session)
 
 
 def _tensor(given: Any) -> dict[str, Any]:

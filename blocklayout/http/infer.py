@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,7 +113,7 @@ async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, i
     n_json = n_bytes if given is None else int(given[:20])
     if n_json > n_bytes:
         raise RefusalError(400, f"Inference-Header-Content-Length: {n_json} bytes of {n_bytes} cannot be JSON")
-    return _joined(parts, n_bytes, n_json) if body is None else body, n_json
+    return joined(parts, n_json) if body is None else body, n_json
 
 
 def _check_size(n_bytes: int, limit: int) -> None:
@@ -133,8 +133,9 @@ def _inflated(body: bytes | memoryview, encoding: str, limit: int) -> bytes:
     return text
 
 
-def _joined(parts: list[bytes], n_bytes: int, n_json: int) -> np.ndarray:
-    body = aligned_body(n_bytes, n_json)
+def joined(parts: Sequence[bytes], n_json: int) -> np.ndarray:
+    """The parts of a body one behind the other; what follows its JSON is aligned."""
+    body = aligned_body(sum(map(len, parts)), n_json)
     view, start = body.data, 0
     for part in parts:
         view[start : start + len(part)] = part
