@@ -12,7 +12,7 @@ from blocklayout.errors import InputError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value
 from blocklayout.model.shapes import walk
-from blocklayout.quantizing.layers import Chosen, Layer
+from blocklayout.quantizing.layers import Chosen, LayerInBytes
 from blocklayout.quantizing.observers import NEED_HISTOGRAM, Channels, Scheme, Seen, observed
 
 if TYPE_CHECKING:
@@ -134,20 +134,15 @@ class _Means:
 
 
 def mean_errors(
-    graph: Graph,
-    layers: Mapping[str, tuple[Layer, np.ndarray]],
-    schemes: Mapping[str, Scheme],
-    session: Session,
-    feeds: Feeds,
+    graph: Graph, layers: Mapping[str, LayerInBytes], schemes: Mapping[str, Scheme], session: Session, feeds: Feeds
 ) -> dict[str, np.ndarray]:
     """For each layer, by name, how much larger its result is in the mean for being quantised, by output channel.
 
     That is of the layer alone, its source as the model in f32 computes it: the errors of those before it are made up
-    for by their own biases. A layer is linear, so its result of a mean is the mean of its results. Beside each layer
-    stand the numbers for the bytes of its weights.
+    for by their own biases. A layer is linear, so its result of a mean is the mean of its results.
     """
     means: dict[tuple[tuple[int, ...], ...], dict[str, _Means]] = {}
-    sources = [*dict.fromkeys(layer.source for layer, _ in layers.values())]
+    sources = [*dict.fromkeys(each.layer.source for each in layers.values())]
     for origin, feed in feeds:
         values = _run(session, feed, sources, origin)
         of_extents = means.setdefault(tuple(values[name].shape[1:] for name in sources), {})
@@ -164,16 +159,16 @@ def mean_errors(
 
 
 def _errors(
-    graph: Graph, layers: Mapping[str, tuple[Layer, np.ndarray]], means: Mapping[str, _Means]
+    graph: Graph, layers: Mapping[str, LayerInBytes], means: Mapping[str, _Means]
 ) -> dict[str, tuple[np.ndarray, int]]:
     """Mean errors for sources of the same extents, and of how many places they are, by one graph of all layers."""
     from blocklayout.api import load
 
     arrays: dict[str, np.ndarray] = {}
     nodes: list[Node] = []
-    for number, (layer, dequantized) in enumerate(layers.values()):
-        of_source = means[layer.source]
-        for kind, total, weights in (("f", of_source.real, layer.weights), ("q", of_source.quantized, dequantized)):
+    for number, each in enumerate(layers.values()):
+        layer, of_source = each.layer, means[each.layer.source]
+        for kind, total, weights in (("f", of_source.real, layer.weights), ("q", of_source.quantized, each.numbers)):
             names = f"{kind}{number}.source", f"{kind}{number}.weights"
             arrays[names[0]], arrays[names[1]] = (total / of_source.n_rows)[None].astype(np.float32), weights
             nodes.append(layer.node.replace(name=f"{kind}{number}", inputs=names, outputs=(f"{kind}{number}.y",)))
@@ -187,8 +182,8 @@ def _errors(
     )
     found = dict(zip(outputs, map(np.asarray, session.run(None, fed)), strict=True))
     errors = {}
-    for number, (name, (layer, _)) in enumerate(layers.items()):
-        difference = np.moveaxis(found[f"q{number}.y"].astype(np.float64) - found[f"f{number}.y"], layer.channels, 0)
-        flat = difference.reshape(difference.shape[0], -1)
-        errors[name] = flat.mean(1), flat.shape[1] * means[layer.source].n_rows
+    for number, (name, each) in enumerate(layers.items()):
+        difference = found[f"q{number}.y"].astype(np.float64) - found[f"f{number}.y"]
+        flat = np.moveaxis(difference, each.layer.channels, 0).reshape(difference.shape[each.layer.channels], -1)
+        errors[name] = flat.mean(1), flat.shape[1] * means[each.layer.source].n_rows
     return errors
