@@ -54,12 +54,9 @@ class Session:
     """
 
     def __init__(self, book: PlanBook, write: Write, queue: Queue | None = None) -> None:
-        """Hold a model's plans.
+        """Hold a model's plans; ``write`` writes them with their packed weights to a file.
 
-        Args:
-            book: The plans.
-            write: Writes them with their packed weights to a file, for instruction sets and with typical feeds.
-            queue: How submitted requests wait, and are joined; any number waits, each alone, if ``None``.
+        Of submitted requests any number waits, each alone, where there is no ``queue``.
         """
         self._book = book
         self._write = write
@@ -113,17 +110,11 @@ class Session:
         return streams.call(carry(call) if is_watched or check_mode.get() else call)
 
     def run_held(self, feed: Mapping[str, Any], held: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Run once on the calling thread: the outputs ``held`` are written to these Tensors, the others are fresh.
+        """Run once on the calling thread: outputs ``held`` are written to these Tensors, others are fresh; all by name.
 
         Args:
             feed: As for :meth:`run`.
             held: By output, in the plan's formats, and apart in memory from each other and from the feed.
-
-        Returns:
-            All outputs, by name.
-
-        Raises:
-            InputError: As :meth:`run`.
         """
         return self._book.run_held(feed, held)
 
@@ -150,14 +141,13 @@ class Session:
         """Have the model run once, as soon as a stream is free, and go on.
 
         Requests begin in the order in which they came, and wait in a queue as long as ``max_waiting`` of
-        :func:`blocklayout.load` allows. Until the future is done, the arrays of ``feed`` are read and must not change,
-        and those of ``out`` are written.
+        :func:`blocklayout.load` allows.
 
         Args:
-            feed: As for :meth:`run`. The mapping may change, its arrays may not. Where the session batches, the arrays
-                may lack the first extent; so does the answer then.
+            feed: As for :meth:`run`. The mapping may change, its arrays may not until the future is done. Where the
+                session batches, they may lack the first extent; so does the answer then.
             output_names: As for :meth:`run`.
-            out: As for :meth:`run`.
+            out: As for :meth:`run`; the arrays are written until the future is done.
             deadline: Seconds from now after which nobody wants the answer: a request that has not begun by then never
                 runs, and one that runs ends before its next step, both with a ``DeadlineExceededError``.
 
@@ -174,9 +164,7 @@ class Session:
         return self.submissions.ask(feed, output_names, out, deadline)
 
     def stats(self) -> Stats:
-        """The requests that were submitted: counts, times, and how many wait now.
-
-        Runs that were not submitted are not counted: they cost nothing more than they do.
+        """The requests that were submitted: counts, times, and how many wait now. Other runs are not counted.
 
         Example:
             >>> from blocklayout import Builder, load
@@ -190,9 +178,7 @@ class Session:
     def warm_up(
         self, shapes: Mapping[str, Sequence[int]] | None = None, contents: Mapping[str, Any] | None = None
     ) -> None:
-        """Have the first request take no longer than those behind it: plan, pack, and run on every stream.
-
-        Where the session batches, that is done for all sizes of batches.
+        """Plan, pack, and run on every stream, for all sizes of batches: the first request takes no longer then.
 
         Args:
             shapes: The extents of each input, as the caller's arrays have them; by default those that the model
@@ -215,11 +201,7 @@ class Session:
             return self._submissions
 
     def check_open(self) -> None:
-        """Refuse to go on.
-
-        Raises:
-            ClosedError: It was closed.
-        """
+        """Raise a ClosedError where it was closed."""
         self._book.streams.check_open()
 
     def close(self) -> None:
@@ -242,22 +224,17 @@ class Session:
 
         Args:
             shapes: The extents of each input, as the caller's arrays have them.
-            contents: Arrays by input; those whose contents decide extents are looked at, such as the target
-                of a Reshape.
+            contents: Arrays by input; those whose contents decide extents are looked at, such as a Reshape's target.
 
         Raises:
-            InputError: Names or extents do not fit, or (``ContentsNeededError``) ``contents`` lacks an input
-                that decides extents. Or the session is closed.
+            InputError: Names or extents do not fit, ``contents`` lacks an input that decides extents (a
+                ``ContentsNeededError``), or the session is closed.
         """
         return self._book.prepare(shapes, contents)
 
     @property
     def plan(self) -> Plan:
-        """The session's only plan.
-
-        Raises:
-            PlanError: There is none yet, or more than one.
-        """
+        """The session's only plan; a PlanError where there is none yet, or more than one."""
         return self._book.plan
 
     @property
@@ -267,18 +244,11 @@ class Session:
 
     @property
     def pieces(self) -> Pieces | None:
-        """The pieces of a model that is cut where only data settle extents; ``None`` while it runs as a whole.
-
-        Print them for each piece's plan, and why the model is cut between them.
-        """
+        """The pieces of a model that is cut where only data settle extents, to print; ``None`` while it is whole."""
         return self._book.pieces
 
     def plan_for(self, shapes: Mapping[str, Sequence[int]]) -> Plan:
-        """The plan for these input shapes; where contents decide as well, the one that ran last.
-
-        Raises:
-            PlanError: None was made for them.
-        """
+        """The plan for these input shapes, or a PlanError; where contents decide as well, the one that ran last."""
         return self._book.plan_for(shapes)
 
     def settle(self, feed: Mapping[str, Any], policy: str, share: float) -> None:
@@ -305,19 +275,16 @@ class Session:
 
         A session loaded from it needs neither the model nor ``onnx``, plans nothing and packs nothing; its weights are
         mapped, so that several processes share them. It runs with the extents of these plans only. The file is a
-        safetensors file: it is there as a whole, or as it was before.
+        safetensors file: it is there as a whole, or as it was before. Of a model that is cut, each piece is in it, and
+        the nodes between plans; those that ``onnx.reference`` computes need ``onnx`` there, too.
 
         Args:
             path: The file to write.
-            targets: The instruction sets that it is for, such as ``("avx2", "avx512_core")``; :func:`blocklayout.load`
-                takes the highest that its CPU has. For lower ones than this session's, the model is planned and packed
-                for the same extents in a process of its own. For an instruction set that this CPU lacks nothing can be
-                packed here: :func:`blocklayout.merge_sessions` makes one file of those that several machines wrote. By
-                default the session's own alone.
+            targets: The instruction sets that it is for, such as ``("avx2", "avx512_core")``, by default the session's
+                own; :func:`blocklayout.load` takes the highest that its CPU has. For lower ones, the model is planned
+                and packed for the same extents in a process of its own. For one that this CPU lacks nothing can be
+                packed here: :func:`blocklayout.merge_sessions` makes one file of those that several machines wrote.
             feeds: Typical inputs of a model in pieces, which those processes run it on.
-
-        Of a model that is cut, each piece is written with its plans and subgraphs, and the nodes between them. Nodes
-        that ``onnx.reference`` computes between plans need ``onnx`` there, too.
 
         Raises:
             PlanError: There is no plan yet, also none of a piece, or the file cannot be written; or ``targets`` are
@@ -360,14 +327,11 @@ class Session:
         return MemoryUse.of(self._book.books)
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
-        """See where the time of a run goes, step by step. Costs nothing where it is not called.
+        """A typical run, step by step: print it, or ``save_chrome_trace`` it.
 
         Args:
             feed: As for :meth:`run`.
             n_runs: Runs whose median is taken; one more comes before them.
-
-        Returns:
-            A typical run: print it, or ``save_chrome_trace`` it.
 
         Raises:
             InputError: As :meth:`run`.
@@ -377,15 +341,9 @@ class Session:
         return profile(self._book, feed, n_runs)
 
     def verdict(self, profile: Profile | None = None) -> Verdict:
-        """Which layout is best and by how much, what reorders and slow code cost, and what would help most.
+        """Which layout is best and by how much, what reorders and slow code cost, and what would help most: print it.
 
-        The command line prints it first. Times are prices, and where the load ran whole plans, those of the runs.
-
-        Args:
-            profile: That of a typical run, whose times are taken then.
-
-        Returns:
-            A record: print it for five lines.
+        Times are those of ``profile``, if given; else prices, and where the load ran whole plans, those of the runs.
 
         Raises:
             PlanError: There is no plan yet.
@@ -402,15 +360,12 @@ class Session:
         return verdict(self._book, profile)
 
     def report(self, feed: Mapping[str, Any] | None = None, *, n_runs: int = 5) -> Report:
-        """A page about the plan: layouts, reasons, memory, and times where there is something to run on.
+        """A page about the plan: layouts, reasons, memory; ``save("report.html")`` it, or have a notebook show it.
 
         Args:
             feed: As for :meth:`run`; where given, each step is timed and held against this machine's ceilings, and the
                 report is of the plan for its extents. A model that is cut is shown piece by piece.
             n_runs: As for :meth:`profile`.
-
-        Returns:
-            The report: ``save("report.html")`` it, or have a notebook show it.
 
         Raises:
             InputError: As :meth:`profile`.

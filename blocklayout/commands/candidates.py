@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
     machine = Machine(dnnl.isa(), n_threads)
     ask: AskAbout = args.ask
     with shown_progress("asking oneDNN", is_quiet=args.json) as tell:
-        found = find_alternatives(ask(Asker(args.dtype, n_threads, machine.block_names), args), machine)
+        found = find_alternatives(ask(Asker(args.dtype, n_threads, machine.layout_names), args), machine)
         if not args.no_time:
             tell(f"measuring {len(found)} alternatives in turn")
             found = measured(found, with_references=args.references)
@@ -113,19 +113,11 @@ def _add_window(parser: argparse.ArgumentParser) -> None:
 
 
 class Asker(Struct, frozen=True):
-    """One primitive's problem, in every combination of layouts worth asking oneDNN about.
-
-    Tensors have one data type; ``blocks`` are names of the blocked layouts this CPU has kernels for.
-    """
+    """One primitive's problem on tensors of one data type, in every combination of layouts worth asking for."""
 
     dtype: str
     n_threads: int
-    blocks: tuple[str, ...]
-
-    @property
-    def layouts(self) -> tuple[str, ...]:
-        """Names of the layouts to ask for."""
-        return ("plain", "channels_last", *self.blocks)
+    layouts: tuple[str, ...]
 
     def convolution(self, args: argparse.Namespace) -> Iterator[Ask]:
         """A convolution, its favourite first; the weights' layout is always the implementation's to choose."""

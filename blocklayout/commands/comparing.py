@@ -16,12 +16,11 @@ from blocklayout.api import load
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import load_options
 from blocklayout.errors import BlockLayoutWarning, PlanError
-from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.resource_limits import memory_nbytes
 from blocklayout.runtime import ContentsNeededError
-from blocklayout.show.comparison import Measurement
-from blocklayout.show.plan_record import changes_record, plan_record
+from blocklayout.show.comparison import Measurement, clearly_fastest
+from blocklayout.show.plan_record import changes_record
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
@@ -131,13 +130,10 @@ class Race(Struct, frozen=True):
 
     def _settle(self, session: Session, contender: Contender, others: Sequence[Measurement]) -> None:
         """Have later loads take a policy that was faster than ``auto``, beyond the spread."""
-        rivals = [
-            each for each in others if each.plan.policy in UNIFORM_POLICIES and each.plan.dtype == contender.dtype
-        ]
-        faster = [each for each in rivals if each.ratio.third_quartile < CLEARLY]
-        if contender.policy != "auto" or contender.plan is not None or not faster:
+        uniform = (each for each in others if each.plan.policy in UNIFORM_POLICIES)
+        best = clearly_fastest(each for each in uniform if each.plan.dtype == contender.dtype)
+        if contender.policy != "auto" or contender.plan is not None or best is None:
             return
-        best = min(faster, key=lambda each: each.ratio.median)
         self.tell(f"{contender.name}: {best.plan.policy} is faster, and taken from now on")
         session.settle(self.feeds, best.plan.policy, best.ratio.median)
 
@@ -173,31 +169,29 @@ class Race(Struct, frozen=True):
             return session.report()
 
     def what_if(
-        self, contender: Contender, session: Session, n_runs: int, pins: Mapping[str, str], tell: Tell
+        self, contender: Contender, session: Session, before: Mapping[str, Any], pins: Mapping[str, str], tell: Tell
     ) -> dict[str, Any]:
         """The record of the plan with these pins and no others, and the differences.
 
-        Beside a report's record it has ``changes`` from the session's plan, and ``in_turn``: nanoseconds before and
-        after, medians over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
+        Beside a report's record it has ``changes`` from the session's plan, whose record is ``before``, and
+        ``in_turn``: nanoseconds before and after, medians over rounds in which both had their turn, and the spread of
+        their ratios; ``null`` without runs.
         """
+        n_runs = self.n_rounds
         with replace(self, options={**self.options, "pin": pins}, tell=tell).session(contender) as pinned:
             tell(f"running {n_runs} times, beside the plan before" if n_runs else "comparing")
             record = pinned.report(self.feeds if n_runs else None, n_runs=max(1, n_runs)).to_dict()
             in_turn = None
             if n_runs:
                 runs = [partial(each.run, None, self.feeds) for each in (session, pinned)]
-                times: list[list[float]] = time_in_turn(runs, n_runs)
-                before, after = times
+                own, others = time_in_turn(runs, n_runs)
                 in_turn = {
                     "n_rounds": n_runs,
-                    "before_ns": Spread.of(before).median,
-                    "after_ns": Spread.of(after).median,
-                    "ratio": to_builtins(Spread.of_ratios(after, before)),
+                    "before_ns": Spread.of(own).median,
+                    "after_ns": Spread.of(others).median,
+                    "ratio": to_builtins(Spread.of_ratios(others, own)),
                 }
-            return record | {
-                "changes": changes_record(plan_record(session.plans[-1]), record["plan"]),
-                "in_turn": in_turn,
-            }
+            return record | {"changes": changes_record(before, record["plan"]), "in_turn": in_turn}
 
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
         self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")

@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: PlanServer
 
     def do_GET(self) -> None:
-        self._reply(self._progress if self.path.startswith("/progress") else self._page)
+        self._reply(self._shown)
 
     def do_POST(self) -> None:
         self._reply(self._plan)
@@ -153,13 +153,12 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(HTTPStatus.OK, kind, body, {})
 
-    def _page(self) -> tuple[str, bytes]:
-        self._check_address()
+    def _shown(self) -> tuple[str, bytes]:
+        path, _, query = self.path.partition("?")
+        self._check_token(parse_qs(query).get("token", [""])[0])
+        if path == "/progress":
+            return _TEXT, self.server.progress.encode("utf-8", "backslashreplace")
         return "text/html; charset=utf-8", self.server.page
-
-    def _progress(self) -> tuple[str, bytes]:
-        self._check_address()
-        return _TEXT, self.server.progress.encode("utf-8", "backslashreplace")
 
     def _plan(self) -> tuple[str, bytes]:
         body = self._body()
@@ -188,10 +187,6 @@ class _Handler(BaseHTTPRequestHandler):
         if METHODS[path] != self.command:
             allowed = METHODS[path]
             raise RefusalError(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes {allowed} alone", {"Allow": allowed})
-
-    def _check_address(self) -> None:
-        query = parse_qs(self.path.partition("?")[2])
-        self._check_token(query.get("token", [""])[0])
 
     def _check_token(self, token: str) -> None:
         if not self.server.knows(token):

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     _check(args, target)
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
-        report = _report(args, race, contender, is_picture=target.suffix == ".svg")
+        report = _report(args, race, contender, f"-o {args.output}" if target.suffix == ".svg" else "")
     if args.json:
         say_json(report.to_dict())
         return
@@ -85,16 +85,18 @@ def _check(args: argparse.Namespace, target: Path) -> None:
         raise InputError(f"-o {target}: there is no folder {target.parent}")
 
 
-def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_picture: bool = False) -> Report:
-    """The report of a policy, beside those of ``--policies``; of a model in pieces, alone."""
+def _report(args: argparse.Namespace, race: Race, first: Contender, of_whole: str) -> Report:
+    """The report of a policy, beside those of ``--policies``; of a model in pieces, alone.
+
+    A PlanError of such a model where ``--policies`` is given, or another option ``of_whole`` models.
+    """
     shown = (first.policy or "auto") if first.plan is None else first.plan.policy
     dtype = first.dtype or (None if first.plan is None else first.plan.dtype)
     names = POLICIES if args.policies in ((), ("all",)) else dict.fromkeys(args.policies)
     own, *others = race.reports([first, *(Contender(name, dtype) for name in names if name != shown)])
-    n_pieces = len(own.record["pieces"])
-    if n_pieces and (args.policies or is_picture):
-        what = "--policies" if args.policies else f"-o {args.output}"
-        raise PlanError(f"{what}: the model is cut into {n_pieces} pieces, and has no plan of the whole")
+    n_pieces, option = len(own.record["pieces"]), "--policies" if args.policies else of_whole
+    if n_pieces and option:
+        raise PlanError(f"{option}: the model is cut into {n_pieces} pieces, and has no plan of the whole")
     return own.beside(*others).from_source(args.model, asked_shapes(args), args.threads)
 
 
@@ -106,12 +108,9 @@ def _serve(args: argparse.Namespace) -> None:
             raise InputError(f"--serve makes plans anew and shows them in a browser: leave out {option}")
     with shown_progress("reading the model") as tell:
         race, contender = race_of(args, tell, args.runs, pin=dict(args.pin))
-        report = _report(args, race, contender)
-        if report.record["pieces"]:
-            n_pieces = len(report.record["pieces"])
-            raise PlanError(f"--serve: the model is cut into {n_pieces} pieces, and has no plan of the whole")
+        report = _report(args, race, contender, "--serve")
         session = race.session(contender)
-    what_if = partial(race.what_if, contender, session, args.runs)
+    what_if = partial(race.what_if, contender, session, report.record["plan"])
     page = Report(report.record | {"served": True}).to_html()
     with session, PlanServer(args.port or 0, page, what_if) as server:
         put(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it\n")

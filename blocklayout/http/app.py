@@ -36,7 +36,7 @@ from blocklayout.http.messages import (
 )
 from blocklayout.http.repository import Repository
 from blocklayout.http.settings import Settings
-from blocklayout.show.models_page import models_page
+from blocklayout.show.page import models_page
 
 _log = logging.getLogger(__name__)
 
@@ -163,8 +163,7 @@ class App(FastAPI):
     async def index(self, request: Request, body: IndexRequest | None = None) -> Response:
         """All models, and their states."""
         body = await self._message(request, IndexRequest)
-        entries = [model.entry() for model in self._repository]
-        return JSONResponse([each.model_dump() for each in entries if each.state == "READY" or not body.ready])
+        return JSONResponse(self._repository.index(only_ready=body.ready))
 
     async def load(self, request: Request, name: str, body: LoadRequest | None = None) -> Response:
         """Load a model; what its file holds now replaces one that serves, without a request lost."""

@@ -1,4 +1,9 @@
-"""The Open Inference Protocol over gRPC: its requests are those over HTTP in other messages, and go the same way."""
+"""The Open Inference Protocol over gRPC: its requests are those over HTTP in other messages, and go the same way.
+
+Messages are made of a table of their fields: nothing here is generated.
+
+Source: "Open Inference Protocol", gRPC, version 2, with its extension "model repository".
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,60 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
-import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 from pydantic import ValidationError
 
 import blocklayout
 from blocklayout.errors import BlockLayoutError, InputError
-from blocklayout.http.grpc_messages import CHOICE, MESSAGES, PACKAGE
-from blocklayout.http.infer import LARGE_JSON, apart, outputs_of, read_inputs, refusal_of, run
+from blocklayout.http.infer import LARGE_JSON, apart, joined, refusal_of, run
 from blocklayout.http.messages import VERSION, InferRequest, RefusalError, ServerMetadata, faults
-from blocklayout.http.protocol import Exchange, aligned_body
+from blocklayout.http.protocol import Exchange
+from blocklayout.http.tensors import read_feed, write_outputs
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.http.repository import Model, Repository
     from blocklayout.http.settings import Settings
     from blocklayout.session import Session
+
+PACKAGE = "inference"
+
+# Fields are numbered from 1 on. [each] is repeated, {each} a map from strings; of fields with | one is there.
+_MESSAGES = """
+ServerLiveRequest
+ServerLiveResponse live:bool
+ServerReadyRequest
+ServerReadyResponse ready:bool
+ModelReadyRequest name:string version:string
+ModelReadyResponse ready:bool
+ServerMetadataRequest
+ServerMetadataResponse name:string version:string extensions:[string]
+ModelMetadataRequest name:string version:string
+ModelMetadataResponse name:string versions:[string] platform:string inputs:[Metadata] outputs:[Metadata]
+Metadata name:string datatype:string shape:[int64]
+ModelInferRequest model_name:string model_version:string id:string parameters:{Parameter} inputs:[Input] \
+outputs:[RequestedOutput] raw_input_contents:[bytes]
+Input name:string datatype:string shape:[int64] parameters:{Parameter} contents:Contents
+RequestedOutput name:string parameters:{Parameter}
+ModelInferResponse model_name:string model_version:string id:string parameters:{Parameter} outputs:[Output] \
+raw_output_contents:[bytes]
+Output name:string datatype:string shape:[int64] parameters:{Parameter} contents:Contents
+Contents bool_contents:[bool] int_contents:[int32] int64_contents:[int64] uint_contents:[uint32] \
+uint64_contents:[uint64] fp32_contents:[float] fp64_contents:[double] bytes_contents:[bytes]
+Parameter bool_param:|bool int64_param:|int64 string_param:|string double_param:|double uint64_param:|uint64
+RepositoryIndexRequest repository_name:string ready:bool
+RepositoryIndexResponse models:[ModelIndex]
+ModelIndex name:string version:string state:string reason:string
+RepositoryModelLoadRequest repository_name:string model_name:string parameters:{RepositoryParameter}
+RepositoryModelLoadResponse
+RepositoryModelUnloadRequest repository_name:string model_name:string parameters:{RepositoryParameter}
+RepositoryModelUnloadResponse
+RepositoryParameter bool_param:|bool int64_param:|int64 string_param:|string bytes_param:|bytes
+"""
+
+CHOICE = "choice"
+"""Of a message with ``|``: what ``WhichOneof`` takes."""
 
 _STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -37,6 +82,47 @@ _CONTENTS |= {each: f"{each.lower()}_contents" for each in ("BOOL", "INT64", "UI
 """Fields of numbers, by data type; the others have none, and come as bytes."""
 
 Handler = Callable[[Any, Any], Awaitable[dict[str, Any]]]
+
+
+def _add_message(file: descriptor_pb2.FileDescriptorProto, line: str) -> None:
+    name, *fields = line.split()
+    message = file.message_type.add(name=name)
+    for number, (field, kind) in enumerate((field.split(":") for field in fields), 1):
+        made = message.field.add(name=field, number=number, label=3 if kind[0] in "[{" else 1)
+        if kind[0] == "{":
+            entry = message.nested_type.add(name=f"{field.title()}Entry", options={"map_entry": True})
+            entry.field.add(name="key", number=1, label=1, type=9)
+            _set_type(entry.field.add(name="value", number=2, label=1), kind[1:-1])
+            _set_type(made, f"{name}.{entry.name}")
+            continue
+        _set_type(made, kind.strip("[]|"))
+        if kind[0] == "|":
+            if not message.oneof_decl:
+                message.oneof_decl.add(name=CHOICE)
+            made.oneof_index = 0
+
+
+def _set_type(field: Any, kind: str) -> None:
+    if kind[0].isupper():
+        field.type_name = f".{PACKAGE}.{kind}"
+    else:
+        field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(f"TYPE_{kind.upper()}")
+
+
+def _messages() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(name="blocklayout.proto", package=PACKAGE, syntax="proto3")
+    for line in _MESSAGES.strip().splitlines():
+        _add_message(file, line)
+    pool = descriptor_pool.DescriptorPool()  # of our own: clients in this process have messages of the same names
+    pool.Add(file)
+    return {
+        message.name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{message.name}"))
+        for message in file.message_type
+    }
+
+
+MESSAGES = _messages()
+"""Classes of messages, by name."""
 
 
 class Service:
@@ -109,7 +195,7 @@ class Service:
         is_long = not request.raw_input_contents and request.ByteSize() > LARGE_JSON
         asked, feed = await apart(is_long, _read, request, served.session)
         arrays = await run(Exchange(), model, served, asked, feed, self._settings)
-        tensors, raw = outputs_of(asked, served.session, arrays)
+        tensors, raw = write_outputs(asked, served.session, arrays)
         return {
             "model_name": model.name,
             "model_version": VERSION,
@@ -120,8 +206,7 @@ class Service:
 
     async def index(self, request: Any, _context: Any) -> dict[str, Any]:
         """All models, and their states."""
-        entries = [model.entry() for model in self._repository]
-        return {"models": [each.model_dump() for each in entries if each.state == "READY" or not request.ready]}
+        return {"models": self._repository.index(only_ready=request.ready)}
 
     async def load(self, request: Any, _context: Any) -> dict[str, Any]:
         """Load a model; what its file holds now replaces one that serves, without a request lost."""
@@ -168,11 +253,7 @@ def _read(request: Any, session: Session) -> tuple[InferRequest, dict[str, np.nd
         asked = InferRequest.model_validate(fields)
     except ValidationError as error:
         raise RefusalError(400, faults(error)) from None
-    payload, start = aligned_body(sum(map(len, raw)), 0), 0
-    for content in raw:
-        payload[start : start + len(content)] = np.frombuffer(content, np.uint8)
-        start += len(content)
-    return asked, read_inputs(asked, payload, session)
+    return asked, read_feed(asked, joined(raw, 0), session)
 
 
 def _tensor(given: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,7 @@ from blocklayout.errors import (
     QueueFullError,
     StoppedError,
 )
-from blocklayout.http.messages import AnswerTensor, InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.messages import InferAnswer, InferRequest, Message, RefusalError, faults
 from blocklayout.http.protocol import EXCHANGE, HEADER_LENGTH, Exchange, aligned_body
 from blocklayout.http.tensors import read_feed, write_outputs
 
@@ -53,17 +53,13 @@ _Message = TypeVar("_Message", bound=Message)
 
 
 async def infer(request: Request, model: Model, settings: Settings) -> Response:
-    """The answer to a request to run a model.
-
-    Raises:
-        RefusalError: It is not served, for whatever reason.
-    """
+    """The answer to a request to run a model; a RefusalError where it is not served, for whatever reason."""
     served = model.serving()
     body, n_json = await read_body(request, settings)
     asked, feed = await apart(n_json > LARGE_JSON, _read, body, n_json, served.session)
     arrays = await run(request.scope.get(EXCHANGE) or Exchange(), model, served, asked, feed, settings)
     is_long = sum(array.size for array in arrays) > LARGE_JSON and not asked.parameters.binary_data_output
-    tensors, payload = await apart(is_long, outputs_of, asked, served.session, arrays)
+    tensors, payload = await apart(is_long, write_outputs, asked, served.session, arrays)
     answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
     text = answer.model_dump_json(exclude_none=True).encode()
     if not payload:
@@ -82,8 +78,7 @@ async def apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # 
 async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, int]:
     """The request's bytes, and how many of them are JSON; behind it they are aligned, so that tensors stay in place.
 
-    Raises:
-        RefusalError: It is too large, comes too slowly, or is coded otherwise than its headers say.
+    A RefusalError where it is too large, comes too slowly, or is coded otherwise than its headers say.
     """
     limit, headers = int(settings.max_body), dict(request.scope["headers"])
     given = headers.get(HEADER_LENGTH)
@@ -118,7 +113,7 @@ async def read_body(request: Request, settings: Settings) -> tuple[np.ndarray, i
     n_json = n_bytes if given is None else int(given[:20])
     if n_json > n_bytes:
         raise RefusalError(400, f"Inference-Header-Content-Length: {n_json} bytes of {n_bytes} cannot be JSON")
-    return _joined(parts, n_bytes, n_json) if body is None else body, n_json
+    return joined(parts, n_json) if body is None else body, n_json
 
 
 def _check_size(n_bytes: int, limit: int) -> None:
@@ -138,8 +133,9 @@ def _inflated(body: bytes | memoryview, encoding: str, limit: int) -> bytes:
     return text
 
 
-def _joined(parts: list[bytes], n_bytes: int, n_json: int) -> np.ndarray:
-    body = aligned_body(n_bytes, n_json)
+def joined(parts: Sequence[bytes], n_json: int) -> np.ndarray:
+    """The parts of a body one behind the other; what follows its JSON is aligned."""
+    body = aligned_body(sum(map(len, parts)), n_json)
     view, start = body.data, 0
     for part in parts:
         view[start : start + len(part)] = part
@@ -164,13 +160,7 @@ def _repeated(text: bytes) -> InferRequest:
 def _read(body: np.ndarray, n_json: int, session: Session) -> tuple[InferRequest, dict[str, np.ndarray]]:
     text = body[:n_json].tobytes()
     asked = _repeated(text) if n_json < _SMALL_JSON else parsed(InferRequest, text)
-    return asked, read_inputs(asked, body[n_json:], session)
-
-
-def read_inputs(asked: InferRequest, payload: np.ndarray, session: Session) -> dict[str, np.ndarray]:
-    """The arrays of a request by input; ``payload`` has those in binary, one behind the other."""
-    fed = (*session.get_inputs(), *session.get_overridable_initializers())
-    return read_feed(asked, {info.name: info for info in fed}, payload)
+    return asked, read_feed(asked, body[n_json:], session)
 
 
 async def run(
@@ -181,11 +171,7 @@ async def run(
     feed: dict[str, np.ndarray],
     settings: Settings,
 ) -> list[np.ndarray]:
-    """The arrays of all outputs that are asked for: here where the last run like it was brief, else by the queue.
-
-    Raises:
-        RefusalError: The request is not served.
-    """
+    """The arrays of the outputs that are asked for: here where the last run like it was brief, else by the queue."""
     deadline = min((each for each in (asked.parameters.timeout / 1e6, settings.timeout) if each), default=None)
     names: list[str] | None = [output.name for output in asked.outputs]
     if not names or names == [info.name for info in served.session.get_outputs()]:
@@ -234,14 +220,3 @@ def refusal_of(error: BlockLayoutError) -> RefusalError:
     if isinstance(error, QueueFullError | OutOfMemoryError | ClosedError | StoppedError):
         return RefusalError(503, str(error), retry=True)
     return RefusalError(504 if isinstance(error, DeadlineExceededError) else 400, str(error))
-
-
-def outputs_of(
-    asked: InferRequest, session: Session, arrays: list[np.ndarray]
-) -> tuple[list[AnswerTensor], list[np.ndarray]]:
-    """The outputs as the answer has them, and the bytes of those in binary."""
-    returned = {info.name: info for info in session.get_outputs()}
-    infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
-    wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
-    by_default = asked.parameters.binary_data_output
-    return write_outputs(infos, arrays, [by_default if each is None else each for each in wanted])

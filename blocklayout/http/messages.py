@@ -111,12 +111,17 @@ class InferRequest(Message):
     outputs: list[RequestOutput] = []
 
 
-class AnswerTensor(Message):
-    """An output: its elements in ``data``, or its size where its bytes follow the JSON."""
+class TensorMetadata(Message):
+    """An input or output as the model declares it; free extents are -1."""
 
     name: str
     datatype: str
     shape: list[int]
+
+
+class AnswerTensor(TensorMetadata):
+    """An output: its elements in ``data``, or its size where its bytes follow the JSON."""
+
     data: list[Any] | None = None
     parameters: dict[str, Any] | None = None
 
@@ -128,14 +133,6 @@ class InferAnswer(Message):
     model_version: str = VERSION
     id: str | None = None
     outputs: list[AnswerTensor]
-
-
-class TensorMetadata(Message):
-    """An input or output as the model declares it; free extents are -1."""
-
-    name: str
-    datatype: str
-    shape: list[int]
 
 
 class ModelMetadata(Message):

@@ -46,11 +46,7 @@ class Model:
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Load and warm it up, or have what its file holds now take over; a failed one goes on as it was.
-
-        Raises:
-            BlockLayoutError: It cannot be loaded.
-        """
+        """Load it, or have what its file holds now take over; where that fails, it goes on as it was."""
         with self._lock:
             start = time.monotonic()
             if self.served is not None:
@@ -93,11 +89,7 @@ class Model:
         return self.served
 
     def page(self) -> str:
-        """The page of its layouts: of the plan that ran last, where it has several.
-
-        Raises:
-            RefusalError: It has no plan yet, or does not serve.
-        """
+        """The page of its layouts, by the plan that ran last; a RefusalError before it has one, or does not serve."""
         session = self.serving().session
         plans = session.plans
         if not plans and session.pieces is None:
@@ -125,6 +117,11 @@ class Repository:
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models.values())
+
+    def index(self, *, only_ready: bool) -> list[dict[str, Any]]:
+        """The models' lines of the index."""
+        entries = [model.entry() for model in self]
+        return [each.model_dump() for each in entries if each.state == "READY" or not only_ready]
 
     def find(self, name: str, version: str = VERSION) -> Model:
         """A model; a RefusalError where there is none of this name and version."""

@@ -78,9 +78,9 @@ class Settings(BaseSettings):
             InputError: A setting that there is not, or a value that it cannot have.
         """
         of_file = type(cls.__name__, (cls,), {"__module__": cls.__module__, "_file": _checked(file)})
-        unknown = [name for name in os.environ if name.startswith(PREFIX) and _field(name) not in cls.model_fields]
+        known = [f"{PREFIX}{field.upper()}" for field in cls.model_fields]
+        unknown = [name for name in os.environ if name.startswith(PREFIX) and name.upper() not in known]
         if unknown:
-            known = [f"{PREFIX}{field.upper()}" for field in cls.model_fields]
             raise InputError(f"{unknown[0]}: no such setting{did_you_mean(unknown[0], known)}")
         try:
             return cast("Self", of_file(**flags))
@@ -126,15 +126,8 @@ class Settings(BaseSettings):
     @property
     def load_options(self) -> dict[str, Any]:
         """Options of :func:`blocklayout.load`."""
-        return {
-            "dtype": self.dtype,
-            "layout": self.layout,
-            "tune": self.tune,
-            "threads": self.threads,
-            "streams": self.streams,
-            "max_waiting": self.max_waiting,
-            "batching": (self.max_batch, self.max_delay_ms) if self.max_batch > 1 else None,
-        }
+        same = self.model_dump(include={"dtype", "layout", "tune", "threads", "streams", "max_waiting"})
+        return same | {"batching": (self.max_batch, self.max_delay_ms) if self.max_batch > 1 else None}
 
 
 def _checked(file: str | os.PathLike[str] | None) -> Path | None:
@@ -142,10 +135,6 @@ def _checked(file: str | os.PathLike[str] | None) -> Path | None:
     if file is not None and not Path(file).is_file():
         raise InputError(f"--config {file}: no such file")
     return None if file is None else Path(file)
-
-
-def _field(variable: str) -> str:
-    return variable.removeprefix(PREFIX).lower()
 
 
 def _stem(source: str) -> str:

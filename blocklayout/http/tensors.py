@@ -11,10 +11,11 @@ from blocklayout.errors import did_you_mean
 from blocklayout.http.messages import DATATYPES, AnswerTensor, RefusalError, TensorMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from blocklayout.http.messages import InferRequest, RequestInput
     from blocklayout.runtime import InputInfo
+    from blocklayout.session import Session
 
 
 def metadata(info: InputInfo) -> TensorMetadata:
@@ -23,12 +24,12 @@ def metadata(info: InputInfo) -> TensorMetadata:
     return TensorMetadata(name=info.name, datatype=DATATYPES[info.dtype], shape=shape)
 
 
-def read_feed(request: InferRequest, infos: Mapping[str, InputInfo], payload: np.ndarray) -> dict[str, np.ndarray]:
-    """The arrays of a request by input; those in binary are views of ``payload``, the bytes behind the JSON.
+def read_feed(request: InferRequest, payload: np.ndarray, session: Session) -> dict[str, np.ndarray]:
+    """The arrays of a request by input; those in binary are views of ``payload``, one behind the other.
 
-    Raises:
-        RefusalError: An input that the model has not, that is there twice, or whose type or size is wrong.
+    A RefusalError of an input that the model has not, that is there twice, or whose type or size is wrong.
     """
+    infos = {info.name: info for info in (*session.get_inputs(), *session.get_overridable_initializers())}
     feed: dict[str, np.ndarray] = {}
     start = 0
     for place, given in enumerate(request.inputs):
@@ -103,18 +104,20 @@ _WORDS = {"b": "true and false", "iu": "integers", "iuf": "numbers"}
 
 
 def write_outputs(
-    infos: Sequence[InputInfo], arrays: Sequence[np.ndarray], are_binary: Sequence[bool]
+    asked: InferRequest, session: Session, arrays: Sequence[np.ndarray]
 ) -> tuple[list[AnswerTensor], list[np.ndarray]]:
-    """The outputs as the answer's JSON has them, and the bytes of those that follow it.
+    """The outputs as the answer's JSON has them, and the bytes of those in binary, which follow it.
 
-    Raises:
-        RefusalError: A value that JSON has no number for.
+    A RefusalError of a value that JSON has no number for.
     """
+    returned = {info.name: info for info in session.get_outputs()}
+    infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
+    wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
     tensors, payload = [], []
-    for info, array, is_binary in zip(infos, arrays, are_binary, strict=True):
+    for info, array, is_binary in zip(infos, arrays, wanted, strict=True):
         data: list[Any] | None = None
         parameters = None
-        if is_binary:
+        if asked.parameters.binary_data_output if is_binary is None else is_binary:
             payload.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
             parameters = {"binary_data_size": array.nbytes}
         else:

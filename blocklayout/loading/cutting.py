@@ -22,8 +22,7 @@ from blocklayout.tensor import Tensor, reorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from blocklayout.ir import Demands
-    from blocklayout.loading.signature import Opened
+    from blocklayout.loading.from_model import Loading
     from blocklayout.model import Node, OnnxModel
     from blocklayout.model.cutting import Cut
     from blocklayout.model.graph import Branch
@@ -75,22 +74,18 @@ class Cutter(Struct, frozen=True, eq=False):
     """Makes the pieces of a model.
 
     Attributes:
-        open: Makes the plan book of a piece or subgraph, with formats within, and at the caller's border.
+        loading: Makes the plan books of pieces and subgraphs.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
-        inner: Formats that were meant for the model as a whole.
     """
 
-    opened: Opened
-    open: Callable[..., PlanBook]
+    loading: Loading
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
-    inner: Inner
-    demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
         """The model in pieces, cut at its standing cuts, and where ``error`` says that only data settle extents."""
-        whole = model.open_model(self.opened)
+        whole = model.open_model(self.loading.opened)
         if not isinstance(whole, model.OnnxModel):
             raise error or TypeError(whole)
         reasons = model.always_cut(whole)
@@ -105,21 +100,21 @@ class Cutter(Struct, frozen=True, eq=False):
         pieces = []
         for number, (cut, by_arrays) in enumerate(zip(cuts, quick, strict=True), 1):
             call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
-            name, inner = f"{whole.name}, piece {number}", self.inner.of(cut, cuts, passed)
+            name, inner = f"{whole.name}, piece {number}", self.loading.inner.of(cut, cuts, passed)
             pieces.append(call or self._straight(whole, cut, name, inner, by_arrays))
-        self._check_demands(whole, [piece.function for piece in pieces if isinstance(piece, Call)])
+        self._check_demands(whole, [piece for piece in pieces if isinstance(piece, NodeCall)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
         return Pieces(whole.name, self.inputs, self.outputs, constants, pieces)
 
-    def _check_demands(self, whole: OnnxModel, calls: Sequence[Any]) -> None:
+    def _check_demands(self, whole: OnnxModel, calls: Sequence[NodeCall]) -> None:
         called = {each.node.outputs for each in calls}
         planned = [node for node in whole.nodes if node.outputs not in called]
         planned += [
             inner for each in calls for branch in model.branches_of(each.node).values() for inner in branch.nodes
         ]
         names = model.NodeNames.of(planned, (info.name for info in whole.signature.inputs))
-        for option, key, wanted in self.demands.by_key():
+        for option, key, wanted in self.loading.options.demands.by_key():
             if names.has(key):
                 continue
             if model.NodeNames.of([each.node for each in calls]).has(key):
@@ -127,7 +122,7 @@ class Cutter(Struct, frozen=True, eq=False):
             known = closest(key, (*names.names, *names.op_types))
             raise PlanError(f"{option} {key}={wanted}: no kernel, node or value of that name, and no operator; {known}")
 
-    def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> Call | None:
+    def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> NodeCall | None:
         """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
         [node] = cut.nodes
         node = node if node.name else node.replace(name=f"{node.op_type} of {' '.join(filter(None, cut.outputs))}")
@@ -138,16 +133,16 @@ class Cutter(Struct, frozen=True, eq=False):
             key: self._subgraph(whole, _with_constants(branch, whole), node, f"{node.name}.{key}")
             for key, branch in model.branches_of(node).items()
         }
-        compute = NodeCall(node, whole.opset, subgraphs, model.captured_by(node))
-        return Call(
+        return NodeCall(
             name=node.name,
             inputs=node.inputs,
             outputs=node.outputs,
             reason=cut.reason,
             by=by,
-            function=compute,
-            running=compute.books,
-            keeping=compute.notes,
+            node=node,
+            opset=whole.opset,
+            subgraphs=subgraphs,
+            captured=model.captured_by(node),
         )
 
     def _subgraph(self, whole: OnnxModel, branch: Branch, node: Node, name: str) -> Subgraph:
@@ -168,14 +163,14 @@ class Cutter(Struct, frozen=True, eq=False):
             carried=carried,
             lasting=lasting,
         )
-        return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, whole, name), inner))
+        return Subgraph(about, lambda inputs: self.loading.piece(model.body_model(branch, inputs, whole, name), inner))
 
     def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
         """Computes a piece whose extents data settle node by node; ``None`` where that would not be quick."""
         if cut.reason or self._is_first(cut):
             return None
         selects = model.NodeNames.of(cut.nodes).has
-        is_demanded = self.demands.among(selects) or whole.demands.among(selects)
+        is_demanded = self.loading.options.demands.among(selects) or whole.demands.among(selects)
         return None if is_demanded else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
 
     def _is_first(self, cut: Cut) -> bool:
@@ -193,7 +188,7 @@ class Cutter(Struct, frozen=True, eq=False):
         def start(values: Values) -> PlanBook:
             inputs = [model.info_of(each, values.get(each), declared.get(each)) for each in cut.inputs]
             opened = model.straight_model(whole, cut, inputs, name)
-            return self.open(opened, inner.fed(values), formats, is_first=self._is_first(cut))
+            return self.loading.piece(opened, inner.fed(values), formats, is_first=self._is_first(cut))
 
         outputs = {info.name for info in whole.signature.outputs}
         return Straight(
@@ -217,24 +212,24 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
     return replace(branch, constants={**branch.constants, **around})
 
 
-class NodeCall(Struct, frozen=True, eq=False, dict=True):
-    """Computes a node at which a model is cut; its last inputs are ``captured`` by its subgraphs."""
+class NodeCall(Call, eq=False, kw_only=True, dict=True):
+    """A node at which a model is cut; its last inputs are ``captured`` by its subgraphs."""
 
     node: Node
     opset: int
     subgraphs: Mapping[str, Subgraph]
     captured: tuple[str, ...]
 
-    def __call__(self, given: Sequence[Any]) -> list[Any]:
+    def compute(self, given: Sequence[Any]) -> list[Any]:
         """Its results, row-major, of its inputs in order."""
         captured = dict(zip(reversed(self.captured), reversed(given), strict=False))
         function = self._function_on(captured) if self.subgraphs else self._function
 
-        def compute(*arguments: Any) -> tuple[Any, ...]:
+        def row_major(*arguments: Any) -> tuple[Any, ...]:
             results = function(*arguments)
             return tuple(map(_row_major, results if isinstance(results, tuple) else (results,)))
 
-        return model.checked_call(self.node, compute, given[: len(given) - len(captured)])
+        return model.checked_call(self.node, row_major, given[: len(given) - len(captured)])
 
     @cached_property
     def _function(self) -> Callable[..., Any]:
@@ -244,10 +239,12 @@ class NodeCall(Struct, frozen=True, eq=False, dict=True):
         bound = {key: _Bound(subgraph, captured) for key, subgraph in self.subgraphs.items()}
         return model.function_of(self.node, self.opset, bound) or model.by_reference(self.node, self.opset)
 
+    @property
     def books(self) -> list[PlanBook]:
         """Those of its subgraphs that there are by now."""
         return [book for subgraph in self.subgraphs.values() for book in subgraph.books]
 
+    @property
     def notes(self) -> list[str]:
         """Lines about the layouts of values that subgraphs keep from one run to the next."""
         return [note for subgraph in self.subgraphs.values() for note in subgraph.notes()]

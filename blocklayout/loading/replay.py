@@ -126,11 +126,7 @@ class Replayer(FollowingProposer, frozen=True):
     """Proposes for each tile only the candidate that a plan chose."""
 
     def propose(self, tile: Tile, incoming: Mapping[str, Sequence[MemoryDesc]]) -> tuple[Candidate, ...]:
-        """The candidate that the plan chose.
-
-        Raises:
-            UnsupportedError: It chose nothing for the tile as a whole, or nothing on offer here.
-        """
+        """The candidate that the plan chose; an UnsupportedError where that is none, or nothing on offer here."""
         choice = self.choices.get(tile.name)
         if choice is None or choice.kernels != tuple(kernel.info for kernel in tile.kernels):
             raise UnsupportedError(f"choices: the plan has none for {tile.name} ({', '.join(tile.nodes)})")

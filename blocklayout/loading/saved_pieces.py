@@ -12,7 +12,7 @@ from blocklayout import model
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
 from blocklayout.loading.cutting import NodeCall, Subgraph
 from blocklayout.loading.saved_session import PartRecord, PieceRecord, PiecesRecord, SubgraphRecord
-from blocklayout.runtime.pieces import Call, Pieces, Straight
+from blocklayout.runtime.pieces import Pieces, Straight
 
 if TYPE_CHECKING:
     from blocklayout.runtime import InputInfo, OutputInfo, PlanBook
@@ -25,25 +25,20 @@ UNSEEN = "load the model itself, or run it so before the session is saved"
 
 
 def pieces_record(pieces: Pieces, part: Callable[[PlanBook], PartRecord]) -> PiecesRecord:
-    """The pieces of a model, for a file; ``part`` makes the record of a plan book.
-
-    Raises:
-        PlanError: A piece has no plan yet.
-    """
+    """The pieces of a model for a file, by ``part`` of each plan book; a PlanError where one has no plan yet."""
     return PiecesRecord(pieces.name, pieces.constants, tuple(_piece_record(each, part) for each in pieces))
 
 
 def _piece_record(piece: Piece, part: Callable[[PlanBook], PartRecord]) -> PieceRecord:
     head = (piece.name, piece.inputs, piece.outputs, piece.reason, piece.by)
-    if isinstance(piece, Call) and isinstance(piece.function, NodeCall):
-        call = piece.function
+    if isinstance(piece, NodeCall):
         subgraphs = {
             key: SubgraphRecord(each.info, tuple(part(book) for book in each.books if _can_run(book)))
-            for key, each in call.subgraphs.items()
+            for key, each in piece.subgraphs.items()
         }
-        attrs = {name: value for name, value in call.node.attrs.items() if name not in model.branches_of(call.node)}
-        node = call.node.replace(attrs=attrs)
-        return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
+        attrs = {name: value for name, value in piece.node.attrs.items() if name not in model.branches_of(piece.node)}
+        node = piece.node.replace(attrs=attrs)
+        return PieceRecord("call", *head, piece.opset, (node,), {}, piece.captured, subgraphs)
     if not isinstance(piece, Straight):
         raise TypeError(piece)
     session = next((part(each) for each in piece.books if _can_run(each)), None)
@@ -62,9 +57,7 @@ def _can_run(book: PlanBook) -> bool:
 def pieces_of(record: PiecesRecord, inputs: Sequence[InputInfo], outputs: Sequence[OutputInfo], open_: Open) -> Pieces:
     """The pieces of a model, from a file; ``open_`` makes the plan book of a piece or subgraph.
 
-    Raises:
-        ModelError: A piece reads a value that nothing before it computes, or cannot run.
-        PlanError: As ``open_``.
+    A ModelError where a piece reads a value that nothing before it computes, or cannot run.
     """
     known = {info.name for info in inputs} | {*record.constants}
     for each in record.pieces:
@@ -121,7 +114,7 @@ def _unplanned(name: str, values: Values) -> PlanBook:
     raise PlanError(f"the saved session has no plan of {name} for {shapes}: {UNSEEN}")
 
 
-def _call_of(record: PieceRecord, open_: Open) -> Call:
+def _call_of(record: PieceRecord, open_: Open) -> NodeCall:
     nodes = record.nodes
     if len(nodes) != 1 or (nodes[0].inputs, nodes[0].outputs) != (record.inputs, record.outputs):
         raise ModelError(f"{record.name} is no call of one node with its inputs and outputs")
@@ -130,7 +123,6 @@ def _call_of(record: PieceRecord, open_: Open) -> Call:
     known = {*record.captured}
     subgraphs = {key: _subgraph_of(key, each, known, open_) for key, each in record.subgraphs.items()}
     [node] = nodes
-    compute = NodeCall(node, record.opset, subgraphs, record.captured)
     try:
         is_known = record.by != "numpy" or model.function_of(node, record.opset, subgraphs) is not None
     except BlockLayoutError:
@@ -139,15 +131,16 @@ def _call_of(record: PieceRecord, open_: Open) -> Call:
         raise ModelError(f"{record.name}: no {node.op_type} has these attributes: {error}") from error
     if not is_known:
         raise ModelError(f"{record.name}: nothing here computes {node.op_type}")
-    return Call(
+    return NodeCall(
         name=record.name,
         inputs=record.inputs,
         outputs=record.outputs,
         reason=record.reason,
         by=record.by,
-        function=compute,
-        running=compute.books,
-        keeping=compute.notes,
+        node=node,
+        opset=record.opset,
+        subgraphs=subgraphs,
+        captured=record.captured,
     )
 
 

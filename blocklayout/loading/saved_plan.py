@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Terms(Struct, frozen=True):
-    """The wishes of ``load``'s caller for a plan; ``None`` for no preference.
+    """The wishes of ``load``'s caller for a plan; ``None`` for the default, or those of a plan that is given.
 
     Attributes:
         dtype: Data type of activations inside.
         layout: The policy.
-        threads: Threads of a run.
+        threads: Threads of a run, which is one of a stream.
         streams: Runs at a time, of which a plan knows nothing.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
@@ -46,7 +46,7 @@ class Terms(Struct, frozen=True):
     io_layout: Mapping[str, str] | None = None
     streams: int = 1
 
-    def check(self, plan: Plan) -> None:
+    def check_plan(self, plan: Plan) -> None:
         """Refuse a plan that was made on other terms; the PlanError names the term."""
         made = plan.config
         pairs: dict[str, tuple[object, object]] = {
@@ -61,7 +61,7 @@ class Terms(Struct, frozen=True):
                 raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for{each}")
 
     @classmethod
-    def of(cls, plan: Plan) -> Terms:
+    def of_plan(cls, plan: Plan) -> Terms:
         """Those a plan was made on."""
         made = plan.config
         return cls(made.dtype, made.policy, made.n_threads, dict(made.io_layout))
@@ -76,12 +76,7 @@ def check_formats(terms: Terms, infos: Sequence[InputInfo]) -> None:
 
 
 class SavedPlan(Struct):
-    """A plan from elsewhere, until it turns out not to fit.
-
-    Attributes:
-        plan: Checked in itself; ``None`` once it was given up.
-        replans: Whether to warn and plan anew where it does not fit.
-    """
+    """A plan from elsewhere, checked in itself; ``None`` once it turned out not to fit, where that ``replans``."""
 
     plan: Plan | None
     replans: bool = False
@@ -94,13 +89,12 @@ class SavedPlan(Struct):
     def plan_for(self, program: Program, *, is_decided: bool, is_part: bool) -> Plan | None:
         """The plan, proven to compute ``program``; ``None`` where it was made for other extents or contents.
 
+        A PlanError where it does not fit, and nobody asked to plan anew then.
+
         Args:
             program: That of the session.
             is_decided: Whether it also follows from contents of inputs, so that it differs from run to run.
             is_part: Whether it is one of the parts in which the plan runs its rows.
-
-        Raises:
-            PlanError: It does not fit, and nobody asked to plan anew then.
         """
         plan = self.plan
         if plan is None or is_part != (plan.parts > 1) or _is_for_others(plan, program, is_decided=is_decided):
@@ -135,15 +129,9 @@ def _compute_of(spec: HostSpec) -> Compute:
 
 
 def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None:
-    """Refuse a plan for another library or machine.
+    """Refuse a plan for another library or machine, by a PlanError that names its requirement and this machine's.
 
-    Args:
-        plan: Read from anywhere.
-        threads: Threads of a run that were asked for; without, the plan's have to be ones that this process may use.
-        streams: Runs at a time.
-
-    Raises:
-        PlanError: The message names the plan's requirement and this machine's.
+    Without ``threads`` of a run that were asked for, this process must be allowed as many as the plan's streams take.
     """
     made, library = plan.config, ".".join(map(str, dnnl.version()))
     if made.library != library:
@@ -162,11 +150,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
 
 
 def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demands) -> None:
-    """Refuse a saved plan that does not meet demands and expectations of its user or the model.
-
-    Raises:
-        PlanError: The message names the kernel or value.
-    """
+    """Refuse a saved plan that does not meet demands and expectations of its user or the model, naming the kernel."""
     demanded = demands.settled(of_model, plan.names)
     choices = {kernel.name: choice for choice in plan.rationale.choices for kernel in choice.kernels}
     pins = preceding(demanded.pins, {name: choice.kernel for name, choice in choices.items()}, "is pinned to")
@@ -207,15 +191,8 @@ def warn_of_misfit(error: BlockLayoutError) -> None:
 def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The extents that a plan was made for, as the caller's arrays have them; those of ``shapes`` besides.
 
-    An input that only decides extents enters no step, and the plan does not say which extents it had.
-
-    Args:
-        plan: Saved.
-        inputs: The model's.
-        shapes: Extents that the caller asks for.
-
-    Raises:
-        PlanError: The model has no such inputs, or the caller wants other extents.
+    An input that only decides extents enters no step, and the plan does not say which extents it had. A PlanError where
+    the model has no such inputs, or its caller asks for other ``shapes``.
     """
     unknown = [name for name, _ in plan.inputs if all(name != info.name for info in inputs)]
     if unknown:

@@ -18,7 +18,7 @@ from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.layout_events import warn_caller
-from blocklayout.loading.saved_plan import check_formats, check_here, check_wishes, computes_of
+from blocklayout.loading.saved_plan import check_formats, computes_of
 from blocklayout.model.graph import Node
 from blocklayout.plan.checked import check_bounds, check_names
 from blocklayout.plan.plan import Plan
@@ -173,16 +173,9 @@ class Tensors(Struct):
 
 
 def write_session(path: Path, book: PlanBook, wanted: Collection[Shapes] | None = None) -> None:
-    """Write a session's plans with their packed weights.
+    """Write a session's plans, all or those of ``wanted`` extents, with their packed weights.
 
-    Args:
-        path: Of the file.
-        book: The plans.
-        wanted: Extents of those that are written; all if ``None``.
-
-    Raises:
-        OSError: It cannot be written.
-        PlanError: It is of a model in pieces, and one of them has no plan.
+    A PlanError where it is of a model in pieces, and one of them has no plan; an OSError where it cannot be written.
     """
     tensors = Tensors()
     record = SessionRecord(**asdict(_part_record(book, tensors, wanted)))
@@ -205,29 +198,8 @@ def _part_record(book: PlanBook, tensors: Tensors, wanted: Collection[Shapes] | 
     return PartRecord(about, tuple(plans))
 
 
-def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
-    """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
-
-    Of a file for several instruction sets, that for the highest which this CPU has; nothing of the others is read.
-
-    Raises:
-        ModelError: It is damaged, or of another version; the message names the field.
-        PlanError: It has no session for this CPU.
-        OSError: It cannot be read.
-    """
-    file = _open(path, is_mapped=is_mapped)
-    if is_tensor_text(file.text):
-        raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
-    return record_of(file), file
-
-
 def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
-    """All sessions in a file, with the instruction sets that it states, if it does; nothing but records is read.
-
-    Raises:
-        ModelError: It is damaged.
-        OSError: It cannot be read.
-    """
+    """All sessions in a file, with the instruction sets that it states, if it does; nothing but records is read."""
     targets = _targets_of(open_tensors(path).text)
     if targets is None:
         yield None, open_tensors(path)
@@ -236,7 +208,10 @@ def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
 
 
 def _open(path: Path, only: Collection[str] | None = None, *, is_mapped: bool = True) -> TensorFile:
-    """A session file; of one with several sessions the highest that this CPU has, or the only one that is asked for."""
+    """A session file; of one with several sessions the highest that this CPU has, or the only one that is asked for.
+
+    Nothing of the others is read, and tensors are not yet compared with their checksums.
+    """
 
     def wanted(text: str) -> dict[str, str] | None:
         targets = _targets_of(text)
@@ -319,29 +294,27 @@ def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def load_session(path: str | os.PathLike[str], options: Options) -> Session:
-    """The session that a file holds. Neither the model nor ``onnx`` is needed.
-
-    Args:
-        path: The file.
-        options: The caller's; plans are kept as many as the file has at least.
+    """The session that a file holds, without the model and ``onnx``; plans are kept as many as it has at least.
 
     Raises:
         ModelError: The file is damaged, or of another version.
         PlanError: It is for another library or machine, or not as asked for.
         UnsupportedError: Rows cannot be joined as the options ask.
     """
-    serving = options.serving
     book = _load_book(path, options)
-    return Session(book, _write, Queue.of(serving.max_waiting, serving.batching, book, None, options.what.shapes))
+    return Session(book, _write, Queue.of(options.max_waiting, options.batching, book, None, options.shapes))
 
 
 def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
     try:
-        record, file = read_session(Path(path), is_mapped=options.where.mapped)
-        with file.verifying() if options.checks.verify else nullcontext():
+        file = _open(Path(path), is_mapped=options.mapped)
+        if is_tensor_text(file.text):
+            raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")  # noqa: TRY301
+        record = record_of(file)
+        with file.verifying() if options.verify else nullcontext():
             plans = _checked(record, options)
             threads = max((each.plan.config.n_threads for each in plans), default=1)
-            return _Restoring(_in_f32(plans), Streams(options.where.streams, threads), options).book(record)
+            return _Restoring(_in_f32(plans), Streams(options.streams, threads), options).book(record)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
@@ -354,15 +327,13 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
 
 def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
     """The plans of a session and of its pieces, which are for this machine and as they are asked for."""
-    terms, wishes, demands = options.terms, options.what.wishes, options.what.demands
+    demands, is_cut = options.demands, record.pieces is not None
+    asked = replace(options, io_layout=None) if is_cut else options
     plans = list(plans_of(record))
     for plan in (each.plan for each in plans):
-        check_here(plan, terms.threads, terms.streams)
-        (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
-        own = demands if record.pieces is None else demands.among(_selecting(plan, record))
-        check_wishes(plan, wishes, own, Demands())
-    if record.pieces is not None:
-        check_formats(terms, (*record.signature.inputs, *record.signature.outputs))
+        asked.check_saved(plan, demands.among(_selecting(plan, record)) if is_cut else demands, Demands())
+    if is_cut:
+        check_formats(options, (*record.signature.inputs, *record.signature.outputs))
         for option, key, wanted in demands.by_key():
             if not any(_selecting(each.plan, record)(key) for each in plans):
                 raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
@@ -413,7 +384,7 @@ class _Restoring(Struct, frozen=True):
             pieces=pieces,
             max_plans=max(self.options.max_plans, len(plans)),
             streams=self.streams,
-            check=self.options.checks.check,
+            check=self.options.check,
         )
 
     def ready(self, record: PlanRecord) -> ReadyPlan:
@@ -423,7 +394,7 @@ class _Restoring(Struct, frozen=True):
             for buffer, array in record.packed.items()
         }
         check_bounds(record.plan, {buffer: array.nbytes for buffer, array in packed.items()})
-        computes, keeps = computes_of(record.plan), self.options.checks.keeps_denormals
+        computes, keeps = computes_of(record.plan), self.options.keeps_denormals
         return ReadyPlan(record.plan, packed, record.constants, computes, record.contents, keeps)
 
 
@@ -445,11 +416,7 @@ class NoMaker:
     request = None
 
     def make(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
-        """Refuse other extents than those of the plans in the file.
-
-        Raises:
-            PlanError: In any case.
-        """
+        """Refuse other extents than those of the plans in the file."""
         del contents
         extents = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'a scalar'}" for name, shape in shapes)
         raise PlanError(f"the saved session has no plan for {extents}: load the model itself to have one made")

@@ -12,7 +12,7 @@ from blocklayout.errors import InputError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value
 from blocklayout.model.shapes import walk
-from blocklayout.quantizing.layers import Chosen, Layer
+from blocklayout.quantizing.layers import Chosen, LayerInBytes
 from blocklayout.quantizing.observers import NEED_HISTOGRAM, Channels, Scheme, Seen, observed
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class Feeds(Struct, frozen=True, eq=False):
     def of(cls, data: Any, inputs: tuple[str, ...], tell: Tell) -> Feeds:
         """Feeds of data that are one feed, or an iterable of feeds; those of an iterator are kept in memory.
 
-        Raises:
-            InputError: There are none, or they are nothing that one can go through.
+        An InputError where there are none, or they are nothing that one can go through.
         """
         if isinstance(data, Mapping | np.ndarray):
             data = [data]
@@ -88,8 +87,7 @@ def schemes_of(
 ) -> dict[str, Scheme]:
     """The scheme of each quantised value, by its name, from one pass over the data.
 
-    Raises:
-        InputError: A feed that does not fit, or a value that is infinite, NaN or nothing but 0.
+    An InputError of a feed that does not fit, or a value that is infinite, NaN or nothing but 0.
     """
     writers = graph.producers()
 
@@ -136,20 +134,15 @@ class _Means:
 
 
 def mean_errors(
-    graph: Graph,
-    layers: Mapping[str, tuple[Layer, np.ndarray]],
-    schemes: Mapping[str, Scheme],
-    session: Session,
-    feeds: Feeds,
+    graph: Graph, layers: Mapping[str, LayerInBytes], schemes: Mapping[str, Scheme], session: Session, feeds: Feeds
 ) -> dict[str, np.ndarray]:
     """For each layer, by name, how much larger its result is in the mean for being quantised, by output channel.
 
     That is of the layer alone, its source as the model in f32 computes it: the errors of those before it are made up
-    for by their own biases. A layer is linear, so its result of a mean is the mean of its results. Beside each layer
-    stand the numbers for the bytes of its weights.
+    for by their own biases. A layer is linear, so its result of a mean is the mean of its results.
     """
     means: dict[tuple[tuple[int, ...], ...], dict[str, _Means]] = {}
-    sources = [*dict.fromkeys(layer.source for layer, _ in layers.values())]
+    sources = [*dict.fromkeys(each.layer.source for each in layers.values())]
     for origin, feed in feeds:
         values = _run(session, feed, sources, origin)
         of_extents = means.setdefault(tuple(values[name].shape[1:] for name in sources), {})
@@ -166,22 +159,22 @@ def mean_errors(
 
 
 def _errors(
-    graph: Graph, layers: Mapping[str, tuple[Layer, np.ndarray]], means: Mapping[str, _Means]
+    graph: Graph, layers: Mapping[str, LayerInBytes], means: Mapping[str, _Means]
 ) -> dict[str, tuple[np.ndarray, int]]:
     """Mean errors for sources of the same extents, and of how many places they are, by one graph of all layers."""
     from blocklayout.api import load
 
     arrays: dict[str, np.ndarray] = {}
     nodes: list[Node] = []
-    for number, (layer, dequantized) in enumerate(layers.values()):
-        of_source = means[layer.source]
-        for kind, total, weights in (("f", of_source.real, layer.weights), ("q", of_source.quantized, dequantized)):
+    for number, each in enumerate(layers.values()):
+        layer, of_source = each.layer, means[each.layer.source]
+        for kind, total, weights in (("f", of_source.real, layer.weights), ("q", of_source.quantized, each.numbers)):
             names = f"{kind}{number}.source", f"{kind}{number}.weights"
             arrays[names[0]], arrays[names[1]] = (total / of_source.n_rows)[None].astype(np.float32), weights
             nodes.append(layer.node.replace(name=f"{kind}{number}", inputs=names, outputs=(f"{kind}{number}.y",)))
     values = {name: constant_value(name, array) for name, array in arrays.items() if name.endswith("weights")}
     fed = {name: array for name, array in arrays.items() if name.endswith("source")}
-    values |= {name: _fed(name, array) for name, array in fed.items()}
+    values |= {name: Value(name, array.shape, "f32") for name, array in fed.items()}
     outputs = tuple(node.outputs[0] for node in nodes)
     walked = walk(nodes, values, graph.opset)
     session = load(
@@ -189,12 +182,8 @@ def _errors(
     )
     found = dict(zip(outputs, map(np.asarray, session.run(None, fed)), strict=True))
     errors = {}
-    for number, (name, (layer, _)) in enumerate(layers.items()):
-        difference = np.moveaxis(found[f"q{number}.y"].astype(np.float64) - found[f"f{number}.y"], layer.channels, 0)
-        flat = difference.reshape(difference.shape[0], -1)
-        errors[name] = flat.mean(1), flat.shape[1] * means[layer.source].n_rows
+    for number, (name, each) in enumerate(layers.items()):
+        difference = found[f"q{number}.y"].astype(np.float64) - found[f"f{number}.y"]
+        flat = np.moveaxis(difference, each.layer.channels, 0).reshape(difference.shape[each.layer.channels], -1)
+        errors[name] = flat.mean(1), flat.shape[1] * means[each.layer.source].n_rows
     return errors
-
-
-def _fed(name: str, array: np.ndarray) -> Value:
-    return Value(name, array.shape, "f32")

@@ -47,16 +47,34 @@ class Layer(Struct, frozen=True, eq=False):
         group = self.node.attr("group", 1)
         return self.node.op_type == "Conv" and group > 1 and self.weights.shape[:2] == (group, 1)
 
-    def quantized(self, source_scale: np.ndarray, *, per_channel: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Signed bytes around 0, and their scales; these leave the bias within 32 bits."""
+    def quantized(self, source_scale: np.ndarray, *, per_channel: bool) -> LayerInBytes:
+        """The same with signed bytes around 0, whose scales leave the bias within 32 bits."""
         others = tuple(dim for dim in range(self.weights.ndim) if dim != self.axis)
         largest = np.abs(self.weights).max(others, initial=0).astype(np.float64)
         least = np.zeros(1) if self.bias is None else np.abs(self.bias).astype(np.float64)
         scales = np.maximum(largest / 127, least / source_scale / _EXACT_BIAS)
         scales = scales if per_channel else scales.max(keepdims=True)
         scales = np.where(scales > np.finfo(np.float32).tiny, scales, 1).astype(np.float32)
-        spread = scales.reshape([-1 if dim == self.axis else 1 for dim in range(self.weights.ndim)])
-        return np.clip(np.rint(self.weights / spread), -127, 127).astype(np.int8), scales
+        steps = np.clip(np.rint(self.weights / self.spread(scales)), -127, 127)
+        return LayerInBytes(self, steps.astype(np.int8), scales)
+
+    def spread(self, scales: np.ndarray) -> np.ndarray:
+        """Scales by output channel, or one for all, to be multiplied with weights."""
+        return scales.reshape([-1 if dim == self.axis else 1 for dim in range(self.weights.ndim)])
+
+
+class LayerInBytes(Struct, frozen=True, eq=False):
+    """A layer with its weights as bytes, and their scales."""
+
+    layer: Layer
+    integers: np.ndarray
+    scales: np.ndarray
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The numbers that the bytes stand for."""
+        numbers: np.ndarray = self.integers.astype(np.float32) * self.layer.spread(self.scales)
+        return numbers
 
 
 def layer_of(graph: Graph, node: Node) -> Layer | None:

@@ -23,13 +23,13 @@ from blocklayout.model.passes.rewrite import Draft
 from blocklayout.quantizing.budget import METRICS, Metric, Search
 from blocklayout.quantizing.calibration import Feeds, mean_errors, schemes_of
 from blocklayout.quantizing.equalising import equalised
-from blocklayout.quantizing.layers import Chosen, Layer, choose
+from blocklayout.quantizing.layers import Chosen, Layer, LayerInBytes, choose
 from blocklayout.quantizing.observers import Scheme
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from blocklayout.model import Builder, DeclaredValue
+    from blocklayout.model import Builder
     from blocklayout.quantizing.recipe import QuantizationRecipe
 
 OLDEST_OPSET = 13
@@ -112,8 +112,7 @@ def quantize(
         layers = {name: _bytes_of(layer, schemes, recipe) for name, layer in chosen.layers.items()}
         errors = {}
         if recipe.bias_correction and layers:
-            dequantized = {name: (each[0], _numbers(*each)) for name, each in layers.items()}
-            errors = mean_errors(graph, dequantized, schemes, session, feeds)
+            errors = mean_errors(graph, layers, schemes, session, feeds)
 
     def written(without: Collection[str]) -> Graph:
         some = choose(graph, recipe, without)
@@ -184,8 +183,8 @@ def _free_extents(proto: ModelProto, opened: OnnxModel | Graph) -> None:
         return
     declared = {info.name: info for info in (*opened.signature.inputs, *opened.signature.outputs)}
     for info in (*proto.graph.input, *proto.graph.output):
-        shape = info.type.tensor_type.shape
-        extents = _extents_of(declared.get(info.name), len(shape.dim))
+        shape, known = info.type.tensor_type.shape, declared.get(info.name)
+        extents = (known and known.extents) or (None,) * len(shape.dim)
         for dim, extent in zip(shape.dim, extents, strict=True):
             if not isinstance(extent, int):
                 dim.Clear()
@@ -194,22 +193,10 @@ def _free_extents(proto: ModelProto, opened: OnnxModel | Graph) -> None:
     del proto.graph.value_info[:]
 
 
-def _extents_of(info: DeclaredValue | None, n_dims: int) -> tuple[int | str | None, ...]:
-    return (None,) * n_dims if info is None or info.extents is None else info.extents
-
-
-def _bytes_of(
-    layer: Layer, schemes: Mapping[str, Scheme], recipe: QuantizationRecipe
-) -> tuple[Layer, np.ndarray, np.ndarray]:
+def _bytes_of(layer: Layer, schemes: Mapping[str, Scheme], recipe: QuantizationRecipe) -> LayerInBytes:
     otherwise = recipe.otherwise((layer.node.name, *layer.node.absorbed), layer.node.op_type)
     granularity = (None if otherwise == "f32" else otherwise.weights) or recipe.weights
-    return layer, *layer.quantized(schemes[layer.source].scale, per_channel=granularity == "channel")
-
-
-def _numbers(layer: Layer, integers: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    spread = scales.reshape([-1 if dim == layer.axis else 1 for dim in range(integers.ndim)])
-    numbers: np.ndarray = integers.astype(np.float32) * spread
-    return numbers
+    return layer.quantized(schemes[layer.source].scale, per_channel=granularity == "channel")
 
 
 class _Writer:
@@ -222,19 +209,17 @@ class _Writer:
         self._parameters: dict[str, tuple[str, str]] = {}
         self._dequantized: dict[str, str] = {}
 
-    def written(
-        self, layers: Mapping[str, tuple[Layer, np.ndarray, np.ndarray]], errors: Mapping[str, np.ndarray]
-    ) -> Graph:
+    def written(self, layers: Mapping[str, LayerInBytes], errors: Mapping[str, np.ndarray]) -> Graph:
         """The graph; biases make up for the mean errors of layers, where there is one, or a place for one."""
         nodes = [each for name in self._graph.inputs for each in self._pair(name)]
         added = {
-            layer.adding: layer.bias - errors[name]
-            for name, (layer, _, _) in layers.items()
-            if layer.adding and layer.bias is not None and name in errors
+            each.layer.adding: each.layer.bias - errors[name]
+            for name, each in layers.items()
+            if each.layer.adding and each.layer.bias is not None and name in errors
         }
         for node in self._graph.nodes:
             if node.name in layers:
-                nodes += self._layer(*layers[node.name], errors.get(node.name))
+                nodes += self._layer(layers[node.name], errors.get(node.name))
             elif node.name in added:
                 [known] = [name for name in node.inputs if self._graph.values[name].is_constant]
                 corrected = self._draft.constant(f"{known}_corrected", added[node.name].astype(np.float32))
@@ -262,15 +247,14 @@ class _Writer:
         yield self._node("QuantizeLinear", (name, *self._parameters[first]), quantized, attrs)
         yield self._node("DequantizeLinear", (quantized, *self._parameters[first]), self._dequantized[name], attrs)
 
-    def _layer(
-        self, layer: Layer, integers: np.ndarray, scales: np.ndarray, error: np.ndarray | None
-    ) -> Iterator[Node]:
+    def _layer(self, in_bytes: LayerInBytes, error: np.ndarray | None) -> Iterator[Node]:
         """A product of bytes, behind changes of its weights and bias to real numbers."""
+        layer, scales = in_bytes.layer, in_bytes.scales
         bias = layer.bias if not layer.adding else None
         names = [self._dequantized[layer.source]]
         per_channel = {"axis": layer.axis} if scales.size > 1 else {}
         scales = scales if scales.size > 1 else scales.reshape(())
-        yield from self._known(f"{layer.node.name}_weights", integers, scales, per_channel, names)
+        yield from self._known(f"{layer.node.name}_weights", in_bytes.integers, scales, per_channel, names)
         if error is not None and layer.node.op_type != "MatMul":
             bias = -error if bias is None else bias - error
         if bias is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -88,17 +88,7 @@ class QuantizationRecipe(BaseModel):
 
     model_config = _STRICT
 
-    operators: tuple[Operator, ...] = (
-        "Conv",
-        "ConvTranspose",
-        "Gemm",
-        "MatMul",
-        "Add",
-        "Concat",
-        "MaxPool",
-        "AveragePool",
-        "GlobalAveragePool",
-    )
+    operators: tuple[Operator, ...] = tuple(each for each in get_args(Operator) if each != "Mul")
     weights: Granularity = "channel"
     depthwise: Granularity = "channel"
     activations: Observer = "mse"
@@ -119,25 +109,14 @@ class QuantizationRecipe(BaseModel):
         """
         if isinstance(source, cls):
             return source
+        given: Any = {} if source is None else source
+        origin = ""
         if isinstance(source, str | os.PathLike) and not str(source).lstrip().startswith("{"):
-            text = _text_of(Path(source))
-            return cls._read(text, f"{source}: ", is_toml=Path(source).suffix == ".toml")
-        if isinstance(source, str):
-            return cls._read(source, "", is_toml=False)
-        if source is not None and not isinstance(source, Mapping):
+            given, origin = _contents_of(Path(source)), f"{source}: "
+        if not isinstance(given, str | Mapping):
             raise InputError(f"recipe: {type(source).__name__}; give a recipe, its fields, JSON, or a file's path")
-        with _explained(""):
-            return cls.model_validate(source or {})
-
-    @classmethod
-    def _read(cls, text: str, origin: str, *, is_toml: bool) -> Self:
         with _explained(origin):
-            if not is_toml:
-                return cls.model_validate_json(text)
-            try:
-                return cls.model_validate(tomllib.loads(text))
-            except tomllib.TOMLDecodeError as error:
-                raise InputError(f"{origin}no TOML: {error}") from None
+            return cls.model_validate_json(given) if isinstance(given, str) else cls.model_validate(given)
 
     def otherwise(self, names: Iterable[str], op_type: str) -> Literal["f32"] | Otherwise:
         """The exception that holds for something of these names, written by an operator of this type."""
@@ -149,7 +128,7 @@ class QuantizationRecipe(BaseModel):
     def check_names(self, names: Iterable[str], op_types: Iterable[str]) -> None:
         """An InputError of an exception that selects nothing; types of operators that are quantised may be absent."""
         known = [*names]
-        types = {*op_types, *Operator.__args__}  # type: ignore[attr-defined]  # of a Literal
+        types = {*op_types, *get_args(Operator)}
         for key in self.exceptions:
             if key not in types and not any(fnmatchcase(name, key) or name == key for name in known):
                 said = f"exceptions: {key!r} is no node, value or operator of the model, and matches none"
@@ -182,13 +161,17 @@ def _said(error: ErrorDetails) -> str:
     return f"{message}, not {error['input']!r}" if error["loc"] else message
 
 
-def _text_of(path: Path) -> str:
+def _contents_of(path: Path) -> str | dict[str, Any]:
+    """The text of a JSON file, or the fields of a TOML file."""
     if path.suffix not in (".json", ".toml"):
         raise InputError(f"recipe: {path} is neither a .json nor a .toml file")
     try:
         with open_regular(path) as file:
-            return file.read().decode()
+            text: str = file.read().decode()
+        return tomllib.loads(text) if path.suffix == ".toml" else text
     except OSError as error:
         raise InputError(f"recipe: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InputError(f"recipe: {path}: no UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: no TOML: {error}") from None

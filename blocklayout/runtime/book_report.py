@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import PlanError
@@ -26,7 +26,7 @@ def profile(book: PlanBook, feed: Mapping[str, Any], n_runs: int) -> Profile:
     check_n_runs(n_runs)
     seen = book.streams.call(book.timed, feed, n_runs)
     if isinstance(seen, tuple):
-        return _profile_of(*seen)
+        return profile_of(*seen, _machine(seen[0]))
     steps: list[StepProfile] = []
     for piece, fed, again in seen.walk(feed):
         inner = seen.book_of(piece, fed)
@@ -45,8 +45,8 @@ def report(book: PlanBook, feed: Mapping[str, Any] | None, n_runs: int) -> Repor
         return _untimed(book)
     seen = book.streams.call(book.timed, feed, n_runs)
     if isinstance(seen, tuple):
-        plan = seen[0]
-        return Report.of(plan, _machine(plan), _profile_of(*seen), nodes=book.nodes(plan))
+        plan, machine = seen[0], _machine(seen[0])
+        return Report.of(plan, machine, profile_of(*seen, machine), nodes=book.nodes(plan))
     reports: list[tuple[dict[str, Any], Report | None, float | None]] = []
     for piece, fed, again in seen.walk(feed):
         inner = seen.book_of(piece, fed)
@@ -73,10 +73,6 @@ def verdict(book: PlanBook, seen: Profile | None) -> Verdict:
 
 def _machine(plan: Plan) -> Machine:
     return measured_machine(plan.config.isa, plan.config.n_threads, plan.config.dtype)
-
-
-def _profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int]) -> Profile:
-    return profile_of(plan, runs, wall, _machine(plan))
 
 
 def _untimed(book: PlanBook) -> Report:

@@ -139,25 +139,11 @@ class Straight(Piece, eq=False, kw_only=True):
 
 
 class Call(Piece, eq=False, kw_only=True):
-    """A node that is computed between plans.
+    """A node that is computed between plans."""
 
-    Attributes:
-        function: Computes it, of its inputs in order.
-        running: The plan books of its subgraphs that there are by now.
-        keeping: Lines about the layouts of values that these keep from one run to the next.
-    """
-
-    function: Callable[[Sequence[Any]], Sequence[Any]]
-    running: Callable[[], Sequence[PlanBook]] = tuple
-    keeping: Callable[[], Sequence[str]] = tuple
-
-    @property
-    def books(self) -> Sequence[PlanBook]:
-        return self.running()
-
-    @property
-    def notes(self) -> Sequence[str]:
-        return self.keeping()
+    def compute(self, given: Sequence[Any]) -> Sequence[Any]:
+        """Its results, of its inputs in order."""
+        raise NotImplementedError
 
 
 class Pieces:
@@ -274,7 +260,7 @@ class Pieces:
             )
         elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
-            results = self._at_borders(piece, piece.function(given))
+            results = self._at_borders(piece, piece.compute(given))
         values.update(zip(piece.outputs, results, strict=True))
 
     def _quick(self, piece: Straight, fed: Values) -> list[Any] | None:
@@ -282,9 +268,8 @@ class Pieces:
         if piece.by_arrays is None:
             return None
         given = {name: self._logical(name, each) for name, each in fed.items()}
-        if not all(isinstance(each, np.ndarray) for each in given.values()):
-            return None
-        if sum(each.nbytes for each in given.values()) > MAX_QUICK_NBYTES:
+        are_arrays = all(isinstance(each, np.ndarray) for each in given.values())
+        if not are_arrays or sum(each.nbytes for each in given.values()) > MAX_QUICK_NBYTES:
             return None
         try:
             results = piece.by_arrays(piece.outputs, given)

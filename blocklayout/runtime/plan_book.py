@@ -233,14 +233,25 @@ class PlanBook:
         known = {info.name: constant(info, ready) for info in wanted if info.name in ready.constants}
         extents = {result.name: result.extents for result in workspace.results}
         check_given(out, wanted, {name: array.shape for name, array in known.items()} | extents)
-        times: list[int] | None = [] if watches_around() else None
-        check = self.check or check_mode.get()
-        results = workspace.run(bound.executable, buffers, bindable(out, buffers), times, check, stop)
-        if times is not None:
-            for part in each_part(ready.plan, times):
-                report_run(ready.plan, bound.descs, part)
-        results |= known
+        results = self._run_watched(bound, bound.executable, buffers, bindable(out, buffers), stop) | known
         return [deliver(info.name, results[info.name], out.get(info.name)) for info in wanted]
+
+    def _run_watched(
+        self,
+        bound: Bound,
+        executable: dnnl.Executable,
+        buffers: list[np.ndarray],
+        out: Mapping[str, Any] | None,
+        stop: dnnl.Stop | None = None,
+    ) -> dict[str, np.ndarray | Tensor]:
+        """Run once, with the checks that are asked for, and reports to watches."""
+        times: list[int] | None = [] if watches_around() else None
+        results = bound.workspace.run(executable, buffers, out, times, self.check or check_mode.get(), stop)
+        if times is not None:
+            plan = bound.whole.ready.plan
+            for part in each_part(plan, times):
+                report_run(plan, bound.descs, part)
+        return results
 
     def run_held(self, feed: Mapping[str, Any], held: Mapping[str, Tensor]) -> dict[str, Any]:
         """Run once: the outputs ``held`` are written to these Tensors, in the plan's formats and apart from all others.
@@ -251,15 +262,10 @@ class PlanBook:
         assert isinstance(found, tuple)  # noqa: S101 - a network of a Builder, which is never cut
         (bound, buffers), workspace = found, found[0].workspace
         free = frozenset(result.name for result in workspace.results if result.is_tensor and result.name in held)
-        times: list[int] | None = [] if watches_around() else None
-        check = self.check or check_mode.get()
-        results = workspace.run(workspace.executable(bound.descs, free), buffers, held, times, check)
-        if times is not None:
-            report_run(bound.whole.ready.plan, bound.descs, times)
-        return {**results, **{name: constant(info, bound.whole.ready) for name, info in self._constants(bound.whole)}}
-
-    def _constants(self, whole: Whole) -> list[tuple[str, OutputInfo]]:
-        return [(info.name, info) for info in self.signature.outputs if info.name in whole.ready.constants]
+        results = self._run_watched(bound, workspace.executable(bound.descs, free), buffers, held)
+        ready = bound.whole.ready
+        known = {info.name: constant(info, ready) for info in self.signature.outputs if info.name in ready.constants}
+        return {**results, **known}
 
     def timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[Sequence[int]], list[int]] | Pieces:
         """The plan for a feed, and of each run, or part of one, the nanoseconds of its steps, and of all of it.

@@ -81,7 +81,8 @@ class Streams:
         with self._lock:
             self.check_open()
             if self._pool is None:
-                self._pool = self._new_pool()
+                about = (self._key, itertools.count(), self.n_threads if self.n > 1 else None, self._shares)
+                self._pool = _pool_class()(self.n, "blocklayout-stream", _begin, about)
             try:
                 return self._pool.submit(fn)
             except OutOfMemoryError:
@@ -127,10 +128,6 @@ class Streams:
             self.is_closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=not self.is_here)
-
-    def _new_pool(self) -> ThreadPoolExecutor:
-        numbers, n_threads = itertools.count(), self.n_threads if self.n > 1 else None
-        return _pool_class()(self.n, "blocklayout-stream", _begin, (self._key, numbers, n_threads, self._shares))
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -18,15 +18,17 @@ from blocklayout.errors import InputError, RefusedError
 from blocklayout.forking import renew_in_children
 from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.plan import FREE
+from blocklayout.plan.plan import FREE, Operand
 from blocklayout.resource_limits import check_nbytes, check_time, in_force, is_timeless
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
+from blocklayout.show.names import primitive_name
 from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import Tensor
+from blocklayout.value_checks import prove
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute
-    from blocklayout.plan import Entry, Operand, Plan
+    from blocklayout.plan import Entry, KernelChoice, Plan
     from blocklayout.value_checks import CheckMode
 
     Memory: TypeAlias = dnnl.Memory | HostMemory
@@ -222,14 +224,34 @@ class Workspace:
     def _proving(
         self, executable: dnnl.Executable, buffers: Sequence[np.ndarray], check: CheckMode
     ) -> Callable[[int, Step], None]:
-        """Proves inputs and constants now; returns the proof of a step's results, to be called after it."""
-        from blocklayout.runtime.proving import after_steps, prove_constants, prove_given
+        """Proves inputs and constants now; returns the proof of what a step has finished, to be called after it."""
+        plan, packed = self._plan, self._ready.packed
+        for (name, desc), buffer in zip(self._fed[executable].items(), buffers, strict=False):  # outputs' arrays follow
+            prove(f"{plan.model}: input", name, desc, buffer, check)
+        for each in plan.constants if check not in self._proven else ():
+            what = f"{plan.model}: {each.kernel} reads the constant"
+            prove(what, each.constant, each.desc, packed[each.buffer], check)
+        self._proven.add(check)
+        choices = {choice.kernel: choice for choice in plan.rationale.choices}
 
-        prove_given(self._plan, check, self._fed[executable], buffers)
-        if check not in self._proven:
-            prove_constants(self._plan, check, self._ready.packed)
-            self._proven.add(check)
-        return after_steps(self._plan, check, self._bytes_of)
+        def after(number: int, execution: Any) -> None:
+            check_time(f"{plan.model}, after step {number}")
+            place = number - len(plan.entries)
+            if place < 0:
+                entry, copy = plan.entries[number], execution.memories["dst"].buffer
+                prove(f"{plan.model}: the reorder of input", entry.input, entry.desc, copy, check)
+                return
+            step = plan.steps[place]
+            is_clearing = step.spec.kind == "zero_padding"  # the end of a kernel
+            does = choices[step.kernel].operator if is_clearing else primitive_name(step)
+            for arg, value, operand in _finished(plan, place, choices):
+                is_arena = plan.buffers[operand.buffer].kind == "arena"
+                own = execution.memories[arg].buffer
+                buffer = self._bytes_of(operand.buffer, operand.desc) if is_arena else own
+                what = f"step {place} of {plan.model}, {step.kernel} ({does}):"
+                prove(what, value, operand.desc, buffer, check, place)
+
+        return after
 
     def _limiting(self) -> Callable[[int, Step], None] | None:
         """Refuses a run of more memory than is allowed; returns the check of time after a step, if that is limited."""
@@ -254,19 +276,17 @@ class Workspace:
             reorder = self._entering(entry, descs[entry.input]) if entry.buffer in copied else None
             steps.append(reorder)
             given[entry.input] += [reorder.memories["src"]] if reorder else self._unbound(entry.buffer)
+        given_buffers = [each.buffer for each in self._arrays]
+        given_buffers += [each.buffer for each in self._tensors if each.name in held]
         made = dnnl.Executable(
             [*steps, *bound],
             plan.config.n_threads,
-            given=[*given.values(), *map(self._unbound, self._given_buffers(held))],
+            given=[*given.values(), *map(self._unbound, given_buffers)],
             fresh=[(each.desc.nbytes, self._unbound(each.buffer)) for each in self._tensors if each.name not in held],
             keeps_denormals=self._ready.keeps_denormals,
         )
         self._fed[made] = descs
         return made
-
-    def _given_buffers(self, held: frozenset[str]) -> list[int]:
-        """Those of the outputs that a run takes memory for."""
-        return [each.buffer for each in (*self._arrays, *(each for each in self._tensors if each.name in held))]
 
     def _entering(self, entry: Entry, desc: MemoryDesc) -> Step:
         """The reorder of an input into the arena, by numpy where the library has none."""
@@ -318,6 +338,23 @@ class Workspace:
     def _unbound(self, buffer: int) -> list[Memory]:
         """The memories that are put to a caller's buffer for each run."""
         return [memory for (place, _, is_copy, _), memory in self._memories.items() if place == buffer and not is_copy]
+
+
+def _finished(plan: Plan, number: int, choices: Mapping[str, KernelChoice]) -> Iterator[tuple[str, str, Operand]]:
+    """The values that are whole after a step: the argument that it writes them by, their names and operands.
+
+    A kernel of several steps finishes its results with the last: before, padding may hold anything.
+    """
+    step = plan.steps[number]
+    if step.is_reorder:
+        yield "dst", plan.buffers[step.dst.buffer].name, step.dst
+        return
+    if any(other.kernel == step.kernel and not other.is_reorder for other in plan.steps[number + 1 : number + 2]):
+        return
+    for arg, operand in step.operands:
+        name = choices[step.kernel].writes if arg == step.written[0] else plan.buffers[operand.buffer].name
+        if arg in step.written and name in plan.formats:
+            yield arg, name, Operand(operand.buffer, plan.formats[name])
 
 
 class Output(Struct, frozen=True):

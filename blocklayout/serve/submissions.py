@@ -68,7 +68,7 @@ class Submission(Future[list[Any]]):
 
     def let_go(self) -> None:
         """Hold nothing more of the session and its inputs, so that a kept answer does not keep them."""
-        self.call, self.row, self.leave = _nothing, None, None
+        self.call, self.row, self.leave = lambda _: [], None, None
 
     def stop(self) -> None:
         """Cancel it, or have its run end before the next step, with a ``StoppedError``, and go on at once.
@@ -81,10 +81,6 @@ class Submission(Future[list[Any]]):
         together = self.together
         if together is not None:
             together.look()
-
-
-def _nothing(_: Stop) -> list[Any]:
-    return []
 
 
 class _Together(Struct, eq=False):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
+from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.reasons import only_reference
 from blocklayout.show.bench_page import Chart, Row, Table
 from blocklayout.show.names import policy_name, primitive_name
@@ -16,7 +17,7 @@ from blocklayout.show.words import kib, small, spread
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
 
@@ -62,6 +63,12 @@ class Measurement(Struct, frozen=True):
         }
 
 
+def clearly_fastest(others: Iterable[Measurement]) -> Measurement | None:
+    """The fastest of those that are faster than the first contender, beyond the spread; ``None`` where none is."""
+    faster = (each for each in others if each.ratio.third_quartile < CLEARLY)
+    return min(faster, key=lambda each: each.ratio.median, default=None)
+
+
 def say_comparison(measurements: Sequence[Measurement]) -> None:
     """Print a row for each policy, then lines about results, layouts and exceptions."""
     print_table(_HEADER, [_row(measurement) for measurement in measurements])
@@ -92,8 +99,7 @@ def _row(measurement: Measurement) -> tuple[str, ...]:
 
 def exceptions_of(measurements: Sequence[Measurement]) -> list[str]:
     """Exceptions in every plan, each after its policy."""
-    plans = [measurement.plan for measurement in measurements]
-    return [f"{plan.policy}: {line}" for plan in plans for line in exceptions(plan)]
+    return [f"{each.plan.policy}: {line}" for each in measurements for line in exceptions(each.plan)]
 
 
 def say_agreement(measurements: Sequence[Measurement]) -> None:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +22,7 @@ from blocklayout.errors import InputError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable, Mapping, Sequence
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -52,6 +54,13 @@ _KINDS = {
 """Scripts of each kind of page, in order."""
 
 _LONGEST_TITLE = 200
+
+_LIST_STYLE = (
+    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;"
+    "padding:0 1rem}table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;"
+    "padding:.4rem 1rem .4rem 0;border-bottom:1px solid #8886}"
+)
+_LIST_HEAD = ("model", "state", "inputs", "outputs")
 
 
 def html_page(kind: str, title: str, record: Any) -> str:
@@ -93,6 +102,44 @@ def html_page(kind: str, title: str, record: Any) -> str:
     )
 
 
+def models_page(models: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+    """A page that lists models.
+
+    Args:
+        models: Of each, its name, state and reason, and its inputs and outputs while it serves, by the names that
+            the Open Inference Protocol has for them.
+
+    Example:
+        >>> page = models_page([({"name": "<b>", "state": "UNAVAILABLE", "reason": "unloaded"}, None)])
+        >>> "<td>&lt;b&gt;</td><td>UNAVAILABLE: unloaded</td>" in page
+        True
+    """
+    rows = "".join(f"<tr>{_model_row(entry, metadata)}</tr>" for entry, metadata in models)
+    head = "".join(f"<th>{each}</th>" for each in _LIST_HEAD)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>blocklayout: models</title>'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_LIST_STYLE}</style></head>'
+        f"<body><h1>Models</h1><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        '<p><a href="docs">API</a> · <a href="metrics">metrics</a></p></body></html>\n'
+    )
+
+
+def _model_row(entry: Mapping[str, Any], metadata: Mapping[str, Any] | None) -> str:
+    name = escape(spelt(entry["name"]))
+    state = escape(spelt(": ".join(filter(None, (entry["state"], entry["reason"])))))
+    if metadata is None:
+        return f"<td>{name}</td><td>{state}</td><td></td><td></td>"
+    link = f'<a href="models/{quote(entry["name"], safe="")}">{name}</a>'
+    inputs, outputs = _tensors(metadata["inputs"]), _tensors(metadata["outputs"])
+    return f"<td>{link}</td><td>{state}</td><td>{inputs}</td><td>{outputs}</td>"
+
+
+def _tensors(tensors: Sequence[Mapping[str, Any]]) -> str:
+    texts = (f"{each['name']} {each['datatype']} {'x'.join(map(str, each['shape']))}" for each in tensors)
+    return "<br>".join(escape(spelt(text)) for text in texts)
+
+
 def record_in(html: str) -> str:
     """The record of a page, as JSON; a ValueError where there is none."""
     _, _, behind = html.partition('<script type="application/json" id="record">')
@@ -122,11 +169,7 @@ class Page(Struct, frozen=True):
 
 
 def save_text(path: str | os.PathLike[str], text: str, kind: str = "page") -> None:
-    """Write a page, or a text of another kind; a reader never sees half of it.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """Write a page, or a text of another kind, never half of it; an InputError where that cannot be."""
     target = Path(path)
     try:
         with replacing(target) as beside:

@@ -17,7 +17,7 @@ from blocklayout.show.names import impl_words, policy_name, primitive_name, weig
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.choices import Alternative, KernelChoice, Way
+    from blocklayout.plan.choices import KernelChoice, Way
     from blocklayout.plan.plan import Plan, Step
 
 _INT8 = ("s8", "u8")
@@ -139,13 +139,18 @@ def _desc_record(desc: ValueLayout, role: str) -> dict[str, Any]:
 
 
 def _kernel_record(choice: KernelChoice, descs: _Descs, declined_ns: float) -> dict[str, Any]:
+    """A kernel. ``extra_ns`` of an alternative is over the plan's cost, ``added_ns`` over the cheapest network's."""
     return _facts(choice, "operator nodes reads writes holds layouts") | {
         "name": choice.kernel,
         "aliases": tuple(alias for kernel in choice.kernels for alias in kernel.aliases),
         "role": choice.kernels[0].role,
         "is_view": not choice.chosen.impls and not choice.chosen.is_joined,
         "chosen": _way_record(choice.chosen, descs),
-        "alternatives": [_alternative_record(choice, each, descs, declined_ns) for each in choice.alternatives],
+        "alternatives": [
+            _way_record(each.way, descs)
+            | {"extra_ns": each.extra_ns, "added_ns": each.extra_ns + declined_ns, "pin": choice.pin_to(each.way)}
+            for each in choice.alternatives
+        ],
         "steps": [],
     }
 
@@ -155,17 +160,6 @@ def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
         "text": way_text(way),
         "sources": [descs.number(desc) for desc in way.sources],
         "dst": descs.number(way.dst),
-    }
-
-
-def _alternative_record(
-    choice: KernelChoice, alternative: Alternative, descs: _Descs, declined_ns: float
-) -> dict[str, Any]:
-    """An alternative: ``extra_ns`` is over the plan's cost, ``added_ns`` over that of the cheapest network."""
-    return _way_record(alternative.way, descs) | {
-        "extra_ns": alternative.extra_ns,
-        "added_ns": alternative.extra_ns + declined_ns,
-        "pin": choice.pin_to(alternative.way),
     }
 
 
@@ -284,12 +278,8 @@ def changes_record(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[
 def _short_way(plan: Mapping[str, Any], kernel: Mapping[str, Any]) -> dict[str, Any]:
     chosen, descs = kernel["chosen"], plan["descs"]
     reads = [descs[number]["layout"] for number in chosen["sources"]]
-    return {
-        "impls": chosen["impls"],
-        "cost_ns": chosen["cost_ns"],
-        "reads": reads,
-        "writes": descs[chosen["dst"]]["layout"],
-    }
+    written = descs[chosen["dst"]]["layout"]
+    return {"impls": chosen["impls"], "cost_ns": chosen["cost_ns"], "reads": reads, "writes": written}
 
 
 def _reorders(plan: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, Any]]:

@@ -29,17 +29,14 @@ def precision_text(report: PrecisionReport) -> str:
 
 def verdict(report: PrecisionReport) -> str:
     """How many layers are in bytes, their error, and times of runs."""
-    return "\n".join(_verdict(report))
-
-
-def _verdict(report: PrecisionReport) -> Iterator[str]:
     n_in_bytes = sum(layer.in_bytes for layer in report.layers)
     allowed = f"{report.metric} error {small(report.error)} of {small(report.max_error)} allowed"
-    yield f"{n_in_bytes} of {counted(len(report.layers), 'layer')} in bytes, others in {report.dtype}; {allowed}"
-    if report.times_ms:
-        yield "run whole, in turn: " + ", ".join(f"{name} {ms:.3f} ms" for name, ms in report.times_ms.items())
+    lines = [f"{n_in_bytes} of {counted(len(report.layers), 'layer')} in bytes, others in {report.dtype}; {allowed}"]
+    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in report.times_ms.items())
+    lines += [f"run whole, in turn: {times}"] * bool(times)
     if not n_in_bytes:
-        yield "nothing is quantised: what fits the budget is no faster" if report.times_ms else "nothing that fits pays"
+        lines.append("nothing is quantised: what fits the budget is no faster" if times else "nothing that fits pays")
+    return "\n".join(lines)
 
 
 def _row(layer: LayerPrecision) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from blocklayout.show.words import counted, percent, scaled_time, table, us
 from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
-    from blocklayout.plan import Machine, Plan, Step
+    from blocklayout.plan import Entry, Machine, Plan, Step
 
 Kind = Literal["work", "reorder", "input", "output", "fallback", "outside"]
 KINDS: tuple[Kind, ...] = ("work", "reorder", "input", "output", "fallback", "outside")
@@ -204,41 +204,25 @@ def _identity(step: StepProfile) -> tuple[object, ...]:
 
 def _steps(plan: Plan, times: Sequence[Spread], machine: Machine) -> Iterator[StepProfile]:
     """Entries, then steps, that take any time."""
-    n_entries = len(plan.entries)
-    for entry, took in zip(plan.entries, times[:n_entries], strict=True):
+    parts = [(_of_entry(entry), entry.nbytes_moved / machine.reorder_bandwidth) for entry in plan.entries]
+    parts += [(_of_step(number, step), _least_ns(step, machine)) for number, step in enumerate(plan.steps)]
+    for (part, least_ns), took in zip(parts, times, strict=True):
         if ns := took.median:
-            yield StepProfile(
-                name=entry.input,
-                kind="input",
-                nodes=(),
-                primitive="reorder",
-                impl="",
-                layouts=f"{layout(entry.source)} -> {layout(entry.desc)}",
-                ns=ns,
-                estimated_ns=entry.cost_ns,
-                nbytes=entry.nbytes_moved,
-                ceiling_share=entry.nbytes_moved / machine.reorder_bandwidth / ns,
-                low_ns=took.low,
-                high_ns=took.high,
-            )
-    for number, (step, took) in enumerate(zip(plan.steps, times[n_entries:], strict=True)):
-        if ns := took.median:
-            yield StepProfile(
-                name=step.kernel,
-                kind=_kind(step),
-                nodes=step.nodes,
-                primitive=primitive_name(step),
-                impl=step.spec.impl,
-                layouts=step_layouts(step),
-                ns=ns,
-                estimated_ns=step.cost_ns,
-                nbytes=step.nbytes_moved,
-                flops=2 * step.multiply_adds(),
-                ceiling_share=_least_ns(step, machine) / ns or None,
-                number=number,
-                low_ns=took.low,
-                high_ns=took.high,
-            )
+            share = least_ns / ns or None
+            yield replace(part, ns=ns, ceiling_share=share, low_ns=took.low, high_ns=took.high)
+
+
+def _of_entry(entry: Entry) -> StepProfile:
+    layouts = f"{layout(entry.source)} -> {layout(entry.desc)}"
+    return StepProfile(entry.input, "input", (), "reorder", "", layouts, 0.0, entry.cost_ns, entry.nbytes_moved)
+
+
+def _of_step(number: int, step: Step) -> StepProfile:
+    return StepProfile(
+        *(step.kernel, _kind(step), step.nodes, primitive_name(step), step.spec.impl, step_layouts(step)),
+        *(0.0, step.cost_ns, step.nbytes_moved, 2 * step.multiply_adds()),
+        number=number,
+    )
 
 
 def _kind(step: Step) -> Kind:

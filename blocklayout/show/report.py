@@ -79,14 +79,11 @@ class Report(Page, frozen=True):
 
     @classmethod
     def of_pieces(cls, pieces: Sequence[tuple[dict[str, Any], Report | None, float | None]]) -> Report:
-        """The report of a model that is cut: piece by piece, the first that has a plan shown first.
+        """The report of a model that is cut, the first piece that has a plan shown first; a PlanError where none has.
 
         Args:
             pieces: In the order in which they run: ``name``, ``by``, ``reason`` and ``notes`` of each, the report of
                 its plan, if it has one, and otherwise its nanoseconds, if it was run.
-
-        Raises:
-            PlanError: None of them has a plan.
         """
         planned = [report for _, report, _ in pieces if report is not None]
         if not planned:

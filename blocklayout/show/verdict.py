@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from blocklayout.dnnl import Spec, has_bf16
 from blocklayout.dnnl.library import sums_bytes_exactly
 from blocklayout.dtypes import BYTE_DTYPES, itemsize
-from blocklayout.plan.make import CLEARLY
 from blocklayout.plan.policies import SOLVE
 from blocklayout.plan.reasons import CALLER
+from blocklayout.show.comparison import clearly_fastest
 from blocklayout.show.names import policy_name
 from blocklayout.show.output import painted, put, say
 from blocklayout.show.plan_text import plan_text
@@ -43,13 +43,7 @@ _MANY = 10.0
 
 
 class Rival(Struct, frozen=True):
-    """Another policy.
-
-    Attributes:
-        policy: Its name.
-        ratio: Its time over that of the best one.
-        is_measured: Whether both ran; else prices are compared.
-    """
+    """Another policy, and its time over that of the best one: measured where both ran, else by their prices."""
 
     policy: str
     ratio: Spread
@@ -59,10 +53,8 @@ class Rival(Struct, frozen=True):
 class SlowCode(Struct, frozen=True):
     """A step that no optimised kernel computes.
 
-    Attributes:
-        kernel: Its kernel, or the node's name.
-        how: ``by onnx.reference``, ``in numpy``, ``in Python``, or ``by reference code`` of oneDNN.
-        ns: Nanoseconds.
+    ``kernel`` may be a node's name, ``how`` is ``by onnx.reference``, ``in numpy``, ``in Python``, or ``by reference
+    code`` of oneDNN.
     """
 
     kernel: str
@@ -71,13 +63,7 @@ class SlowCode(Struct, frozen=True):
 
 
 class Advice(Struct, frozen=True):
-    """A change that would help.
-
-    Attributes:
-        option: On the command line.
-        why: The numbers that it follows from.
-        share: The part of the time that it saves, at most, by these numbers.
-    """
+    """An option that would help, the numbers that this follows from, and the part of the time that it saves at most."""
 
     option: str
     why: str
@@ -175,8 +161,7 @@ class Verdict(Struct, frozen=True):
         """The same with measured times; the first measurement is of the policy that was asked for."""
         own, *rest = measurements
         others = [each for each in rest if each.plan.dtype == own.plan.dtype]
-        faster = [each for each in others if each.ratio.third_quartile < CLEARLY]
-        best = min(faster, key=lambda each: each.ratio.median, default=own)
+        best = clearly_fastest(others) or own
         scale = 1 / best.ratio.median
         seen = {
             each.plan.policy: Rival(each.plan.policy, each.ratio.scaled(scale), is_measured=True)
@@ -307,12 +292,8 @@ def _advice(plan: Plan, ns: float) -> Iterator[Advice]:
 def _precision_advice(plans: Sequence[Plan], ns: float) -> Iterator[Advice]:
     """A narrower data type, where this CPU multiplies it faster, by how much of the time is products."""
     is_in_bytes = any(desc.dtype in BYTE_DTYPES for plan in plans for desc in plan.formats.values())
-    if (
-        {plan.dtype for plan in plans} == {"f32"}
-        and not is_in_bytes
-        and has_bf16()
-        and not any(plan.precision for plan in plans)
-    ):
+    is_in_f32 = all(plan.dtype == "f32" and not plan.precision for plan in plans) and not is_in_bytes
+    if is_in_f32 and has_bf16():
         yield from _faster_products(plans, ns, "bf16", "--dtype bf16")
     elif not is_in_bytes and sums_bytes_exactly():
         yield from _faster_products(plans, ns, "s8", "blocklayout quantize")

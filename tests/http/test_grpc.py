@@ -21,7 +21,7 @@ pytest.importorskip("grpc", reason="the extra grpc is not installed")
 
 import grpc
 
-from blocklayout.http.grpc_messages import MESSAGES
+from blocklayout.http.grpc_service import MESSAGES
 from tests import gates
 from tests.http import test_stopping
 from tests.http.running import PATIENCE_S, Serving, freed, port_of, scaling, serving, started

@@ -34,8 +34,9 @@ def serving(opened: Graph | OnnxModel, feeds: Mapping[str, np.ndarray]) -> Itera
     race = Race(opened, feeds, 1, 1, lambda _: None)
     contender = Contender("nhwc")
     with race.session(contender) as session:
-        page = Report(session.report(race.feeds, n_runs=1).record | {"served": True}).to_html()
-        with PlanServer(0, page, partial(race.what_if, contender, session, 1)) as server:
+        record = session.report(race.feeds, n_runs=1).record
+        page = Report(record | {"served": True}).to_html()
+        with PlanServer(0, page, partial(race.what_if, contender, session, record["plan"])) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()
             yield server, session.plan

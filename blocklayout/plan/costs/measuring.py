@@ -50,10 +50,7 @@ class SpecTimer:
         self._room = dnnl.aligned_empty(0)
 
     def time(self, spec: Spec) -> float:
-        """Nanoseconds of one execution on this machine.
-
-        Args:
-            spec: Resolved, else the library's favourite is timed.
+        """Nanoseconds of one execution on this machine; of a Spec that is not resolved, of the library's favourite.
 
         Raises:
             DnnlError: The primitive cannot be created or run.

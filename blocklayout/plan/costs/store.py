@@ -16,6 +16,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import library, processor
 from blocklayout.dnnl.spec import spec_digest
 from blocklayout.errors import CostStoreWarning
+from blocklayout.forking import renew_in_children
 
 if TYPE_CHECKING:
     import sqlite3
@@ -128,8 +129,6 @@ class CostStore:
     def __init__(
         self, path: str | Path | None = None, *, environment: str | None = None, timeout_s: float = _TIMEOUT_S
     ) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._number: int | None = None  # of the file that it is to
         self.path = cost_store_path() if path is None else Path(os.path.abspath(path))  # noqa: PTH100 - never raises
@@ -138,6 +137,14 @@ class CostStore:
         self._is_readable = True
         self._is_writable = True
         self._times: dict[Spec, float] = {}  # those that the file has not taken
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Have a free lock, and in a child that was forked no connection: it is the parent's."""
+        self._lock = threading.Lock()
+        if self._connection is not None:
+            _of_a_parent.append(self._connection)
+            self._connection = None
 
     @cached_property
     def environment(self) -> str:
@@ -192,11 +199,8 @@ class CostStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self, getpid: Callable[[], int] = os.getpid, of_a_parent: list[object] = _of_a_parent) -> None:
-        # At the interpreter's end the module's globals are gone; defaults are not.
-        if self._pid != getpid():
-            of_a_parent.append(self._connection)
-        elif self._connection is not None:
+    def __del__(self) -> None:
+        if self._connection is not None:
             self._connection.close()
 
     def _times_of(self, digests: Sequence[bytes]) -> dict[bytes, float]:
@@ -240,7 +244,6 @@ class CostStore:
         """
         if not (self._is_writable if to_write else self._is_readable):
             return None
-        self._leave_parent()
         try:
             return use()
         except Exception as error:  # raised again unless it is the fault of the file
@@ -283,12 +286,6 @@ class CostStore:
         if self._connection is not None and number != self._number:
             self._connection.close()
             self._connection = None
-
-    def _leave_parent(self) -> None:
-        """In a child: a connection and a lock of its own, since the lock may have been held during the fork."""
-        if self._pid != os.getpid():
-            _of_a_parent.append(self._connection)
-            self._connection, self._lock, self._pid = None, threading.Lock(), os.getpid()
 
 
 def _number_of(path: Path) -> int | None:

@@ -81,6 +81,8 @@ const page = (() => {
   const tick = (text) => text.replace(/(\.\d*[1-9])0+(?=\D|$)|\.0+(?=\D|$)/, "$1");
   const percent = (share, n = 1) => (Number.isFinite(share) ? `${digits(100 * share, n)}%` : "–");
   const signed = (text) => (text === "–" ? text : text.startsWith("-") ? text.replace("-", "−") : `+${text}`);
+  // A ratio of times as a change, such as +12%; 0% where that is less than half a percent.
+  const changed = (ratio) => signed(percent(ratio - 1, 0)).replace(/^[−+]0%$/, "0%");
 
   // A class of layouts as a colour: "plain", "channels last", "8c", "16c", "int8", "other", "any", "reorder".
   const colour = (family) => `var(--layout-${family.replace(" ", "-")})`;
@@ -326,7 +328,7 @@ const page = (() => {
   }
 
   return {
-    record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, colour, swatch, legend, table, showTip,
+    record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, changed, colour, swatch, legend, table, showTip,
     bar, entitled, fitted, folded, figure, walk, spread,
     view, open, start, keep, kept, select, panel, tools, pins, pin, resetPins,
     get selected() { return selected; },

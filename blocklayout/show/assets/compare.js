@@ -40,7 +40,7 @@ const planCompare = (() => {
   }
 
   function measured({ before_ns: before, after_ns: after, ratio }) {
-    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map((each) => signed(percent(each - 1, 0)).replace(/^[−+]0%$/, "0%"));
+    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map(page.changed);
     return ["measured time", [before, time(before)], [after, time(after)], difference(ratio.median - 1, median, `${low} to ${high}`)];
   }
 
@@ -85,6 +85,6 @@ const planCompare = (() => {
     draw();
   }
 
-  return { compared, drawView };
+  return { compared, drawView, reorders };
 })();
 if (page.record.others.length > 0) page.view("compare", "Compare", planCompare.drawView);

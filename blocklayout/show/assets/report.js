@@ -4,7 +4,7 @@
   const { plan, profile, machine, title } = page.record;
   const { h, name, plain, time, bytes } = page;
   const measured = profile === null ? "" : `, measured ${time(profile.ns)}`;
-  const reorders = plan.steps.filter((each) => each.kind === "reorder").length + plan.entries.filter((each) => each.is_reorder).length;
+  const reorders = planCompare.reorders(plan);
   page.start(
     h("h1", {}, name(title ?? plan.model)),
     h("div", {}, `${plan.dtype}, ${plan.n_threads} threads, ${plain(machine.cpu)}, ${plan.isa}, oneDNN ${plan.library}; layout ${plan.policy}`,

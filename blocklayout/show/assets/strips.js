@@ -2,7 +2,7 @@
 // The run as each policy lays it out: a strip of steps in order, as wide as they take time, all to one scale; where no
 // other plan is in the record, a bar of what each other policy is predicted to take.
 const planRuns = (() => {
-  const { record, h, s, name, plain, time, percent, signed, colour } = page;
+  const { record, h, s, name, plain, time, percent, colour } = page;
   const NAMED = 1 / 1500; // of the longest run: steps that take less are drawn, and not told of
   const APART = 1 / 200;
   const WIDE = 10_000; // units of a strip: nanoseconds are more than browsers take as lengths
@@ -77,12 +77,11 @@ const planRuns = (() => {
     const marks = [];
     const reorders = ({ run, steps }) => (run === null ? "" : `${steps.filter(isMove).length || "no"} reorder${steps.filter(isMove).length === 1 ? "" : "s"}`);
     const drawn = rows.map((each, row) => {
-      const more = each.ns / own.ns - 1;
       const isOwn = each === own;
       return h("div", { class: "run", "data-policy": each.policy },
         h("span", { class: "policy", title: record.policies[each.policy] }, labelled(each, isOwn)),
         strip(each, row, marks), h("span", { class: "number" }, h("strong", {}, time(each.ns))),
-        h("span", { class: "number" }, isOwn ? "this plan" : signed(percent(more, 0)).replace(/^[−+]0%$/, "0%")),
+        h("span", { class: "number" }, isOwn ? "this plan" : page.changed(each.ns / own.ns)),
         h("span", { class: "number quiet moves" }, reorders(each)));
     });
     const written = new Set(rows.flatMap(({ run, steps }) => (run === null ? [] : steps.filter(({ kind }) => kind !== "outside").map(({ family }) => family))));
