@@ -10,8 +10,10 @@
 enum { BL_SRC_AT_ONCE = 64 };
 
 typedef struct {
-    const float *src, *weights, *bias, *addend;
-    float *dst;
+    const void *src, *weights; /* floats or bf16, as are addend and results */
+    const float *bias;
+    const void *addend;
+    void *dst;
     float *sources; /* transformed: [36][tiles_at_once][sources, whole vectors of them], of each thread if it works apart */
     float *own;     /* of each thread: products [36][tiles_of_task][panel], then weights [36][BL_SRC_AT_ONCE][panel] */
     int64_t sources_length, own_length; /* of one thread's */
@@ -41,28 +43,44 @@ static int64_t channel_at(const bl_place_t *place, int64_t image, int64_t channe
 }
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "vectors.h"
 
 #define LANES 8
 #define ROWS 6
-#define TARGET __attribute__((target("avx2,fma")))
-#define MIN(a, b) _mm256_min_ps(a, b)
-#define MAX(a, b) _mm256_max_ps(a, b)
+#define TARGET TARGET_8
 #define OWN(name) name##_8
+typedef float element_8;
+INLINE TARGET vec_8 read_8(const float *from) { return *(const vec_8 *)from; }
+INLINE TARGET void write_8(float *to, vec_8 value) { *(vec_8 *)to = value; }
 #include "winograd_kernel.h"
 #undef LANES
 #undef ROWS
 #undef TARGET
-#undef MIN
-#undef MAX
 #undef OWN
 
 #define LANES 16
 #define ROWS 12
-#define TARGET __attribute__((target("avx512f")))
-#define MIN(a, b) _mm512_min_ps(a, b)
-#define MAX(a, b) _mm512_max_ps(a, b)
+#define TARGET TARGET_16
 #define OWN(name) name##_16
+typedef float element_16;
+INLINE TARGET vec_16 read_16(const float *from) { return *(const vec_16 *)from; }
+INLINE TARGET void write_16(float *to, vec_16 value) { *(vec_16 *)to = value; }
+#include "winograd_kernel.h"
+#undef OWN
+
+/* Products and sums in f32 of what is read and written in bf16. */
+#define OWN(name) name##_bf16
+typedef vec_16 vec_bf16;
+typedef uint16_t element_bf16;
+INLINE TARGET vec_16 read_bf16(const uint16_t *from) {
+    return (vec_16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
+}
+INLINE TARGET void write_bf16(uint16_t *to, vec_16 value) {
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(rounded(value)));
+}
+#define min_bf16 min_16
+#define max_bf16 max_16
+#define logistic_bf16 rough_logistic
 #include "winograd_kernel.h"
 #endif
 
@@ -105,7 +123,9 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
         sources_length(p), own_length(p)};
 #if defined(__x86_64__)
     bl_winograd_run_t run = {p, buffers, NULL};
-    if (p->lanes == 16)
+    if (p->is_bf16)
+        run.work = p->is_apart ? work_apart_bf16 : work_together_bf16;
+    else if (p->lanes == 16)
         run.work = p->is_apart ? work_apart_16 : work_together_16;
     else
         run.work = p->is_apart ? work_apart_8 : work_together_8;

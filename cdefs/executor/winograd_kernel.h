@@ -1,16 +1,17 @@
-/* One thread's part of a Winograd convolution, for vectors of LANES floats. Included once for each instruction set,
-   with LANES, ROWS (tiles whose products a loop holds in registers), TARGET, MIN, MAX and OWN(name) defined. */
+/* One thread's part of a Winograd convolution, for vectors of LANES floats. Included once for each instruction set and data
+   type, with LANES, ROWS (tiles whose products a loop holds in registers), TARGET and OWN(name) defined, and as OWN(...): the
+   types vec and element, of sources, weights and results; read(from) and write(to, vec); min, max; logistic(y): 1 / (1 + 2^y). */
 
-typedef float OWN(vec) __attribute__((vector_size(LANES * 4), aligned(4)));
 #define vec OWN(vec)
+#define element_t OWN(element)
 #define PANEL (2 * LANES)
-#define INLINE static inline __attribute__((always_inline)) TARGET
+#define INLINE_HERE static inline __attribute__((always_inline)) TARGET
 
-INLINE vec OWN(load)(const float *from) { return *(const vec *)from; }
-INLINE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
+INLINE_HERE vec OWN(load)(const float *from) { return *(const vec *)from; }
+INLINE_HERE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
 
 /* A line of six sources: B^T of the paper. */
-INLINE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
     vec even = d[4 * step] - 4 * d[2 * step], odd = d[3 * step] - 4 * d[step];
     vec outer = d[4 * step] - d[2 * step], inner = 2 * (d[3 * step] - d[step]);
     to[0] = 4 * d[0] - 5 * d[2 * step] + d[4 * step];
@@ -22,7 +23,7 @@ INLINE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
 }
 
 /* A line of three weights: G of the paper. */
-INLINE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
     vec sum = g[0] + g[2 * step], wide = g[0] + 4 * g[2 * step], twice = 2 * g[step];
     to[0] = 0.25f * g[0];
     to[to_step] = (-1.0f / 6) * (sum + g[step]);
@@ -33,7 +34,7 @@ INLINE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step)
 }
 
 /* A line of six products to four results: A^T of the paper. */
-INLINE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
     vec near = m[step] + m[2 * step], near_odd = m[step] - m[2 * step];
     vec far = m[3 * step] + m[4 * step], far_odd = m[3 * step] - m[4 * step];
     to[0] = m[0] + near + far;
@@ -43,18 +44,18 @@ INLINE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
 }
 
 /* The 6x6 sources around a tile, LANES channels of them, to 36 places that are `apart` from each other. */
-INLINE void OWN(read_tile)(const bl_winograd_t *p, const float *channels, bl_tile_t tile, float *to, int64_t apart) {
+INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const element_t *channels, bl_tile_t tile, float *to, int64_t apart) {
     vec d[36], t[36];
     int64_t top = 4 * tile.row - p->pad_top, left = 4 * tile.column - p->pad_left;
-    const float *corner = channels + top * p->src.row + left * p->src.pixel;
+    const element_t *corner = channels + top * p->src.row + left * p->src.pixel;
     if (top >= 0 && left >= 0 && top + 6 <= p->height && left + 6 <= p->width) {
         for (int i = 0; i < 6; i++)
-            for (int j = 0; j < 6; j++) d[6 * i + j] = OWN(load)(corner + i * p->src.row + j * p->src.pixel);
+            for (int j = 0; j < 6; j++) d[6 * i + j] = OWN(read)(corner + i * p->src.row + j * p->src.pixel);
     } else {
         for (int i = 0; i < 6; i++)
             for (int j = 0; j < 6; j++) {
                 int is_there = top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width;
-                d[6 * i + j] = is_there ? OWN(load)(corner + i * p->src.row + j * p->src.pixel) : (vec){0};
+                d[6 * i + j] = is_there ? OWN(read)(corner + i * p->src.row + j * p->src.pixel) : (vec){0};
             }
     }
     for (int j = 0; j < 6; j++) OWN(transform_src)(d + j, 6, t + j, 6);
@@ -64,14 +65,14 @@ INLINE void OWN(read_tile)(const bl_winograd_t *p, const float *channels, bl_til
 
 /* The weights of `n` sources of a panel of results, to 36 matrices that are `apart` from each other. Where a panel has
    several groups, a source has zeros for the results of others than its own. */
-TARGET static void OWN(read_weights)(const bl_winograd_t *p, const float *panel, int64_t first, int64_t n, float *to,
+TARGET static void OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, float *to,
     int64_t apart) {
     vec g[9], t[18], u[36];
     for (int64_t c = 0; c < n; c++)
         for (int half = 0; half < PANEL; half += LANES) {
             int64_t group = (first + c) / p->group_src;
-            const float *weights = panel + (first + c) % p->group_src * p->weights_src + half;
-            for (int q = 0; q < 9; q++) g[q] = OWN(load)(weights + q * p->weights_tap);
+            const element_t *weights = panel + (first + c) % p->group_src * p->weights_src + half;
+            for (int q = 0; q < 9; q++) g[q] = OWN(read)(weights + q * p->weights_tap);
             if (p->group_dst < PANEL) {
                 float is_own[LANES];
                 for (int i = 0; i < LANES; i++) is_own[i] = (half + i) / p->group_dst == group;
@@ -84,7 +85,7 @@ TARGET static void OWN(read_weights)(const bl_winograd_t *p, const float *panel,
 }
 
 /* to[rows][PANEL] += a[rows][n] b[n][PANEL] */
-INLINE void OWN(add_rows)(const float *a, int64_t a_row, const float *b, int64_t n, float *to, const int rows) {
+INLINE_HERE void OWN(add_rows)(const float *a, int64_t a_row, const float *b, int64_t n, float *to, const int rows) {
     vec sums[ROWS][2];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
@@ -126,31 +127,15 @@ TARGET static void OWN(add_product)(const float *a, int64_t a_row, const float *
     }
 }
 
-/* 1 / (1 + exp(-x)): exp(-x) is a power of two times a polynomial of what is left, within half a unit of ln 2. */
-INLINE vec OWN(logistic)(vec x) {
-    typedef int32_t ints __attribute__((vector_size(sizeof(vec))));
-    vec zero = {0}, most = zero + 87.0f, magic = zero + 12582912.0f; /* 1.5 * 2^23: with it added, a number is whole */
-    vec y = MIN(most, MAX(zero - most, zero - x)), sum = y * 1.44269504f + magic, n = sum - magic;
-    vec rest = y - n * 0.693359375f + n * 2.12194440e-4f;
-    vec p = rest * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * rest + 8.3334519073e-3f;
-    p = p * rest + 4.1665795894e-2f;
-    p = p * rest + 1.6666665459e-1f;
-    p = p * rest + 5.0000001201e-1f;
-    p = p * rest * rest + rest + 1.0f;
-    ints power = ((ints)sum - (ints)magic + 127) << 23;
-    return 1.0f / (1.0f + p * (vec)power);
-}
-
-INLINE vec OWN(gated)(const bl_winograd_t *p, vec x) {
+INLINE_HERE vec OWN(gated)(const bl_winograd_t *p, vec x) {
     vec zero = {0}, y = p->gate_alpha * x + p->gate_beta;
-    if (p->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(y);
-    return x * MIN(zero + 1.0f, MAX(zero, y));
+    if (p->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(-1.44269504f * y);
+    return x * OWN(min)(zero + 1.0f, OWN(max)(zero, y));
 }
 
 /* LANES results of a tile from their products, which are `apart` from each other. */
-INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
-    const float *addend, float *dst) {
+INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
+    const element_t *addend, element_t *dst) {
     vec m[36], t[24], r[16];
     for (int q = 0; q < 36; q++) m[q] = OWN(load)(products + q * apart);
     for (int j = 0; j < 6; j++) OWN(transform_dst)(m + j, 6, t + j, 6);
@@ -162,10 +147,10 @@ INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64
             if (y >= p->dst_height || x >= p->dst_width) continue;
             int64_t at = y * p->dst.row + x * p->dst.pixel;
             vec result = r[4 * i + j] + bias;
-            if (addend) result += OWN(load)(addend + at);
-            if (p->slope != 1) result = MAX(zero, result) + p->slope * MIN(zero, result);
-            result = MIN(high, MAX(low, result));
-            OWN(store)(dst + at, p->gate == BL_NO_GATE ? result : OWN(gated)(p, result));
+            if (addend) result += OWN(read)(addend + at);
+            if (p->slope != 1) result = OWN(max)(zero, result) + p->slope * OWN(min)(zero, result);
+            result = OWN(min)(high, OWN(max)(low, result));
+            OWN(write)(dst + at, p->gate == BL_NO_GATE ? result : OWN(gated)(p, result));
         }
 }
 
@@ -176,7 +161,7 @@ TARGET static void OWN(read_sources)(const bl_winograd_t *p, const bl_buffers_t 
     for (int64_t i = from; i < to; i++) {
         int64_t t = i / n_vectors, c = i % n_vectors * LANES;
         bl_tile_t tile = tile_at(p, first + t);
-        const float *channels = b->src + channel_at(&p->src, tile.image, c);
+        const element_t *channels = (const element_t *)b->src + channel_at(&p->src, tile.image, c);
         OWN(read_tile)(p, channels, tile, sources + t * row + c, apart(count * row));
     }
 }
@@ -186,7 +171,7 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
     const float *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
     int64_t row = (p->n_src + LANES - 1) / LANES * LANES;
     float *weights = products + 36 * apart(p->tiles_of_task * PANEL);
-    const float *given = b->weights + panel * p->weights_panel;
+    const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
     sources += from * row + panel * PANEL / p->group_dst * p->group_src;
     memset(products, 0, (size_t)(36 * apart(rows * PANEL)) * sizeof(float));
     for (int64_t c = 0; c < p->panel_src; c += BL_SRC_AT_ONCE) {
@@ -203,7 +188,7 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
             bl_tile_t tile = tile_at(p, first + from + t);
             int64_t at = channel_at(&p->dst, tile.image, k);
             OWN(write_tile)(p, products + t * PANEL + k % PANEL, apart(rows * PANEL), OWN(load)(bias), tile,
-                b->addend ? b->addend + at : 0, b->dst + at);
+                b->addend ? (const element_t *)b->addend + at : 0, (element_t *)b->dst + at);
         }
     }
 }
@@ -241,5 +226,6 @@ TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t
 }
 
 #undef vec
+#undef element_t
 #undef PANEL
-#undef INLINE
+#undef INLINE_HERE

@@ -58,7 +58,7 @@ AVX-512: they matter by comparison with the library's direct ones.
 
 
 def offer(spec: Spec, impl: str) -> Resolved | None:
-    """Takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
+    """Takes convolutions of 3x3 windows in f32, and in bf16 where the library does, stride 1, without dilation, from channels-last or blocks of a vector to
     either; at most an addend as large as the result and then a (leaky) ReLU, clip, Swish or HardSwish behind it. Groups
     have to fill panels of two vectors, several in one or one in several. Results differ from those of other
     implementations by some 1e-6 to 1e-5 of the largest.
@@ -113,9 +113,11 @@ def _is_of_our_kind(spec: Spec) -> bool:
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
-    is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
+    dtypes = {src.dtype, weights.dtype, dst.dtype}
+    is_known = dtypes == {"f32"} or (dtypes == {"bf16"} and library.has_bf16())
+    has_bias_in_f32 = not spec.has("bias") or spec.desc("bias").dtype == "f32"
     has_elements = 0 not in (*src.dims, *dst.dims)
-    return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
+    return is_dense and is_known and has_bias_in_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
 
 
 def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
@@ -126,7 +128,7 @@ def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
     if not _fills_panels(descs["weights"].dims, 2 * lanes):
         return {}
     is_grouped = len(descs["weights"].dims) > _NDIMS
-    packed = MemoryDesc(descs["weights"].dims, "f32", "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
+    packed = MemoryDesc(descs["weights"].dims, descs["weights"].dtype, "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
     if not isinstance(descs["weights"], MemoryDesc):
         descs["weights"] = packed
     found = {name: desc for name, desc in descs.items() if isinstance(desc, MemoryDesc) and desc.offset0 == 0}
@@ -173,6 +175,7 @@ def _problem(spec: Spec) -> Any:
         "bl_winograd_t",
         {
             "lanes": lanes,
+            "is_bf16": src.dtype == "bf16",
             "n_threads": spec.n_threads,
             "n_images": src.dims[0],
             "n_src": src.dims[1],

@@ -18,7 +18,10 @@ from tests.dnnl.running import convolve, execute, random
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 BLOCKED = f"nChw{LANES}c"
 TAGS = ("nhwc", BLOCKED)
-TOLERANCE = 2e-5
+TOLERANCES = {"f32": 2e-5, "bf16": 2**-8}
+"""Of the largest sum; results in bf16 are sums in f32 that are rounded."""
+
+DTYPES = ("f32", pytest.param("bf16", marks=pytest.mark.needs_bf16))
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx2"), reason="needs AVX2 and a compiler at installation"
@@ -53,10 +56,11 @@ def convolution(
     pads: tuple[int, int, int, int] = (1, 1, 1, 1),
     tail: tuple[Any, ...] = (),
     n_groups: int = 1,
+    dtype: str = "f32",
     **changes: Any,
 ) -> dnnl.Spec:
     top, left, bottom, right = pads
-    dst = MemoryDesc((src[0], n_dst, src[2] + top + bottom - 2, src[3] + left + right - 2), "f32", tags[1])
+    dst = MemoryDesc((src[0], n_dst, src[2] + top + bottom - 2, src[3] + left + right - 2), dtype, tags[1])
     arguments: dict[str, Any] = {
         "bias": dnnl.AnyDesc((n_dst,), "f32"),
         "pads": pads,
@@ -64,28 +68,30 @@ def convolution(
         "n_threads": 2,
     }
     weights = (n_dst // n_groups, src[1] // n_groups, 3, 3)
-    weights_desc = dnnl.AnyDesc((n_groups, *weights) if n_groups > 1 else weights, "f32")
-    return dnnl.convolution(MemoryDesc(src, "f32", tags[0]), weights_desc, dst, **arguments | changes)
+    weights_desc = dnnl.AnyDesc((n_groups, *weights) if n_groups > 1 else weights, dtype)
+    return dnnl.convolution(MemoryDesc(src, dtype, tags[0]), weights_desc, dst, **arguments | changes)
 
 
 def check(spec: dnnl.Spec) -> None:
     """Compare on poisoned buffers, padding included."""
     ours = offer(spec)
     assert ours is not None
-    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum}
-    weights = given["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
+    descs = [(name, desc) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum]
+    given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in descs}
+    exact = {name: array.astype(np.float64) for name, array in given.items()}
+    weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
     n_groups = spec.desc("src").dims[1] // weights.shape[1]
-    expected = convolve(given["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
-    expected += given["bias"][:, None, None] if "bias" in given else 0
+    expected = convolve(exact["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
+    expected += exact["bias"][:, None, None] if "bias" in exact else 0
     largest = np.abs(expected).max()  # what a clip leaves of it may be much smaller
     for index, post_op in enumerate(spec.attr.post_ops):
         if isinstance(post_op, dnnl.Eltwise):
             expected = function_of(post_op)(expected)
         else:
-            expected += given["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
+            expected += exact["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
     got = execute(ours.spec, given)["dst"]
     assert got.shape == expected.shape
-    assert np.abs(got - expected).max() <= TOLERANCE * largest
+    assert np.abs(got.astype(np.float64) - expected).max() <= TOLERANCES[spec.desc("dst").dtype] * max(largest, 1)
 
 
 def function_of(post_op: dnnl.Eltwise) -> Any:
@@ -101,8 +107,9 @@ def function_of(post_op: dnnl.Eltwise) -> Any:
 @pytest.mark.parametrize("dst_tag", TAGS)
 @pytest.mark.parametrize("src_tag", TAGS)
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
-def test_layouts_and_post_ops(src_tag: str, dst_tag: str, tail: tuple[Any, ...]) -> None:
-    check(convolution((2, 2 * LANES, 9, 14), 5 * LANES, (src_tag, dst_tag), tail=tail))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layouts_and_post_ops(dtype: str, src_tag: str, dst_tag: str, tail: tuple[Any, ...]) -> None:
+    check(convolution((2, 2 * LANES, 9, 14), 5 * LANES, (src_tag, dst_tag), tail=tail, dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -110,10 +117,11 @@ def test_layouts_and_post_ops(src_tag: str, dst_tag: str, tail: tuple[Any, ...])
     [(32, 4, 4), (8, 8, 8), (4, 16, 16), (2, 32, 32), (8, 4, 8), (16, 2, 4), (2, 8, 16), (2, 72, 64), (16, 6, 4)],
 )
 @pytest.mark.parametrize("tags", [("nhwc", "nhwc"), (BLOCKED, BLOCKED)])
-def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, str]) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_groups(dtype: str, n_groups: int, group_src: int, group_dst: int, tags: tuple[str, str]) -> None:
     scale = LANES // 8
     src = (1, n_groups * group_src * scale, 7, 9)
-    check(convolution(src, n_groups * group_dst * scale, tags, tail=(RELU,), n_groups=n_groups))
+    check(convolution(src, n_groups * group_dst * scale, tags, tail=(RELU,), n_groups=n_groups, dtype=dtype))
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,11 +132,17 @@ def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, 
     n_threads=st.integers(1, 5),
     bias=st.sampled_from([{}, {"bias": None}]),
 )
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_any_extents_in_blocks(
-    extents: tuple[int, ...], n_dst: int, pads: tuple[int, int, int, int], n_threads: int, bias: dict[str, Any]
+    dtype: str,
+    extents: tuple[int, ...],
+    n_dst: int,
+    pads: tuple[int, int, int, int],
+    n_threads: int,
+    bias: dict[str, Any],
 ) -> None:
     src = (*extents[:2], *(max(extent, 3) for extent in extents[2:]))
-    check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), n_threads=n_threads, **bias))
+    check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), dtype=dtype, n_threads=n_threads, **bias))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
