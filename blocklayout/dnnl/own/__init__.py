@@ -136,6 +136,19 @@ def is_direct_inference(spec: Spec) -> bool:
     return asked == ("convolution", "forward_inference", "convolution_direct")
 
 
+def rougher(spec: Spec) -> Spec | None:
+    """The same by an algorithm of ours that rounds more, if there is one: about as much as its result once more.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 16, 8, 8), "bf16"), dnnl.AnyDesc((32, 16, 3, 3), "bf16")
+        >>> rougher(dnnl.convolution(src, weights, n_threads=1)).algorithm
+        'convolution_winograd'
+    """
+    is_narrow = is_direct_inference(spec) and spec.desc("src").dtype == "bf16"
+    return spec.replace(algorithm="convolution_winograd") if is_narrow else None
+
+
 class Implementation(Struct, frozen=True, kw_only=True):
     """An implementation of our own.
 
