@@ -125,10 +125,11 @@ def frames_of_errors_end() -> Iterator[None]:
 
 
 @pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch, frames_of_errors_end: None) -> Iterator[Refusing]:
+def refusing(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Refusing]:
     """A library that refuses what a test says; nothing is remembered of what was before, nor of it afterwards."""
     from tests.refusing import Refusing
 
+    request.getfixturevalue("frames_of_errors_end")
     Refusing.forget()
     yield Refusing(monkeypatch)
     Refusing.forget()
