@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_CACHED = 256
 
-LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4}
+LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4, "avx512_core_bf16": 16}
 """Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
 
@@ -155,6 +155,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
     Attributes:
         kinds: The kinds of primitive that it computes.
         isas: The instruction sets there is code for, best first; the first that the library may use is the one.
+        isas_for: The same for an algorithm that takes others, by its name.
         offer: A Spec of these kinds settled for it under the name given, or ``None`` where it does not compute that.
         create: The primitive of a Spec that it settled.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
@@ -172,7 +173,8 @@ class Implementation(Struct, frozen=True, kw_only=True):
     offer: Callable[[Spec, str], Resolved | None]
     create: Callable[[Spec], OwnPrimitive]
     compute_ns: Callable[[Spec, float, int], float]
-    isas: tuple[str, ...] = tuple(LANES)
+    isas: tuple[str, ...] = ("avx512_core", "avx2", "sse41")
+    isas_for: Mapping[str, tuple[str, ...]] = {}
     multiply_adds: Callable[[Spec], int] = lambda _: 0
     overlaps: bool = False
     is_near: bool = False
@@ -203,9 +205,10 @@ def offers(spec: Spec) -> Iterator[Resolved]:
         ours = _load(name)
         if spec.kind not in ours.kinds or native() is None:
             continue
-        isa = next(filter(library.has_isa, ours.isas), None)
+        isas = ours.isas_for.get(spec.algorithm, ours.isas)
+        isa = next(filter(library.has_isa, isas), None)
         impl = f"{name}:{isa or 'any'}"
-        if (isa or not ours.isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
+        if (isa or not isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
             yield offered
 
 

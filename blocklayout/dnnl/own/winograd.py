@@ -140,8 +140,6 @@ def _is_of_our_kind(spec: Spec) -> bool:
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
     dtypes = {src.dtype, weights.dtype, dst.dtype}
     is_known = dtypes == {method.dtype} or (dtypes == {"bf16"} and library.has_bf16())
-    if method.dtype == "bf16" and not library.has_isa("avx512_core_bf16"):
-        return False
     has_bias_in_f32 = not spec.has("bias") or spec.desc("bias").dtype == "f32"
     has_elements = 0 not in (*src.dims, *dst.dims)
     is_exact = not spec.attr.scales and not spec.attr.zero_points
@@ -261,6 +259,7 @@ def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
 OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
+    isas_for={"convolution_winograd": ("avx512_core_bf16",)},
     offer=offer,
     create=_create,
     compute_ns=compute_ns,

@@ -183,8 +183,8 @@ def test_products_of_bf16_have_at_most_three_times_the_error_of_a_direct_convolu
         generator = np.random.default_rng(0)
         src, weights = (generator.standard_normal(ours.spec.desc(name).dims) for name in ("src", "weights"))
         given = {"src": np.maximum(src, 0).astype(to_numpy("bf16")), "weights": weights.astype(to_numpy("bf16"))}
-        operands = (given[name].astype(np.float64) for name in ("src", "weights"))
-        exact = convolve(*operands, (1, 1), (1,) * 4, (0, 0), 1)
+        wide = {name: array.astype(np.float64) for name, array in given.items()}
+        exact = convolve(wide["src"], wide["weights"], (1, 1), (1,) * 4, (0, 0), 1)
         got = execute(ours.spec, given)["dst"].astype(np.float64)
         errors.append(np.linalg.norm(got - exact) / np.linalg.norm(exact))
     assert errors[0] < errors[1] < 3 * errors[0]
