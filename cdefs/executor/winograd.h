@@ -12,6 +12,8 @@ typedef int (*bl_get_data_t)(const void *memory, void **data);
 typedef struct {
     bl_get_data_t get_data;                 /* dnnl_memory_get_data_handle */
     int lanes;                              /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
+    int tile;                               /* results along its sides: 4, or 2 with products of bf16 */
+    int is_bf16;                            /* sources, weights, addend and results; floats if not */
     int n_threads;
     int64_t n_images, n_src, n_dst;         /* n_src, n_dst: channels, padding not included */
     int64_t group_src, group_dst;           /* channels of a group */

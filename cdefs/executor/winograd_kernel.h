@@ -1,16 +1,28 @@
-/* One thread's part of a Winograd convolution, for vectors of LANES floats. Included once for each instruction set,
-   with LANES, ROWS (tiles whose products a loop holds in registers), TARGET, MIN, MAX and OWN(name) defined. */
+/* One thread's part of a Winograd convolution, F(TILE x TILE, 3x3) for TILE 4 or 2, for vectors of LANES floats. Included once
+   for each instruction set and data type, with these two, ROWS (tiles whose products a loop holds in registers), SRC_AT_ONCE,
+   TARGET and OWN(name) defined, and as OWN(...): the types vec and element, of sources, weights and results; read(from) and
+   write(to, vec); min, max; logistic(y): 1 / (1 + 2^y). With HAS_PAIRS transformed sources and weights are bf16, the weights of
+   two sources side by side: keep(to, vec), pair(vec, vec), add_pair(sum, two sources, pairs). */
 
-typedef float OWN(vec) __attribute__((vector_size(LANES * 4), aligned(4)));
 #define vec OWN(vec)
+#define element_t OWN(element)
 #define PANEL (2 * LANES)
-#define INLINE static inline __attribute__((always_inline)) TARGET
+#define SIDE (TILE + 2)
+#define N_PRODUCTS (SIDE * SIDE)
+#define INLINE_HERE static inline __attribute__((always_inline)) TARGET
+#if HAS_PAIRS
+typedef uint16_t OWN(factor);
+#else
+typedef float OWN(factor);
+#endif
+#define factor_t OWN(factor)
 
-INLINE vec OWN(load)(const float *from) { return *(const vec *)from; }
-INLINE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
+INLINE_HERE vec OWN(load)(const float *from) { return *(const vec *)from; }
+INLINE_HERE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
 
+#if TILE == 4
 /* A line of six sources: B^T of the paper. */
-INLINE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
     vec even = d[4 * step] - 4 * d[2 * step], odd = d[3 * step] - 4 * d[step];
     vec outer = d[4 * step] - d[2 * step], inner = 2 * (d[3 * step] - d[step]);
     to[0] = 4 * d[0] - 5 * d[2 * step] + d[4 * step];
@@ -22,7 +34,7 @@ INLINE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
 }
 
 /* A line of three weights: G of the paper. */
-INLINE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
     vec sum = g[0] + g[2 * step], wide = g[0] + 4 * g[2 * step], twice = 2 * g[step];
     to[0] = 0.25f * g[0];
     to[to_step] = (-1.0f / 6) * (sum + g[step]);
@@ -33,7 +45,7 @@ INLINE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step)
 }
 
 /* A line of six products to four results: A^T of the paper. */
-INLINE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
     vec near = m[step] + m[2 * step], near_odd = m[step] - m[2 * step];
     vec far = m[3 * step] + m[4 * step], far_odd = m[3 * step] - m[4 * step];
     to[0] = m[0] + near + far;
@@ -41,56 +53,106 @@ INLINE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
     to[2 * to_step] = near + 4 * far;
     to[3 * to_step] = near_odd + 8 * far_odd + m[5 * step];
 }
-
-/* The 6x6 sources around a tile, LANES channels of them, to 36 places that are `apart` from each other. */
-INLINE void OWN(read_tile)(const bl_winograd_t *p, const float *channels, bl_tile_t tile, float *to, int64_t apart) {
-    vec d[36], t[36];
-    int64_t top = 4 * tile.row - p->pad_top, left = 4 * tile.column - p->pad_left;
-    const float *corner = channels + top * p->src.row + left * p->src.pixel;
-    if (top >= 0 && left >= 0 && top + 6 <= p->height && left + 6 <= p->width) {
-        for (int i = 0; i < 6; i++)
-            for (int j = 0; j < 6; j++) d[6 * i + j] = OWN(load)(corner + i * p->src.row + j * p->src.pixel);
-    } else {
-        for (int i = 0; i < 6; i++)
-            for (int j = 0; j < 6; j++) {
-                int is_there = top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width;
-                d[6 * i + j] = is_there ? OWN(load)(corner + i * p->src.row + j * p->src.pixel) : (vec){0};
-            }
-    }
-    for (int j = 0; j < 6; j++) OWN(transform_src)(d + j, 6, t + j, 6);
-    for (int i = 0; i < 6; i++) OWN(transform_src)(t + 6 * i, 1, d + 6 * i, 1);
-    for (int q = 0; q < 36; q++) OWN(store)(to + q * apart, d[q]);
+#else
+/* The same of a line of four. */
+INLINE_HERE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
+    to[0] = d[0] - d[2 * step];
+    to[to_step] = d[step] + d[2 * step];
+    to[2 * to_step] = d[2 * step] - d[step];
+    to[3 * to_step] = d[step] - d[3 * step];
 }
 
-/* The weights of `n` sources of a panel of results, to 36 matrices that are `apart` from each other. Where a panel has
-   several groups, a source has zeros for the results of others than its own. */
-TARGET static void OWN(read_weights)(const bl_winograd_t *p, const float *panel, int64_t first, int64_t n, float *to,
+INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
+    vec sum = 0.5f * (g[0] + g[2 * step]), middle = 0.5f * g[step];
+    to[0] = g[0];
+    to[to_step] = sum + middle;
+    to[2 * to_step] = sum - middle;
+    to[3 * to_step] = g[2 * step];
+}
+
+INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
+    to[0] = m[0] + m[step] + m[2 * step];
+    to[to_step] = m[step] - m[2 * step] - m[3 * step];
+}
+#endif
+
+/* The SIDE x SIDE sources around a tile, LANES channels of them, to as many places that are `apart` from each other. */
+INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const element_t *channels, bl_tile_t tile, factor_t *to, int64_t apart) {
+    vec d[N_PRODUCTS], t[N_PRODUCTS];
+    int64_t top = TILE * tile.row - p->pad_top, left = TILE * tile.column - p->pad_left;
+    const element_t *corner = channels + top * p->src.row + left * p->src.pixel;
+    if (top >= 0 && left >= 0 && top + SIDE <= p->height && left + SIDE <= p->width) {
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++) d[SIDE * i + j] = OWN(read)(corner + i * p->src.row + j * p->src.pixel);
+    } else {
+        for (int i = 0; i < SIDE; i++)
+            for (int j = 0; j < SIDE; j++) {
+                int is_there = top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width;
+                d[SIDE * i + j] = is_there ? OWN(read)(corner + i * p->src.row + j * p->src.pixel) : (vec){0};
+            }
+    }
+    for (int j = 0; j < SIDE; j++) OWN(transform_src)(d + j, SIDE, t + j, SIDE);
+    for (int i = 0; i < SIDE; i++) OWN(transform_src)(t + SIDE * i, 1, d + SIDE * i, 1);
+    for (int q = 0; q < N_PRODUCTS; q++) OWN(keep)(to + q * apart, d[q]);
+}
+
+/* The weights of one source for LANES results of a panel, transformed. Where a panel has several groups, a source has zeros for
+   the results of others than its own. */
+INLINE_HERE void OWN(transform_source)(const bl_winograd_t *p, const element_t *panel, int64_t source, int half, vec *u) {
+    vec g[9], t[3 * SIDE];
+    int64_t group = source / p->group_src;
+    const element_t *weights = panel + source % p->group_src * p->weights_src + half;
+    for (int q = 0; q < 9; q++) g[q] = OWN(read)(weights + q * p->weights_tap);
+    if (p->group_dst < PANEL) {
+        float is_own[LANES];
+        for (int i = 0; i < LANES; i++) is_own[i] = (half + i) / p->group_dst == group;
+        for (int q = 0; q < 9; q++) g[q] *= OWN(load)(is_own);
+    }
+    for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
+    for (int i = 0; i < SIDE; i++) OWN(transform_weights)(t + 3 * i, 1, u + SIDE * i, 1);
+}
+
+/* Those of `n` sources of a panel, to N_PRODUCTS matrices that are `apart` from each other. */
+TARGET static void OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, factor_t *to,
     int64_t apart) {
-    vec g[9], t[18], u[36];
+#if HAS_PAIRS
+    for (int64_t c = 0; c < n; c += 2)
+        for (int half = 0; half < PANEL; half += LANES) {
+            vec u[N_PRODUCTS], next[N_PRODUCTS] = {0};
+            OWN(transform_source)(p, panel, first + c, half, u);
+            if (c + 1 < n) OWN(transform_source)(p, panel, first + c + 1, half, next);
+            for (int q = 0; q < N_PRODUCTS; q++)
+                _mm512_storeu_si512(to + q * apart + c * PANEL + 2 * half, OWN(pair)(u[q], next[q]));
+        }
+#else
     for (int64_t c = 0; c < n; c++)
         for (int half = 0; half < PANEL; half += LANES) {
-            int64_t group = (first + c) / p->group_src;
-            const float *weights = panel + (first + c) % p->group_src * p->weights_src + half;
-            for (int q = 0; q < 9; q++) g[q] = OWN(load)(weights + q * p->weights_tap);
-            if (p->group_dst < PANEL) {
-                float is_own[LANES];
-                for (int i = 0; i < LANES; i++) is_own[i] = (half + i) / p->group_dst == group;
-                for (int q = 0; q < 9; q++) g[q] *= OWN(load)(is_own);
-            }
-            for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
-            for (int i = 0; i < 6; i++) OWN(transform_weights)(t + 3 * i, 1, u + 6 * i, 1);
-            for (int q = 0; q < 36; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
+            vec u[N_PRODUCTS];
+            OWN(transform_source)(p, panel, first + c, half, u);
+            for (int q = 0; q < N_PRODUCTS; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
         }
+#endif
 }
 
 /* to[rows][PANEL] += a[rows][n] b[n][PANEL] */
-INLINE void OWN(add_rows)(const float *a, int64_t a_row, const float *b, int64_t n, float *to, const int rows) {
+INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, const int rows) {
     vec sums[ROWS][2];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         sums[r][0] = OWN(load)(to + r * PANEL);
         sums[r][1] = OWN(load)(to + r * PANEL + LANES);
     }
+#if HAS_PAIRS
+    for (int64_t c = 0; c < n; c += 2) {
+        __m512i b0 = _mm512_loadu_si512(b + c * PANEL), b1 = _mm512_loadu_si512(b + c * PANEL + PANEL);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            __m512i x = _mm512_set1_epi32(*(const bl_pair_t *)(a + r * a_row + c));
+            sums[r][0] = OWN(add_pair)(sums[r][0], x, b0);
+            sums[r][1] = OWN(add_pair)(sums[r][1], x, b1);
+        }
+    }
+#else
     for (int64_t c = 0; c < n; c++) {
         vec b0 = OWN(load)(b + c * PANEL), b1 = OWN(load)(b + c * PANEL + LANES);
 #pragma GCC unroll 16
@@ -100,6 +162,7 @@ INLINE void OWN(add_rows)(const float *a, int64_t a_row, const float *b, int64_t
             sums[r][1] += x * b1;
         }
     }
+#endif
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) {
         OWN(store)(to + r * PANEL, sums[r][0]);
@@ -108,7 +171,7 @@ INLINE void OWN(add_rows)(const float *a, int64_t a_row, const float *b, int64_t
 }
 
 /* The same for any number of rows, in strips as even as can be: a strip of one row is as slow as one of three. */
-TARGET static void OWN(add_product)(const float *a, int64_t a_row, const float *b, int64_t n, float *to, int64_t n_rows) {
+TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int64_t n_rows) {
     int64_t n_strips = (n_rows + ROWS - 1) / ROWS;
     for (int64_t strip = 0; strip < n_strips; strip++) {
         int64_t first = n_rows * strip / n_strips, rows = n_rows * (strip + 1) / n_strips - first;
@@ -126,84 +189,68 @@ TARGET static void OWN(add_product)(const float *a, int64_t a_row, const float *
     }
 }
 
-/* 1 / (1 + exp(-x)): exp(-x) is a power of two times a polynomial of what is left, within half a unit of ln 2. */
-INLINE vec OWN(logistic)(vec x) {
-    typedef int32_t ints __attribute__((vector_size(sizeof(vec))));
-    vec zero = {0}, most = zero + 87.0f, magic = zero + 12582912.0f; /* 1.5 * 2^23: with it added, a number is whole */
-    vec y = MIN(most, MAX(zero - most, zero - x)), sum = y * 1.44269504f + magic, n = sum - magic;
-    vec rest = y - n * 0.693359375f + n * 2.12194440e-4f;
-    vec p = rest * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * rest + 8.3334519073e-3f;
-    p = p * rest + 4.1665795894e-2f;
-    p = p * rest + 1.6666665459e-1f;
-    p = p * rest + 5.0000001201e-1f;
-    p = p * rest * rest + rest + 1.0f;
-    ints power = ((ints)sum - (ints)magic + 127) << 23;
-    return 1.0f / (1.0f + p * (vec)power);
-}
-
-INLINE vec OWN(gated)(const bl_winograd_t *p, vec x) {
+INLINE_HERE vec OWN(gated)(const bl_winograd_t *p, vec x) {
     vec zero = {0}, y = p->gate_alpha * x + p->gate_beta;
-    if (p->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(y);
-    return x * MIN(zero + 1.0f, MAX(zero, y));
+    if (p->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(-1.44269504f * y);
+    return x * OWN(min)(zero + 1.0f, OWN(max)(zero, y));
 }
 
 /* LANES results of a tile from their products, which are `apart` from each other. */
-INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
-    const float *addend, float *dst) {
-    vec m[36], t[24], r[16];
-    for (int q = 0; q < 36; q++) m[q] = OWN(load)(products + q * apart);
-    for (int j = 0; j < 6; j++) OWN(transform_dst)(m + j, 6, t + j, 6);
-    for (int i = 0; i < 4; i++) OWN(transform_dst)(t + 6 * i, 1, r + 4 * i, 1);
+INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
+    const element_t *addend, element_t *dst) {
+    vec m[N_PRODUCTS], t[TILE * SIDE], r[TILE * TILE];
+    for (int q = 0; q < N_PRODUCTS; q++) m[q] = OWN(load)(products + q * apart);
+    for (int j = 0; j < SIDE; j++) OWN(transform_dst)(m + j, SIDE, t + j, SIDE);
+    for (int i = 0; i < TILE; i++) OWN(transform_dst)(t + SIDE * i, 1, r + TILE * i, 1);
     vec zero = {0}, low = p->low - zero, high = p->high - zero;
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) {
-            int64_t y = 4 * tile.row + i, x = 4 * tile.column + j;
+    for (int i = 0; i < TILE; i++)
+        for (int j = 0; j < TILE; j++) {
+            int64_t y = TILE * tile.row + i, x = TILE * tile.column + j;
             if (y >= p->dst_height || x >= p->dst_width) continue;
             int64_t at = y * p->dst.row + x * p->dst.pixel;
-            vec result = r[4 * i + j] + bias;
-            if (addend) result += OWN(load)(addend + at);
-            if (p->slope != 1) result = MAX(zero, result) + p->slope * MIN(zero, result);
-            result = MIN(high, MAX(low, result));
-            OWN(store)(dst + at, p->gate == BL_NO_GATE ? result : OWN(gated)(p, result));
+            vec result = r[TILE * i + j] + bias;
+            if (addend) result += OWN(read)(addend + at);
+            if (p->slope != 1) result = OWN(max)(zero, result) + p->slope * OWN(min)(zero, result);
+            result = OWN(min)(high, OWN(max)(low, result));
+            OWN(write)(dst + at, p->gate == BL_NO_GATE ? result : OWN(gated)(p, result));
         }
 }
 
 /* Transforms sources of `count` tiles from `first` on: vectors `from` to `to` of all their vectors, channels innermost. */
 TARGET static void OWN(read_sources)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
-    int64_t from, int64_t to, float *sources) {
+    int64_t from, int64_t to, factor_t *sources) {
     int64_t n_vectors = (p->n_src + LANES - 1) / LANES, row = n_vectors * LANES;
     for (int64_t i = from; i < to; i++) {
         int64_t t = i / n_vectors, c = i % n_vectors * LANES;
-        bl_tile_t tile = tile_at(p, first + t);
-        const float *channels = b->src + channel_at(&p->src, tile.image, c);
+        bl_tile_t tile = tile_at(p, TILE, first + t);
+        const element_t *channels = (const element_t *)b->src + channel_at(&p->src, tile.image, c);
         OWN(read_tile)(p, channels, tile, sources + t * row + c, apart(count * row));
     }
 }
 
 /* A panel of results for the tiles `from` to `from + rows` of those that read_sources had. */
 TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
-    const float *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
+    const factor_t *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
     int64_t row = (p->n_src + LANES - 1) / LANES * LANES;
-    float *weights = products + 36 * apart(p->tiles_of_task * PANEL);
-    const float *given = b->weights + panel * p->weights_panel;
+    factor_t *weights = (factor_t *)(products + N_PRODUCTS * apart(p->tiles_of_task * PANEL));
+    const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
     sources += from * row + panel * PANEL / p->group_dst * p->group_src;
-    memset(products, 0, (size_t)(36 * apart(rows * PANEL)) * sizeof(float));
-    for (int64_t c = 0; c < p->panel_src; c += BL_SRC_AT_ONCE) {
-        int64_t n = p->panel_src - c < BL_SRC_AT_ONCE ? p->panel_src - c : BL_SRC_AT_ONCE;
-        OWN(read_weights)(p, given, c, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
-        for (int q = 0; q < 36; q++)
-            OWN(add_product)(sources + q * apart(count * row) + c, row, weights + q * apart(BL_SRC_AT_ONCE * PANEL), n,
+    memset(products, 0, (size_t)(N_PRODUCTS * apart(rows * PANEL)) * sizeof(float));
+    for (int64_t c = 0; c < p->panel_src; c += SRC_AT_ONCE) {
+        int64_t n = p->panel_src - c < SRC_AT_ONCE ? p->panel_src - c : SRC_AT_ONCE;
+        OWN(read_weights)(p, given, c, n, weights, apart(SRC_AT_ONCE * PANEL));
+        for (int q = 0; q < N_PRODUCTS; q++)
+            OWN(add_product)(sources + q * apart(count * row) + c, row, weights + q * apart(SRC_AT_ONCE * PANEL), n,
                 products + q * apart(rows * PANEL), rows);
     }
     for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {
         float bias[LANES] = {0};
         for (int64_t i = 0; b->bias && i < LANES && k + i < p->n_dst; i++) bias[i] = b->bias[k + i];
         for (int64_t t = 0; t < rows; t++) {
-            bl_tile_t tile = tile_at(p, first + from + t);
+            bl_tile_t tile = tile_at(p, TILE, first + from + t);
             int64_t at = channel_at(&p->dst, tile.image, k);
             OWN(write_tile)(p, products + t * PANEL + k % PANEL, apart(rows * PANEL), OWN(load)(bias), tile,
-                b->addend ? b->addend + at : 0, b->dst + at);
+                b->addend ? (const element_t *)b->addend + at : 0, (element_t *)b->dst + at);
         }
     }
 }
@@ -211,9 +258,10 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
 /* Each thread has tiles of its own, for all panels: what it transforms stays in its own cache. */
 TARGET static void OWN(work_apart)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
     int64_t n_vectors = (p->n_src + LANES - 1) / LANES, n_panels = (p->n_dst + PANEL - 1) / PANEL;
-    int64_t start = n_tiles(p) * thread / n_threads, n_own = n_tiles(p) * (thread + 1) / n_threads - start;
+    int64_t start = n_tiles(p, TILE) * thread / n_threads, n_own = n_tiles(p, TILE) * (thread + 1) / n_threads - start;
     int64_t n_parts = (n_own + p->tiles_at_once - 1) / p->tiles_at_once;
-    float *sources = b->sources + thread * b->sources_length, *products = b->own + thread * b->own_length;
+    factor_t *sources = (factor_t *)(b->sources + thread * b->sources_length);
+    float *products = b->own + thread * b->own_length;
     for (int64_t part = 0; part < n_parts; part++) {
         int64_t first = start + n_own * part / n_parts, count = start + n_own * (part + 1) / n_parts - first;
         OWN(read_sources)(p, b, first, count, 0, count * n_vectors, sources);
@@ -225,21 +273,26 @@ TARGET static void OWN(work_apart)(const bl_winograd_t *p, const bl_buffers_t *b
 /* All threads transform the same tiles, and share out the panels. */
 TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
     int64_t n_vectors = (p->n_src + LANES - 1) / LANES, n_panels = (p->n_dst + PANEL - 1) / PANEL;
+    factor_t *sources = (factor_t *)b->sources;
     float *products = b->own + thread * b->own_length;
-    for (int64_t first = 0; first < n_tiles(p); first += p->tiles_at_once) {
-        int64_t count = n_tiles(p) - first < p->tiles_at_once ? n_tiles(p) - first : p->tiles_at_once;
+    for (int64_t first = 0; first < n_tiles(p, TILE); first += p->tiles_at_once) {
+        int64_t count = n_tiles(p, TILE) - first < p->tiles_at_once ? n_tiles(p, TILE) - first : p->tiles_at_once;
         int64_t n_all = count * n_vectors;
-        OWN(read_sources)(p, b, first, count, n_all * thread / n_threads, n_all * (thread + 1) / n_threads, b->sources);
+        OWN(read_sources)(p, b, first, count, n_all * thread / n_threads, n_all * (thread + 1) / n_threads, sources);
         GOMP_barrier();
         int64_t n_parts = (count + p->tiles_of_task - 1) / p->tiles_of_task, n_tasks = n_panels * n_parts;
         for (int64_t task = n_tasks * thread / n_threads; task < n_tasks * (thread + 1) / n_threads; task++) {
             int64_t part = task % n_parts, from = count * part / n_parts, rows = count * (part + 1) / n_parts - from;
-            OWN(compute_panel)(p, b, first, count, b->sources, task / n_parts, from, rows, products);
+            OWN(compute_panel)(p, b, first, count, sources, task / n_parts, from, rows, products);
         }
         GOMP_barrier();
     }
 }
 
 #undef vec
+#undef element_t
 #undef PANEL
-#undef INLINE
+#undef SIDE
+#undef N_PRODUCTS
+#undef factor_t
+#undef INLINE_HERE

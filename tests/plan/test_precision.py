@@ -11,10 +11,12 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout import dnnl, model, zoo
-from blocklayout.ir import Demands, Names
+from blocklayout.ir import Demands, Names, Wish
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.rewrite import Draft
 from blocklayout.plan import POLICIES
+from blocklayout.plan.candidates.recipes import TileRecipes
+from blocklayout.plan.candidates.tiles import fuse
 from blocklayout.zoo import digits
 from tests import nets
 
@@ -105,7 +107,8 @@ PLANNED = [("squeezenet1_1", "auto"), *(("digits", policy) for policy in POLICIE
 def test_a_part_of_a_network_computes_in_bf16(network: str, policy: str) -> None:
     precision = {NETWORKS[network]: "bf16"}
     kernels = in_bf16(network, precision, "f32")
-    session = bl.load(graph_of(network), layout=policy, precision=precision)
+    # What is expected rounds what a direct convolution reads, and no more.
+    session = bl.load(graph_of(network), layout=policy, precision=precision, recipes={"winograd": False})
     result = session.run(None, feed_of(network))[0]
     exact, mixed = expected(network, frozenset()), expected(network, kernels)
     assert error(mixed, exact) > 1e-4
@@ -258,3 +261,40 @@ def test_all_kernels_of_a_node_have_its_precision() -> None:
     assert {each.name for each in plan.precision} == {
         k.name for c in plan.choices for k in c.kernels if "celu" in k.nodes
     }
+
+
+@needs_bf16
+@pytest.mark.parametrize(
+    ("behind", "algorithms"),
+    [
+        ("Relu", {"convolution_direct"}),
+        ("BatchNormalization", {"convolution_direct", "convolution_winograd"}),
+        ("Add", {"convolution_direct", "convolution_winograd"}),
+    ],
+)
+def test_what_rounds_more_is_on_offer_where_several_operators_would(behind: str, algorithms: set[str]) -> None:
+    b = bl.Builder()
+    x = b.input("x", (1, 64, 14, 14))
+    y = x.conv(nets.random_input((64, 64, 3, 3)), pads=1)
+    ones = np.ones(64, np.float32)
+    results = {"Relu": y.relu(), "BatchNormalization": y.batch_norm(ones, ones, ones, ones), "Add": y + x}
+    b.output("y", results[behind])
+    program = model.lower(model.legalize(model.simplify(b.to_graph())))
+    [tile] = fuse(program, "bf16", 2)
+    candidates = TileRecipes(tile, "bf16", 2).wished(Wish("channels_last", "channels_last"))
+    specs = [step.spec for candidate in candidates for step in candidate.steps]
+    found = {spec.algorithm for spec in specs if isinstance(spec, dnnl.Spec) and spec.kind == "convolution"}
+    assert found == (algorithms if dnnl.has_native_executor() else {"convolution_direct"})
+    plan = bl.load(b, dtype="bf16", layout="nhwc", tune="model").plan
+    assert bl.Plan.from_json(plan.to_json()) == plan
+
+
+@needs_bf16
+@pytest.mark.parametrize("network", ["resnet18", "googlenet"])
+def test_products_of_bf16_in_winograds_method_add_little_to_a_networks_error(network: str) -> None:
+    source = zoo.build(network, size=64).to_graph()
+    feed = {"x": nets.random_input((1, 3, 64, 64))}
+    exact = bl.load(source).run(None, feed)[0]
+    with_it, without = (bl.load(source, dtype="bf16", recipes=recipes) for recipes in (None, {"winograd": False}))
+    errors = [np.linalg.norm(each.run(None, feed)[0] - exact) / np.linalg.norm(exact) for each in (with_it, without)]
+    assert errors[0] < 1.5 * errors[1]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_CACHED = 256
 
-LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4}
+LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4, "avx512_core_bf16": 16}
 """Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
 
@@ -136,12 +136,26 @@ def is_direct_inference(spec: Spec) -> bool:
     return asked == ("convolution", "forward_inference", "convolution_direct")
 
 
+def rougher(spec: Spec) -> Spec | None:
+    """The same by an algorithm of ours that rounds more, if there is one: about as much as its result once more.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 16, 8, 8), "bf16"), dnnl.AnyDesc((32, 16, 3, 3), "bf16")
+        >>> rougher(dnnl.convolution(src, weights, n_threads=1)).algorithm
+        'convolution_winograd'
+    """
+    is_narrow = is_direct_inference(spec) and spec.desc("src").dtype == "bf16"
+    return spec.replace(algorithm="convolution_winograd") if is_narrow else None
+
+
 class Implementation(Struct, frozen=True, kw_only=True):
     """An implementation of our own.
 
     Attributes:
         kinds: The kinds of primitive that it computes.
         isas: The instruction sets there is code for, best first; the first that the library may use is the one.
+        isas_for: The same for an algorithm that takes others, by its name.
         offer: A Spec of these kinds settled for it under the name given, or ``None`` where it does not compute that.
         create: The primitive of a Spec that it settled.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
@@ -159,7 +173,8 @@ class Implementation(Struct, frozen=True, kw_only=True):
     offer: Callable[[Spec, str], Resolved | None]
     create: Callable[[Spec], OwnPrimitive]
     compute_ns: Callable[[Spec, float, int], float]
-    isas: tuple[str, ...] = tuple(LANES)
+    isas: tuple[str, ...] = ("avx512_core", "avx2", "sse41")
+    isas_for: Mapping[str, tuple[str, ...]] = {}
     multiply_adds: Callable[[Spec], int] = lambda _: 0
     overlaps: bool = False
     is_near: bool = False
@@ -190,9 +205,10 @@ def offers(spec: Spec) -> Iterator[Resolved]:
         ours = _load(name)
         if spec.kind not in ours.kinds or native() is None:
             continue
-        isa = next(filter(library.has_isa, ours.isas), None)
+        isas = ours.isas_for.get(spec.algorithm, ours.isas)
+        isa = next(filter(library.has_isa, isas), None)
         impl = f"{name}:{isa or 'any'}"
-        if (isa or not ours.isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
+        if (isa or not isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
             yield offered
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
@@ -14,7 +15,6 @@ from blocklayout.dnnl.own import (
     Tail,
     addend_name,
     addend_of,
-    is_direct_inference,
     lanes_of,
     place,
     problem,
@@ -22,13 +22,8 @@ from blocklayout.dnnl.own import (
 )
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
+from blocklayout.dtypes import itemsize
 from blocklayout.layout import MemoryDesc
-
-TILE = 4
-"""Results of a tile along each side."""
-
-N_PRODUCTS = (TILE + 2) ** 2
-"""Products of a tile, for each pair of channels."""
 
 _NDIMS, _WINDOW = 4, 3
 _LEAST_OF_GROUP = 4
@@ -37,31 +32,56 @@ _LEAST_OF_GROUP = 4
 _NEAR_NBYTES = 512 << 10
 """Of transformed sources, for each thread: about as much as a core's own cache holds."""
 
-_TILES_OF_TASK = 56
-"""At most; with fewer, transforming the weights takes a larger share."""
-
 _LEAST_OF_THREAD = 40
 """Tiles for each thread from which on each has its own: it then transforms all weights, but nobody waits."""
-
-_WEIGHTS_IN_TILES = 3
-"""Time of transforming a panel of weights, in tiles that are multiplied by it."""
 
 _PEAK_SHARE = 0.9
 """Of a machine's peak, in the products of transformed tiles and weights."""
 
-_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 3.0, 7.0
-"""Elements that a thread transforms in a nanosecond: of sources and results, and of weights.
 
-These and the share are fitted to 88 convolutions of five networks, on Zen 4, Zen 5 and a Xeon with AMX, by AVX2 and
-AVX-512: they matter by comparison with the library's direct ones.
-"""
+class Method(Struct, frozen=True):
+    """What depends on a tile's extents and on the type of its products.
+
+    Attributes:
+        tile: Results of a tile along each side.
+        dtype: Of transformed sources and weights.
+        transformed_per_ns: Elements of sources and results that a thread transforms in a nanosecond.
+        transformed_weights_per_ns: The same of weights. These and the share of the peak matter by comparison with the
+            library's direct convolutions.
+        tiles_of_task: At most; with fewer, transforming the weights takes a larger share.
+        weights_in_tiles: Time of transforming a panel of weights, in tiles that are multiplied by it.
+    """
+
+    tile: int
+    dtype: str
+    transformed_per_ns: float
+    transformed_weights_per_ns: float
+    tiles_of_task: int
+    weights_in_tiles: int
+
+    @property
+    def n_products(self) -> int:
+        """Products of a tile, for each pair of channels."""
+        return (self.tile + 2) ** 2
+
+
+METHODS = {
+    # Fitted to 88 convolutions of five networks, on Zen 4, Zen 5 and a Xeon with AMX, by AVX2 and AVX-512.
+    "convolution_direct": Method(4, "f32", 3.0, 7.0, 56, 3),
+    # Fitted to six convolutions, on Zen 4.
+    "convolution_winograd": Method(2, "bf16", 9.0, 10.0, 112, 11),
+}
+"""By what a Spec asks for: it names the algorithm where that rounds more than a direct convolution does."""
 
 
 def offer(spec: Spec, impl: str) -> Resolved | None:
-    """Takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
-    either; at most an addend as large as the result and then a (leaky) ReLU, clip, Swish or HardSwish behind it. Groups
-    have to fill panels of two vectors, several in one or one in several. Results differ from those of other
-    implementations by some 1e-6 to 1e-5 of the largest.
+    """Takes convolutions of 3x3 windows, stride 1, without dilation, in f32, and in bf16 where the library does, from
+    channels-last or blocks of a vector to either; at most an addend as large as the result and then a (leaky) ReLU,
+    clip, Swish or HardSwish behind it. Groups have to fill panels of two vectors, several in one or one in several.
+    Results differ from those of other implementations by some 1e-6 to 1e-5 of the largest, before they are rounded.
+
+    By tiles of 2x2, whose products are of bf16, it takes those in bf16 that ask for Winograd's algorithm: the error of
+    their results has twice to three times the norm of a direct convolution's.
     """
     if not _is_of_our_kind(spec) or tail_of(spec.attr) is None or library.is_sequential():
         return None
@@ -79,27 +99,31 @@ def multiply_adds(spec: Spec) -> int:
 
     Transformations are not counted.
     """
-    return N_PRODUCTS * _n_tiles(spec) * _panel_src(spec, lanes_of(spec.impl)) * spec.desc("dst").dims[1]
+    products_of_source = METHODS[spec.algorithm].n_products * _n_tiles(spec) * spec.desc("dst").dims[1]
+    return products_of_source * _panel_src(spec, lanes_of(spec.impl))
 
 
 def _transformed(spec: Spec) -> tuple[int, int]:
     """Elements that its transformations write: of tiles of sources and results, and of weights."""
-    n_src, n_dst, tiles = spec.desc("src").dims[1], spec.desc("dst").dims[1], _n_tiles(spec)
-    n_weights = -(-tiles // _TILES_OF_TASK) * _panel_src(spec, lanes_of(spec.impl)) * n_dst
-    return N_PRODUCTS * tiles * (n_src + n_dst), N_PRODUCTS * n_weights
+    method, n_src, n_dst = METHODS[spec.algorithm], spec.desc("src").dims[1], spec.desc("dst").dims[1]
+    tiles = _n_tiles(spec)
+    n_weights = -(-tiles // method.tiles_of_task) * _panel_src(spec, lanes_of(spec.impl)) * n_dst
+    return method.n_products * tiles * (n_src + n_dst), method.n_products * n_weights
 
 
 def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products and transformations, one after the other."""
-    of_tiles, of_weights = _transformed(spec)
-    transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
-    products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * peak_flops)
+    method, (of_tiles, of_weights) = METHODS[spec.algorithm], _transformed(spec)
+    transforms_ns = of_tiles / method.transformed_per_ns + of_weights / method.transformed_weights_per_ns
+    n_at_once = 2 if method.dtype == "bf16" else 1
+    products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * n_at_once * peak_flops)
     return transforms_ns / n_threads + products_ns
 
 
 def _n_tiles(spec: Spec) -> int:
     n_images, _, height, width = spec.desc("dst").dims
-    return n_images * -(-height // TILE) * -(-width // TILE)
+    tile = METHODS[spec.algorithm].tile
+    return n_images * -(-height // tile) * -(-width // tile)
 
 
 def _create(spec: Spec) -> OwnPrimitive:
@@ -108,14 +132,18 @@ def _create(spec: Spec) -> OwnPrimitive:
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if not is_direct_inference(spec):
+    method = METHODS.get(spec.algorithm)
+    if method is None or spec.prop_kind != "forward_inference":
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
-    is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
+    dtypes = {src.dtype, weights.dtype, dst.dtype}
+    is_known = dtypes == {method.dtype} or (dtypes == {"bf16"} and library.has_bf16())
+    has_bias_in_f32 = not spec.has("bias") or spec.desc("bias").dtype == "f32"
     has_elements = 0 not in (*src.dims, *dst.dims)
-    return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
+    is_exact = not spec.attr.scales and not spec.attr.zero_points
+    return is_dense and is_known and has_bias_in_f32 and has_elements and is_exact
 
 
 def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
@@ -126,7 +154,9 @@ def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
     if not _fills_panels(descs["weights"].dims, 2 * lanes):
         return {}
     is_grouped = len(descs["weights"].dims) > _NDIMS
-    packed = MemoryDesc(descs["weights"].dims, "f32", "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
+    if is_grouped and METHODS[spec.algorithm].dtype == "bf16" and _panel_src(spec, lanes) % 2:
+        return {}  # sources are read by twos, the last with one of another group, which may be infinite
+    packed = MemoryDesc(descs["weights"].dims, descs["weights"].dtype, "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
     if not isinstance(descs["weights"], MemoryDesc):
         descs["weights"] = packed
     found = {name: desc for name, desc in descs.items() if isinstance(desc, MemoryDesc) and desc.offset0 == 0}
@@ -167,12 +197,14 @@ def _problem(spec: Spec) -> Any:
     n_panels = -(-dst.dims[1] // (2 * lanes))
     n_tiles = _n_tiles(spec)
     is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
-    of_thread = _even_part(-(-n_tiles // spec.n_threads), _TILES_OF_TASK)
+    of_thread = _even_part(-(-n_tiles // spec.n_threads), METHODS[spec.algorithm].tiles_of_task)
     n_at_once = of_thread if is_apart else _tiles_at_once(spec, lanes)
     return problem(
         "bl_winograd_t",
         {
             "lanes": lanes,
+            "tile": METHODS[spec.algorithm].tile,
+            "is_bf16": src.dtype == "bf16",
             "n_threads": spec.n_threads,
             "n_images": src.dims[0],
             "n_src": src.dims[1],
@@ -193,7 +225,7 @@ def _problem(spec: Spec) -> Any:
             "weights_panel": panel if weights.inner_blks else 2 * lanes,
             "is_apart": is_apart,
             "tiles_at_once": n_at_once,
-            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
+            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(spec, n_at_once, n_panels),
             **asdict(tail),
         },
     )
@@ -201,8 +233,9 @@ def _problem(spec: Spec) -> Any:
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:
     """As many tiles as have their transformed sources in near caches, if that is enough for a task, in even parts."""
-    n_channels = -(-spec.desc("src").dims[1] // lanes) * lanes
-    most = max(_TILES_OF_TASK, spec.n_threads * _NEAR_NBYTES // (N_PRODUCTS * n_channels * 4))
+    method, n_channels = METHODS[spec.algorithm], -(-spec.desc("src").dims[1] // lanes) * lanes
+    tile_nbytes = method.n_products * n_channels * itemsize(method.dtype)
+    most = max(method.tiles_of_task, spec.n_threads * _NEAR_NBYTES // tile_nbytes)
     return _even_part(_n_tiles(spec), most)
 
 
@@ -211,13 +244,14 @@ def _even_part(total: int, most: int) -> int:
     return -(-total // -(-total // most))
 
 
-def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
+def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
     """The parts in which all threads are done soonest: each has a panel of weights to transform first."""
+    method, n_threads = METHODS[spec.algorithm], spec.n_threads
 
     def work(n_parts: int) -> int:
-        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + _WEIGHTS_IN_TILES)
+        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + method.weights_in_tiles)
 
-    least = -(-n_at_once // _TILES_OF_TASK)
+    least = -(-n_at_once // method.tiles_of_task)
     n_parts = min(range(least, min(least + 2 * n_threads, n_at_once) + 1), key=work)
     return -(-n_at_once // n_parts)
 
@@ -225,6 +259,7 @@ def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
 OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
+    isas_for={"convolution_winograd": ("avx512_core_bf16",)},
     offer=offer,
     create=_create,
     compute_ns=compute_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
+from itertools import islice, product
 from typing import TypeGuard
 
 from msgspec import Struct, field
@@ -144,7 +144,8 @@ class TileRecipes(Struct, frozen=True, dict=True):
             for recipe in ways(problem, wish, attr):
                 with suppress(*NOT_OFFERED):
                     whole = _with_whole_operands(recipe, attr, fused)
-                    yield from _implementations(whole, fused, self.impls, numbers)
+                    may_round = self.tile.spares_roundings
+                    yield from _implementations(whole, fused, self.impls, numbers, may_round=may_round)
 
     def _with_numbers(self, attr: dnnl.Attr, writer: Member | None) -> tuple[dnnl.Attr, dict[str, str]]:
         """With scales and zero points of bytes, and of a result of which ``writer`` makes bytes.
@@ -292,12 +293,12 @@ def renamed(step: RecipeStep, names: Mapping[str, str]) -> RecipeStep:
 
 
 def _implementations(
-    recipe: Recipe, fused: Sequence[Member], impls: Sequence[str], numbers: Mapping[str, str]
+    recipe: Recipe, fused: Sequence[Member], impls: Sequence[str], numbers: Mapping[str, str], *, may_round: bool
 ) -> list[Recipe]:
     """A recipe in every implementation of its last primitive, which takes the post-ops: numpy's steps take none.
 
     With names, in those of them that there are, and the library is asked for no others. With ``numbers`` its constants
-    are bytes.
+    are bytes. Those that round more than others are among them if it ``may_round``.
     """
     primitives = [(index, step.spec) for index, step in enumerate(recipe.steps) if isinstance(step.spec, dnnl.Spec)]
     if not primitives:
@@ -305,7 +306,9 @@ def _implementations(
     last, spec = primitives[-1]
     before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
     found = []
-    for each in _named(spec, impls) if impls else dnnl.optimised(spec):
+    rougher = own.rougher(spec) if may_round else None
+    asked = (spec,) if rougher is None else (spec, rougher)
+    for each in _named(asked, impls) if impls else _optimised(asked):
         operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
         if numbers:
             operands = _with_bytes(operands, each.spec, numbers)
@@ -338,8 +341,17 @@ def _is_linear(post_op: dnnl.PostOp | None) -> TypeGuard[dnnl.Eltwise]:
     return isinstance(post_op, dnnl.Eltwise) and post_op.algorithm == "eltwise_linear"
 
 
-def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
-    for impl in dict.fromkeys(impls):
+def _optimised(specs: Sequence[dnnl.Spec]) -> Iterator[dnnl.Resolved]:
+    """All of the first, and what there is of others."""
+    first, *others = specs
+    yield from dnnl.optimised(first)
+    for spec in others:
+        with suppress(*NOT_OFFERED):
+            yield from dnnl.optimised(spec)
+
+
+def _named(specs: Sequence[dnnl.Spec], impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
+    for impl, spec in product(dict.fromkeys(impls), specs):
         with suppress(*NOT_OFFERED):
             yield dnnl.resolve(spec.replace(impl=impl))
 

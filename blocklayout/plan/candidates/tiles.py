@@ -75,6 +75,11 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
         return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
 
     @property
+    def spares_roundings(self) -> bool:
+        """Whether it stands for several operators that compute: run one by one, each would round its result."""
+        return len(self.main.op_types) > 1 or any(follower.use.operand is not None for follower in self.followers)
+
+    @property
     def name(self) -> str:
         """The main kernel's name."""
         return self.main.name

@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dnnl.own.winograd import multiply_adds
+from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import convolve, execute, random
 
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 BLOCKED = f"nChw{LANES}c"
 TAGS = ("nhwc", BLOCKED)
-TOLERANCE = 2e-5
+METHODS = [
+    ("f32", "direct"),
+    *(pytest.param(("bf16", algorithm), marks=pytest.mark.needs_bf16) for algorithm in ("direct", "winograd")),
+]
+"""Data types, and the algorithms that are asked for: in bf16 products are of f32, or of bf16 in tiles of 2x2."""
+
+TOLERANCES = {("f32", "direct"): 2e-5, ("bf16", "direct"): 2**-8, ("bf16", "winograd"): 2**-6}
+"""Of the largest sum."""
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx2"), reason="needs AVX2 and a compiler at installation"
@@ -53,39 +61,44 @@ def convolution(
     pads: tuple[int, int, int, int] = (1, 1, 1, 1),
     tail: tuple[Any, ...] = (),
     n_groups: int = 1,
+    method: tuple[str, str] = ("f32", "direct"),
     **changes: Any,
 ) -> dnnl.Spec:
-    top, left, bottom, right = pads
-    dst = MemoryDesc((src[0], n_dst, src[2] + top + bottom - 2, src[3] + left + right - 2), "f32", tags[1])
+    (top, left, bottom, right), (dtype, algorithm) = pads, method
+    dst = MemoryDesc((src[0], n_dst, src[2] + top + bottom - 2, src[3] + left + right - 2), dtype, tags[1])
     arguments: dict[str, Any] = {
         "bias": dnnl.AnyDesc((n_dst,), "f32"),
         "pads": pads,
         "attr": dnnl.Attr(tuple(dnnl.Binary("add", dst) if each == "add" else each for each in tail)),
         "n_threads": 2,
+        "algorithm": f"convolution_{algorithm}",
     }
     weights = (n_dst // n_groups, src[1] // n_groups, 3, 3)
-    weights_desc = dnnl.AnyDesc((n_groups, *weights) if n_groups > 1 else weights, "f32")
-    return dnnl.convolution(MemoryDesc(src, "f32", tags[0]), weights_desc, dst, **arguments | changes)
+    weights_desc = dnnl.AnyDesc((n_groups, *weights) if n_groups > 1 else weights, dtype)
+    return dnnl.convolution(MemoryDesc(src, dtype, tags[0]), weights_desc, dst, **arguments | changes)
 
 
 def check(spec: dnnl.Spec) -> None:
     """Compare on poisoned buffers, padding included."""
     ours = offer(spec)
     assert ours is not None
-    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum}
-    weights = given["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
+    descs = [(name, desc) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum]
+    given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in descs}
+    exact = {name: array.astype(np.float64) for name, array in given.items()}
+    weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
     n_groups = spec.desc("src").dims[1] // weights.shape[1]
-    expected = convolve(given["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
-    expected += given["bias"][:, None, None] if "bias" in given else 0
+    expected = convolve(exact["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
+    expected += exact["bias"][:, None, None] if "bias" in exact else 0
     largest = np.abs(expected).max()  # what a clip leaves of it may be much smaller
     for index, post_op in enumerate(spec.attr.post_ops):
         if isinstance(post_op, dnnl.Eltwise):
             expected = function_of(post_op)(expected)
         else:
-            expected += given["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
+            expected += exact["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
     got = execute(ours.spec, given)["dst"]
     assert got.shape == expected.shape
-    assert np.abs(got - expected).max() <= TOLERANCE * largest
+    tolerance = TOLERANCES[spec.desc("dst").dtype, spec.algorithm.removeprefix("convolution_")]
+    assert np.abs(got.astype(np.float64) - expected).max() <= tolerance * max(largest, 1)
 
 
 def function_of(post_op: dnnl.Eltwise) -> Any:
@@ -101,8 +114,9 @@ def function_of(post_op: dnnl.Eltwise) -> Any:
 @pytest.mark.parametrize("dst_tag", TAGS)
 @pytest.mark.parametrize("src_tag", TAGS)
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
-def test_layouts_and_post_ops(src_tag: str, dst_tag: str, tail: tuple[Any, ...]) -> None:
-    check(convolution((2, 2 * LANES, 9, 14), 5 * LANES, (src_tag, dst_tag), tail=tail))
+@pytest.mark.parametrize("method", METHODS)
+def test_layouts_and_post_ops(method: tuple[str, str], src_tag: str, dst_tag: str, tail: tuple[Any, ...]) -> None:
+    check(convolution((2, 2 * LANES, 9, 14), 5 * LANES, (src_tag, dst_tag), tail=tail, method=method))
 
 
 @pytest.mark.parametrize(
@@ -110,10 +124,11 @@ def test_layouts_and_post_ops(src_tag: str, dst_tag: str, tail: tuple[Any, ...])
     [(32, 4, 4), (8, 8, 8), (4, 16, 16), (2, 32, 32), (8, 4, 8), (16, 2, 4), (2, 8, 16), (2, 72, 64), (16, 6, 4)],
 )
 @pytest.mark.parametrize("tags", [("nhwc", "nhwc"), (BLOCKED, BLOCKED)])
-def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, str]) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_groups(method: tuple[str, str], n_groups: int, group_src: int, group_dst: int, tags: tuple[str, str]) -> None:
     scale = LANES // 8
     src = (1, n_groups * group_src * scale, 7, 9)
-    check(convolution(src, n_groups * group_dst * scale, tags, tail=(RELU,), n_groups=n_groups))
+    check(convolution(src, n_groups * group_dst * scale, tags, tail=(RELU,), n_groups=n_groups, method=method))
 
 
 @settings(max_examples=60, deadline=None)
@@ -124,30 +139,55 @@ def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, 
     n_threads=st.integers(1, 5),
     bias=st.sampled_from([{}, {"bias": None}]),
 )
+@pytest.mark.parametrize("method", METHODS)
 def test_any_extents_in_blocks(
-    extents: tuple[int, ...], n_dst: int, pads: tuple[int, int, int, int], n_threads: int, bias: dict[str, Any]
+    method: tuple[str, str],
+    extents: tuple[int, ...],
+    n_dst: int,
+    pads: tuple[int, int, int, int],
+    n_threads: int,
+    bias: dict[str, Any],
 ) -> None:
     src = (*extents[:2], *(max(extent, 3) for extent in extents[2:]))
-    check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), n_threads=n_threads, **bias))
+    check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), method=method, n_threads=n_threads, **bias))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_what_is_not_finite_stays_in_the_tiles_that_read_it(value: float) -> None:
-    ours = offer(convolution((1, LANES, 12, 12), 2 * LANES, bias=None))
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_not_finite_stays_in_the_tiles_that_read_it(method: tuple[str, str], value: float) -> None:
+    ours = offer(convolution((1, LANES, 12, 12), 2 * LANES, bias=None, method=method))
     assert ours is not None
-    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst"}
+    given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in ours.spec.descs if name != "dst"}
     expected = execute(ours.spec, given)["dst"]
     given["src"][0, 3, 5, 6] = value
     got = execute(ours.spec, given)["dst"]
     window = np.s_[:, :, 4:7, 5:8]
-    assert not np.isfinite(got[window]).any()
+    assert not np.isfinite(got[window].astype(np.float32)).any()
     tile = np.zeros_like(got, bool)
     tile[:, :, 4:8, 4:8] = True
     assert (got == expected)[~tile].all()
 
 
-def test_more_tiles_than_are_held_at_once() -> None:
-    check(convolution((1, 128, 60, 100), 16, tail=(RELU,)))
+@pytest.mark.parametrize("method", METHODS)
+def test_more_tiles_than_are_held_at_once(method: tuple[str, str]) -> None:
+    check(convolution((1, 128, 60, 100), 16, tail=(RELU,), method=method))
+
+
+@pytest.mark.needs_bf16
+def test_products_of_bf16_have_at_most_three_times_the_error_of_a_direct_convolution() -> None:
+    """As they have it with rectified normal data: half of what is added is the rounding of transformed values."""
+    errors = []
+    for algorithm in ("direct", "winograd"):
+        ours = offer(convolution((1, 128, 14, 14), 64, bias=None, method=("bf16", algorithm)))
+        assert ours is not None
+        generator = np.random.default_rng(0)
+        src, weights = (generator.standard_normal(ours.spec.desc(name).dims) for name in ("src", "weights"))
+        given = {"src": np.maximum(src, 0).astype(to_numpy("bf16")), "weights": weights.astype(to_numpy("bf16"))}
+        wide = {name: array.astype(np.float64) for name, array in given.items()}
+        exact = convolve(wide["src"], wide["weights"], (1, 1), (1,) * 4, (0, 0), 1)
+        got = execute(ours.spec, given)["dst"].astype(np.float64)
+        errors.append(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+    assert errors[0] < errors[1] < 3 * errors[0]
 
 
 def test_it_is_the_last_of_those_offer() -> None:
