@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeGuard
 
-from msgspec.structs import asdict
-
-from blocklayout.dnnl import library
-from blocklayout.dnnl.native import native
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.own import (
     Implementation,
-    OwnPrimitive,
-    Tail,
     addend_name,
-    addend_of,
-    is_direct_inference,
+    convolution_descs,
+    image_fields,
+    is_open_to_recipes,
     lanes_of,
-    place,
-    problem,
     tail_of,
 )
-from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -57,21 +51,21 @@ AVX-512: they matter by comparison with the library's direct ones.
 """
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
     either; at most an addend as large as the result and then a (leaky) ReLU, clip, Swish or HardSwish behind it. Groups
     have to fill panels of two vectors, several in one or one in several. Results differ from those of other
     implementations by some 1e-6 to 1e-5 of the largest.
     """
-    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None or library.is_sequential():
+    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None:
         return None
-    descs = _settled_descs(spec, lanes_of(impl))
-    addend = addend_of(spec.attr)
-    if not descs or (addend is not None and addend.src1 != descs["dst"]):
+    (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
+    if not _has_whole_vectors(src, lanes) or not _has_whole_vectors(dst, lanes):
         return None
-    resolved = spec.settled(descs=tuple(descs.items()), impl=impl)
-    code: Any = native()
-    return Resolved(resolved, int(code.bl_winograd_scratchpad(_problem(resolved))))
+    if not _fills_panels(weights.dims, 2 * lanes):
+        return None
+    tag = f"Ohwi{2 * lanes}o" if len(weights.dims) == _NDIMS else "hwigo"
+    return convolution_descs(spec, src, MemoryDesc(weights.dims, "f32", tag), dst)
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -89,7 +83,7 @@ def _transformed(spec: Spec) -> tuple[int, int]:
     return N_PRODUCTS * tiles * (n_src + n_dst), N_PRODUCTS * n_weights
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products and transformations, one after the other."""
     of_tiles, of_weights = _transformed(spec)
     transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
@@ -102,13 +96,8 @@ def _n_tiles(spec: Spec) -> int:
     return n_images * -(-height // TILE) * -(-width // TILE)
 
 
-def _create(spec: Spec) -> OwnPrimitive:
-    arguments = "src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad"
-    return OwnPrimitive("bl_winograd", _problem(spec), arguments)
-
-
 def _is_of_our_kind(spec: Spec) -> bool:
-    if not is_direct_inference(spec):
+    if not is_open_to_recipes(spec):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
@@ -116,25 +105,6 @@ def _is_of_our_kind(spec: Spec) -> bool:
     is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
     has_elements = 0 not in (*src.dims, *dst.dims)
     return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
-
-
-def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
-    """Of every argument; none where one lies as the code cannot read or write it."""
-    descs = {name: spec.desc(name) for name in ("src", "weights", "bias", "dst") if spec.has(name)}
-    if "bias" in descs:
-        descs["bias"] = MemoryDesc(descs["bias"].dims, "f32")
-    if not _fills_panels(descs["weights"].dims, 2 * lanes):
-        return {}
-    is_grouped = len(descs["weights"].dims) > _NDIMS
-    packed = MemoryDesc(descs["weights"].dims, "f32", "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
-    if not isinstance(descs["weights"], MemoryDesc):
-        descs["weights"] = packed
-    found = {name: desc for name, desc in descs.items() if isinstance(desc, MemoryDesc) and desc.offset0 == 0}
-    if len(found) < len(descs) or found["weights"] != packed:
-        return {}
-    if not all(_has_whole_vectors(found[name], lanes) for name in ("src", "dst")):
-        return {}
-    return found | ({"post_op_0_src_1": found["dst"]} if addend_of(spec.attr) else {})
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
@@ -152,51 +122,37 @@ def _panel_src(spec: Spec, lanes: int) -> int:
     return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
 
 
-def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
+def _has_whole_vectors(desc: Desc, lanes: int) -> TypeGuard[MemoryDesc]:
+    if not isinstance(desc, MemoryDesc):
+        return False
     if desc.inner_blks:
         return desc.inner_blks == (lanes,) and desc.inner_idxs == (1,)
     return desc.strides[1] == 1 and desc.dims[1] % lanes == 0
 
 
-def _problem(spec: Spec) -> Any:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src, weights, dst = (spec.memory_desc(name) for name in ("src", "weights", "dst"))
     *_, group_dst, group_src, _, _ = weights.dims
     *_, panel, weights_src, _, tap = weights.strides
     lanes = lanes_of(spec.impl)
-    tail = tail_of(spec.attr) or Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
     n_tiles = _n_tiles(spec)
     is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
     of_thread = _even_part(-(-n_tiles // spec.n_threads), _TILES_OF_TASK)
     n_at_once = of_thread if is_apart else _tiles_at_once(spec, lanes)
-    return problem(
-        "bl_winograd_t",
-        {
-            "lanes": lanes,
-            "n_threads": spec.n_threads,
-            "n_images": src.dims[0],
-            "n_src": src.dims[1],
-            "n_dst": dst.dims[1],
-            "group_src": group_src,
-            "group_dst": group_dst,
-            "panel_src": _panel_src(spec, lanes),
-            "height": src.dims[2],
-            "width": src.dims[3],
-            "dst_height": dst.dims[2],
-            "dst_width": dst.dims[3],
-            "pad_top": spec.param("pads")[0],
-            "pad_left": spec.param("pads")[1],
-            "src": place(src),
-            "dst": place(dst),
-            "weights_tap": tap,
-            "weights_src": weights_src,
-            "weights_panel": panel if weights.inner_blks else 2 * lanes,
-            "is_apart": is_apart,
-            "tiles_at_once": n_at_once,
-            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
-            **asdict(tail),
-        },
-    )
+    return image_fields(spec) | {
+        "n_src": src.dims[1],
+        "n_dst": dst.dims[1],
+        "group_src": group_src,
+        "group_dst": group_dst,
+        "panel_src": _panel_src(spec, lanes),
+        "weights_tap": tap,
+        "weights_src": weights_src,
+        "weights_panel": panel if weights.inner_blks else 2 * lanes,
+        "is_apart": is_apart,
+        "tiles_at_once": n_at_once,
+        "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
+    }
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:
@@ -225,8 +181,9 @@ def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
 OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
-    offer=offer,
-    create=_create,
-    compute_ns=compute_ns,
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad"),
+    compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
 )
