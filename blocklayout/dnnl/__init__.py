@@ -3,7 +3,10 @@
 Importing it loads neither the library nor the modules below: each name is fetched from its home at first use.
 
 Constructors of Specs (``convolution``, ``eltwise``, ...) raise ``InvalidArgumentsError`` for arguments against a rule
-of the primitive; the message names the argument, the rule and a right value.
+of the primitive; the message names the argument, the rule and a right value. All take ``n_threads``, the threads it
+will run on: by default as many as this process may use. Most take ``attr``, an ``Attr``: post-ops, scales, zero points
+and math mode. Those of forward primitives take ``prop_kind``: ``forward_inference``, the default, or
+``forward_training``.
 """
 
 from __future__ import annotations

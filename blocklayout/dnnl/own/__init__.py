@@ -147,12 +147,16 @@ def _place(desc: MemoryDesc) -> dict[str, int]:
 
 
 def is_open_to_recipes(spec: Spec) -> bool:
-    """Whether it is a convolution that may be computed another way: direct, as inference asks for it.
+    """Whether it is a convolution of some elements that code of ours may compute: direct, as inference asks for it.
 
-    Not where the library has no threads: then nobody sees to it that regions of ours are opened by few threads.
+    Its bias is f32, and there is code for its post-ops. It is none where the library has no threads: then nobody sees
+    to it that regions of ours are opened by few threads.
     """
     asked = spec.kind, spec.prop_kind, spec.algorithm
-    return asked == ("convolution", "forward_inference", "convolution_direct") and not library.is_sequential()
+    if asked != ("convolution", "forward_inference", "convolution_direct") or library.is_sequential():
+        return False
+    is_known = tail_of(spec.attr) is not None and (not spec.has("bias") or spec.desc("bias").dtype == "f32")
+    return is_known and 0 not in (*spec.desc("src").dims, *spec.desc("dst").dims)
 
 
 def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc) -> dict[str, Desc] | None:

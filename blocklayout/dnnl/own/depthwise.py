@@ -17,7 +17,6 @@ from blocklayout.dnnl.own import (
     image_fields,
     is_open_to_recipes,
     lanes_of,
-    tail_of,
 )
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import BYTE_DTYPES
@@ -65,7 +64,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     Bytes it takes channels-last, where AVX-512 adds products of theirs, without an addend: each tensor with one scale
     and zero point, weights with one scale for all or one for each channel.
     """
-    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None:
+    if not _is_of_our_kind(spec):
         return None
     (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
     if not isinstance(src, MemoryDesc):
@@ -102,12 +101,10 @@ def _is_of_our_kind(spec: Spec) -> bool:
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_depthwise = len(weights.dims) == 5 and weights.dims[:3] == (src.dims[1], 1, 1) != (1, 1, 1)
-    if not is_depthwise or 0 in (*src.dims, *dst.dims):
+    if not is_depthwise:
         return False
     (height, width), (*_, stride) = weights.dims[3:], spec.param("strides")
     is_small = height <= _LARGEST and width in _WIDTHS and stride in _STRIDES and set(spec.param("dilations")) == {0}
-    if spec.has("bias") and spec.desc("bias").dtype != "f32":
-        return False
     if weights.dtype == "s8":
         return is_small and _are_quantised(spec)
     are_alike = {src.dtype} == {weights.dtype, dst.dtype}

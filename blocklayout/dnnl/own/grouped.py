@@ -68,14 +68,14 @@ def _is_of_our_kind(spec: Spec) -> bool:
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     if len(src.dims) != _NDIMS or len(weights.dims) == _NDIMS or any(spec.param("dilations")):
         return False
-    if spec.attr.scales or spec.attr.zero_points or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
+    if spec.attr.scales or spec.attr.zero_points:
         return False
     _, n_dst, n_src, *kernel = weights.dims
     if n_dst != n_src or n_src not in _PEAK_SHARES.get(src.dtype, ()) or max(kernel) > _MAX_KERNEL:
         return False
     if src.dtype == "bf16" and not library.has_isa("avx512_core_bf16"):
         return False
-    return weights.dtype == src.dtype and dst.dtype in ("f32", src.dtype) and 0 not in (*src.dims, *dst.dims)
+    return weights.dtype == src.dtype and dst.dtype in ("f32", src.dtype)
 
 
 def _tail(attr: Attr) -> Tail | None:

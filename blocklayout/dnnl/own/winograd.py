@@ -13,7 +13,6 @@ from blocklayout.dnnl.own import (
     image_fields,
     is_open_to_recipes,
     lanes_of,
-    tail_of,
 )
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
@@ -57,7 +56,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     have to fill panels of two vectors, several in one or one in several. Results differ from those of other
     implementations by some 1e-6 to 1e-5 of the largest.
     """
-    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None:
+    if not _is_of_our_kind(spec):
         return None
     (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
     if not _has_whole_vectors(src, lanes) or not _has_whole_vectors(dst, lanes):
@@ -99,12 +98,10 @@ def _n_tiles(spec: Spec) -> int:
 def _is_of_our_kind(spec: Spec) -> bool:
     if not is_open_to_recipes(spec):
         return False
-    src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
-    is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
+    is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
     is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
-    has_elements = 0 not in (*src.dims, *dst.dims)
-    return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
+    return is_dense and is_f32 and not spec.attr.scales and not spec.attr.zero_points
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:

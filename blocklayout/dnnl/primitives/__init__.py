@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct, field
 
@@ -145,17 +145,40 @@ def has_library_primitive(spec: Spec) -> bool:
     return bool(direction_of(spec).c_order)
 
 
+class Settings(TypedDict, total=False):
+    """Keywords of constructors that say how a primitive computes.
+
+    Attributes:
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None``, the default, is as many as this process may use.
+    """
+
+    attr: Attr
+    n_threads: int | None
+
+
+class ForwardSettings(Settings, total=False):
+    """The same of forward primitives.
+
+    Attributes:
+        prop_kind: ``forward_inference``, the default, or ``forward_training``.
+    """
+
+    prop_kind: str
+
+
 def draft(
     kind: str,
     descs: Mapping[str, Desc | None],
     params: Mapping[str, Any] = _NO_PARAMS,
     *,
     attr: Attr = NO_ATTR,
-    n_threads: int | None,
+    n_threads: int | None = None,
     algorithm: str = "",
-    prop_kind: str = "",
+    prop_kind: str | None = None,
 ) -> Spec:
     """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped."""
+    usual = "forward_inference" if "forward" in kind_of(kind).directions else ""
     for name, desc in descs.items():
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
             raise _checks.invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
@@ -163,20 +186,20 @@ def draft(
         kind=kind,
         descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
         algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
-        prop_kind=prop_kind,
+        prop_kind=usual if prop_kind is None else prop_kind,
         params=tuple(params.items()),
         attr=attr,
         n_threads=default_threads() if n_threads is None else n_threads,
     )
 
 
-def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "") -> Spec:
+def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "", name: str = "dst") -> Spec:
     """The draft with its destination, checked; without one its layout is the primitive's choice, its extents ``dims``.
 
-    An InvalidArgumentsError where it is against the rules of its kind.
+    Of a gradient that is ``diff_src``. An InvalidArgumentsError where it is against the rules of its kind.
     """
     desc = AnyDesc(tuple(dims), dtype or spec.descs[0][1].dtype) if dst is None else dst
-    return validate(spec.replace(descs=(*spec.descs, ("dst", desc))))
+    return validate(spec.replace(descs=(*spec.descs, (name, desc))))
 
 
 def validate(spec: Spec) -> Spec:
