@@ -68,10 +68,18 @@ def _reflected(operator: str) -> Callable[[V, Any], V]:
     return _method
 
 
-def _example(call: str, *shown: str) -> Callable[[F], F]:
+_PIXELS = ("x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)",)
+_BLOCKED = ('x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")',)
+_NORMALISED = (*_BLOCKED, "zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)")
+"""Statements in front of an example."""
+
+
+def _example(call: str, *shown: str, before: Sequence[str] = ()) -> Callable[[F], F]:
     """Adds an example to the docstring of a method, which is one line: a call, and the lines that Python shows."""
-    imports = ["import numpy as np", "import blocklayout as bl"] if "np." in call else ["import blocklayout as bl"]
-    lines = ["Example:", *(f"    >>> {each}" for each in (*imports, call)), *(f"    {each}" for each in shown)]
+    statements = ["import blocklayout as bl", *before, call]
+    if any("np." in each for each in statements):
+        statements.insert(0, "import numpy as np")
+    lines = ["Example:", *(f"    >>> {each}" for each in statements), *(f"    {each}" for each in shown)]
 
     def add(method: F) -> F:
         method.__doc__ = "\n".join([method.__doc__ or "", "", *lines])
@@ -581,28 +589,14 @@ class Operators:
         window = self._pooled(kernel, strides)
         return self._op("LpPool", self, name=name, p=p, **window)
 
+    @_example("bl.global_average_pool(x).numpy().ravel()", "array([7.5], dtype=float32)", before=_PIXELS)
     def global_average_pool(self, name: str | None = None) -> Self:
-        """Mean over all spatial dimensions, which stay with extent 1.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-            >>> bl.global_average_pool(x).numpy().ravel()
-            array([7.5], dtype=float32)
-        """
+        """Mean over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalAveragePool", self, name=name)
 
+    @_example("bl.global_max_pool(x).numpy().ravel()", "array([15.], dtype=float32)", before=_PIXELS)
     def global_max_pool(self, name: str | None = None) -> Self:
-        """Largest over all spatial dimensions, which stay with extent 1.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-            >>> bl.global_max_pool(x).numpy().ravel()
-            array([15.], dtype=float32)
-        """
+        """Largest over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalMaxPool", self, name=name)
 
     @_example("bl.global_lp_pool(bl.ones((1, 1, 4, 4))).numpy().ravel()", "array([4.], dtype=float32)")
@@ -612,6 +606,11 @@ class Operators:
 
     # Normalisations.
 
+    @_example(
+        "bl.batch_norm(x, scale=ones, bias=zeros, mean=ones, var=ones).numpy().max()",
+        "np.float32(0.0)",
+        before=_NORMALISED,
+    )
     def batch_norm(
         self,
         scale: Vector,
@@ -621,16 +620,7 @@ class Operators:
         epsilon: NotNegative = 1e-5,
         name: str | None = None,
     ) -> Self:
-        """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)
-            >>> bl.batch_norm(x, scale=ones, bias=zeros, mean=ones, var=ones).numpy().max()
-            np.float32(0.0)
-        """
+        """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
         return self._op("BatchNormalization", self, scale, bias, mean, var, name=name, epsilon=epsilon)
 
     def layer_norm(
@@ -655,19 +645,11 @@ class Operators:
         """
         return self._op("LayerNormalization", self, scale, bias, name=name, axis=axis, epsilon=epsilon)
 
+    @_example("bl.group_norm(x, 4, scale=ones, bias=zeros)", "Tensor(f32 1x16x8x8 nChw8c)", before=_NORMALISED)
     def group_norm(
         self, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None
     ) -> Self:
-        """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)
-            >>> bl.group_norm(x, 4, scale=ones, bias=zeros)
-            Tensor(f32 1x16x8x8 nChw8c)
-        """
+        """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
         if len(self.shape) < 2 or n_groups < 1 or self.shape[1] % n_groups:
             raise InputError(f"group_norm: n_groups is {n_groups}; give a divisor of the channels of x, {self.shape}")
         # As PyTorch writes it: ONNX's own takes vectors of other extents before opset 21, and no recipe takes vectors
@@ -678,30 +660,16 @@ class Operators:
         result: Self = (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
         return result
 
+    @_example("bl.instance_norm(x, scale=ones, bias=zeros)", "Tensor(f32 1x16x8x8 nChw8c)", before=_NORMALISED)
     def instance_norm(self, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None) -> Self:
-        """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)
-            >>> bl.instance_norm(x, scale=ones, bias=zeros)
-            Tensor(f32 1x16x8x8 nChw8c)
-        """
+        """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
         return self._op("InstanceNormalization", self, scale, bias, name=name, epsilon=epsilon)
 
+    @_example("bl.lrn(x, 5)", "Tensor(f32 1x16x8x8 nChw8c)", before=_BLOCKED)
     def lrn(
         self, size: Count, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, name: str | None = None
     ) -> Self:
-        """Local response normalisation across ``size`` channels.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> bl.lrn(x, 5)
-            Tensor(f32 1x16x8x8 nChw8c)
-        """
+        """Local response normalisation across ``size`` channels."""
         return self._op("LRN", self, name=name, size=size, alpha=alpha, beta=beta, bias=bias)
 
     @_example("bl.softmax(np.zeros((1, 4), np.float32)).numpy()", "array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)")
@@ -857,15 +825,9 @@ class Operators:
         """Repeated along dimensions of extent 1, as numpy broadcasts."""
         return self._op("Expand", self, _integers(shape), name=name)
 
+    @_example("bl.split(x, (8, 8))", "(Tensor(f32 1x8x8x8 nChw8c), Tensor(f32 1x8x8x8 nChw8c))", before=_BLOCKED)
     def split(self, sizes: Sequence[int], axis: Axis = 1, name: str | None = None) -> tuple[Self, ...]:
-        """Parts of so many elements each along ``axis``, each in the source's format.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> bl.split(x, (8, 8))
-            (Tensor(f32 1x8x8x8 nChw8c), Tensor(f32 1x8x8x8 nChw8c))
-        """
+        """Parts of so many elements each along ``axis``, each in the source's format."""
         parts: Any = self._op("Split", self, _integers(sizes), name=name, n_outputs=len(sizes), axis=axis)
         return (parts,) if len(sizes) == 1 else parts
 
