@@ -40,7 +40,7 @@ def batch_normalization(
         ('use_scale', 'use_shift')
     """
     params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
-    spec = draft("batch_normalization", {"src": src}, params, **settings)
+    spec = draft("batch_normalization", {"src": src}, params, settings)
     return finish(spec, dst, src.dims)
 
 
@@ -78,7 +78,7 @@ def batch_normalization_backward(
     """
     params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
     descs = {"src": src, "diff_dst": diff_dst}
-    spec = draft("batch_normalization", descs, params, prop_kind=prop_kind, n_threads=n_threads)
+    spec = draft("batch_normalization", descs, params, {"n_threads": n_threads}, prop_kind=prop_kind)
     return finish(spec, diff_src, src.dims, name="diff_src")
 
 

@@ -35,7 +35,7 @@ def binary(
         >>> binary(MemoryDesc((2, 17, 4, 4)), MemoryDesc((1, 17, 1, 1)), None, "mul", n_threads=1).desc("dst").dims
         (2, 17, 4, 4)
     """
-    spec = draft("binary", {"src_0": src_0, "src_1": src_1}, algorithm=algorithm, **settings)
+    spec = draft("binary", {"src_0": src_0, "src_1": src_1}, settings=settings, algorithm=algorithm)
     return finish(spec, dst, broadcast("binary", "src_1", src_0.dims, src_1.dims))
 
 

@@ -28,7 +28,7 @@ def concat(srcs: Sequence[Desc], dst: Desc | None = None, axis: int = 1, **setti
     descs = source_names("concat", srcs)
     first = descs["src_0"]
     params = {"axis": normal_axis("concat", axis, len(getattr(first, "dims", ())))}
-    spec = draft("concat", descs, params, **settings)
+    spec = draft("concat", descs, params, settings)
     return finish(spec, dst, _dst_dims(spec))
 
 

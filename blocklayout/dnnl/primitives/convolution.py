@@ -58,7 +58,7 @@ def convolution(
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "weights": weights, "bias": bias, "dst": dst}
-    spec = draft("convolution", descs, params, algorithm=algorithm, **settings)
+    spec = draft("convolution", descs, params, settings, algorithm=algorithm)
     if dst is not None:
         return validate(spec)
     n_spatial = _weighted.check_operands(spec, "weights", "src")
@@ -89,7 +89,7 @@ def convolution_backward_data(
     """
     params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
-    spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind="backward_data", **settings)
+    spec = draft("convolution", descs, params, settings, algorithm=algorithm, prop_kind="backward_data")
     return validate(spec)
 
 
@@ -117,7 +117,7 @@ def convolution_backward_weights(
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
-    spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind="backward_weights", **settings)
+    spec = draft("convolution", descs, params, settings, algorithm=algorithm, prop_kind="backward_weights")
     return validate(spec)
 
 

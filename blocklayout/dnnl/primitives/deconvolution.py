@@ -52,7 +52,7 @@ def deconvolution(
     """
     params = window_params("deconvolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "weights": weights, "bias": bias}
-    spec = draft("deconvolution", descs, params, algorithm=algorithm, **settings)
+    spec = draft("deconvolution", descs, params, settings, algorithm=algorithm)
     n_spatial = _weighted.check_operands(spec, "weights", "src")
     return finish(spec, dst, (src.dims[0], _weighted.channels(weights, n_spatial)[1], *_smallest(spec)))
 

@@ -41,7 +41,7 @@ def eltwise(
         'eltwise_clip'
     """
     params = {"alpha": alpha, "beta": beta}
-    spec = draft("eltwise", {"src": src}, params, algorithm=algorithm, **settings)
+    spec = draft("eltwise", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, src.dims)
 
 
@@ -75,7 +75,7 @@ def eltwise_backward(
     """
     descs = {_data_name(full_algorithm("eltwise", algorithm)): data, "diff_dst": diff_dst}
     params = {"alpha": alpha, "beta": beta}
-    spec = draft("eltwise", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
+    spec = draft("eltwise", descs, params, {"n_threads": n_threads}, prop_kind="backward_data", algorithm=algorithm)
     return finish(spec, diff_src, data.dims, name="diff_src")
 
 

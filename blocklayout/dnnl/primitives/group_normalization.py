@@ -40,7 +40,7 @@ def group_normalization(
     """
     descs = {"src": src, "scale": scale, "shift": shift}
     params = {"n_groups": n_groups, "epsilon": epsilon}
-    return finish(draft("group_normalization", descs, params, **settings), dst, src.dims)
+    return finish(draft("group_normalization", descs, params, settings), dst, src.dims)
 
 
 def _validate(spec: Spec) -> None:

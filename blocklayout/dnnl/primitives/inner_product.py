@@ -41,7 +41,7 @@ def inner_product(
         (1, 1000)
     """
     descs = {"src": src, "weights": weights, "bias": bias}
-    spec = draft("inner_product", descs, **settings)
+    spec = draft("inner_product", descs, settings=settings)
     check_ndims(spec, "src", 2, 5)
     check_ndims(spec, "weights", 2, 5)
     return finish(spec, dst, (src.dims[0], weights.dims[0]))
@@ -59,7 +59,7 @@ def inner_product_backward_data(diff_src: Desc, weights: Desc, diff_dst: Desc, *
         170
     """
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
-    return validate(draft("inner_product", descs, prop_kind="backward_data", n_threads=n_threads))
+    return validate(draft("inner_product", descs, settings={"n_threads": n_threads}, prop_kind="backward_data"))
 
 
 def inner_product_backward_weights(
@@ -76,7 +76,7 @@ def inner_product_backward_weights(
         'backward_weights'
     """
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
-    return validate(draft("inner_product", descs, prop_kind="backward_weights", n_threads=n_threads))
+    return validate(draft("inner_product", descs, settings={"n_threads": n_threads}, prop_kind="backward_weights"))
 
 
 def _validate(spec: Spec) -> None:

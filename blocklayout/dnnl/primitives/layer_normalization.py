@@ -44,7 +44,7 @@ def layer_normalization(
         (2, 16, 64)
     """
     params = {"epsilon": epsilon, "flags": flag_names("layer_normalization", flags)}
-    spec = draft("layer_normalization", {"src": src, "mean": stat, "variance": stat}, params, **settings)
+    spec = draft("layer_normalization", {"src": src, "mean": stat, "variance": stat}, params, settings)
     return finish(spec, dst, src.dims)
 
 

@@ -43,7 +43,7 @@ def lrn(
         'lrn_across_channels'
     """
     params = {"local_size": local_size, "alpha": alpha, "beta": beta, "k": k}
-    spec = draft("lrn", {"src": src}, params, algorithm=algorithm, **settings)
+    spec = draft("lrn", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, src.dims)
 
 

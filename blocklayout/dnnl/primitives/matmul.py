@@ -45,7 +45,7 @@ def matmul(
         >>> matmul(src, weights, n_threads=1).desc("dst").dims
         (8, 5, 3)
     """
-    spec = draft("matmul", {"src": src, "weights": weights, "bias": bias}, **settings)
+    spec = draft("matmul", {"src": src, "weights": weights, "bias": bias}, settings=settings)
     return finish(spec, dst, _dst_dims(spec))
 
 

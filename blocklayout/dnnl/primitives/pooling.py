@@ -50,7 +50,7 @@ def pooling(
         (1, 64, 56, 56)
     """
     params = window_params("pooling", src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
-    spec = draft("pooling", {"src": src}, params, algorithm=algorithm, **settings)
+    spec = draft("pooling", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, _dst_dims(spec))
 
 
@@ -78,7 +78,7 @@ def pooling_backward(
     """
     params = window_params("pooling", diff_src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "diff_dst": diff_dst}
-    spec = draft("pooling", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
+    spec = draft("pooling", descs, params, {"n_threads": n_threads}, prop_kind="backward_data", algorithm=algorithm)
     return validate(spec)
 
 

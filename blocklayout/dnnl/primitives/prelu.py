@@ -26,7 +26,7 @@ def prelu(src: Desc, weights: Desc, dst: Desc | None = None, **settings: Unpack[
         (1, 17, 4, 4)
     """
     descs = {"src": src, "weights": weights}
-    spec = draft("prelu", descs, **settings)
+    spec = draft("prelu", descs, settings=settings)
     return finish(spec, dst, src.dims)
 
 

@@ -41,7 +41,7 @@ def reduction(
         (2, 17, 1, 1)
     """
     params = {"p": p, "eps": eps}
-    spec = draft("reduction", {"src": src}, params, algorithm=algorithm, **settings)
+    spec = draft("reduction", {"src": src}, params, settings, algorithm=algorithm)
     if dst is not None:
         return finish(spec, dst, dst.dims)
     if axes is None:

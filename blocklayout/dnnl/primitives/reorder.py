@@ -25,7 +25,7 @@ def reorder(src: Desc, dst: Desc, **settings: Unpack[Settings]) -> Spec:
         >>> reorder(plain, blocked, n_threads=1).nbytes_moved
         6560
     """
-    spec = draft("reorder", {"src": src}, **settings)
+    spec = draft("reorder", {"src": src}, settings=settings)
     return finish(spec, dst, src.dims)
 
 

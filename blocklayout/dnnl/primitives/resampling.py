@@ -37,7 +37,7 @@ def resampling(
         raise invalid("resampling", "dst", "is None and so is factors; give one of them")
     n_spatial = max(len(getattr(src, "dims", ())) - 2, 0)
     params = {"factors": _each(factors, n_spatial)}
-    spec = draft("resampling", {"src": src}, params, algorithm=algorithm, **settings)
+    spec = draft("resampling", {"src": src}, params, settings, algorithm=algorithm)
     _check_factors(spec, n_spatial)
     scaled = (int(extent * factor) for extent, factor in zip(src.dims[2:], spec.param("factors"), strict=False))
     return finish(spec, dst, (*src.dims[:2], *scaled))

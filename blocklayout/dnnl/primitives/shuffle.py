@@ -31,7 +31,7 @@ def shuffle(
         3
     """
     params = {"axis": normal_axis("shuffle", axis, len(getattr(src, "dims", ()))), "group_size": group_size}
-    spec = draft("shuffle", {"src": src}, params, **settings)
+    spec = draft("shuffle", {"src": src}, params, settings)
     return finish(spec, dst, src.dims)
 
 

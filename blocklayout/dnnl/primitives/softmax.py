@@ -41,7 +41,7 @@ def softmax(
         1
     """
     params = {"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))}
-    spec = draft("softmax", {"src": src}, params, algorithm=algorithm, **settings)
+    spec = draft("softmax", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, src.dims)
 
 

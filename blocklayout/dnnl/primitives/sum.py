@@ -29,7 +29,7 @@ def sum(  # noqa: A001 - oneDNN's name for it
     """
     descs = source_names("sum", srcs)
     factors = tuple(float(scale) for scale in (scales if scales is not None else [1.0] * len(descs)))
-    spec = draft("sum", descs, {"scales": factors}, **settings)
+    spec = draft("sum", descs, {"scales": factors}, settings)
     return finish(spec, dst, srcs[0].dims)
 
 
