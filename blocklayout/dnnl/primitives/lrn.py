@@ -53,10 +53,6 @@ def _validate(spec: Spec) -> None:
         check_float(spec, name)
 
 
-def _bandwidth_share(spec: Spec) -> float:
-    return bandwidth_share_by_name(spec, others=_BLOCKED_SHARE if spec.memory_desc("dst").inner_blks else 1.0)
-
-
 KIND = Kind(
     directions={
         "forward": Direction(
@@ -69,5 +65,7 @@ KIND = Kind(
     },
     validate=_validate,
     ranks=(2, 5),
-    bandwidth_share=_bandwidth_share,
+    bandwidth_share=lambda spec: bandwidth_share_by_name(
+        spec, others=_BLOCKED_SHARE if spec.memory_desc("dst").inner_blks else 1.0
+    ),
 )
