@@ -22,6 +22,7 @@ from blocklayout.dnnl.cpus import default_threads
 from blocklayout.dnnl.enums import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.primitives import _checks
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, peak_share_by_name
+from blocklayout.dnnl.primitives._speeds import function_flops as function_flops
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc

@@ -12,8 +12,7 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec, multiply_adds, own
-from blocklayout.dnnl.primitives import kind_of
-from blocklayout.dnnl.primitives._speeds import function_flops
+from blocklayout.dnnl.primitives import function_flops, kind_of
 from blocklayout.dtypes import BYTE_DTYPES, has_reorder
 from blocklayout.ir import HostSpec, RecipeStep
 from blocklayout.layout import MemoryDesc
