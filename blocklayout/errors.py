@@ -364,11 +364,9 @@ class PlanStoreWarning(BlockLayoutWarning):
     """Plans cannot be remembered from process to process; each makes its own.
 
     Example:
-        >>> import warnings
         >>> import blocklayout as bl
-        >>> with warnings.catch_warnings():  # where it is known that the cache folder cannot be written
-        ...     warnings.simplefilter("ignore", bl.PlanStoreWarning)
-        ...     image = bl.relu(bl.ones((1, 4)))
+        >>> issubclass(bl.PlanStoreWarning, bl.BlockLayoutWarning)  # to be silenced as a CostStoreWarning is
+        True
     """
 
 

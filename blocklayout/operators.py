@@ -68,6 +68,26 @@ def _reflected(operator: str) -> Callable[[V, Any], V]:
     return _method
 
 
+_PIXELS = ("x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)",)
+_BLOCKED = ('x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")',)
+_NORMALISED = (*_BLOCKED, "zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)")
+"""Statements in front of an example."""
+
+
+def _example(call: str, *shown: str, before: Sequence[str] = ()) -> Callable[[F], F]:
+    """Adds an example to the docstring of a method, which is one line: a call, and the lines that Python shows."""
+    statements = ["import blocklayout as bl", *before, call]
+    if any("np." in each for each in statements):
+        statements.insert(0, "import numpy as np")
+    lines = ["Example:", *(f"    >>> {each}" for each in statements), *(f"    {each}" for each in shown)]
+
+    def add(method: F) -> F:
+        method.__doc__ = "\n".join([method.__doc__ or "", "", *lines])
+        return method
+
+    return add
+
+
 def shorthand(method: F) -> F:
     """Marks a method that is written in terms of others, and runs as it stands on Tensors too."""
     method.is_shorthand = True  # type: ignore[attr-defined]
@@ -118,432 +138,210 @@ class Operators:
 
     # Functions of each element.
 
+    @_example("bl.abs(np.float32([-2, 0, 3])).numpy()", "array([2., 0., 3.], dtype=float32)")
     def abs(self, name: str | None = None) -> Self:
-        """The size of each element.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.abs(np.float32([-2, 0, 3])).numpy()
-            array([2., 0., 3.], dtype=float32)
-        """
+        """The size of each element."""
         return self._op("Abs", self, name=name)
 
+    @_example("bl.ceil(np.float32([-1.5, 0.5, 2.5])).numpy()", "array([-1.,  1.,  3.], dtype=float32)")
     def ceil(self, name: str | None = None) -> Self:
-        """The smallest whole number that is not below.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.ceil(np.float32([-1.5, 0.5, 2.5])).numpy()
-            array([-1.,  1.,  3.], dtype=float32)
-        """
+        """The smallest whole number that is not below."""
         return self._op("Ceil", self, name=name)
 
+    @_example("bl.cosh(np.float32([-2, 0, 3])).numpy().round(3)", "array([ 3.762,  1.   , 10.068], dtype=float32)")
     def cosh(self, name: str | None = None) -> Self:
-        """Hyperbolic cosine.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.cosh(np.float32([-2, 0, 3])).numpy().round(3)
-            array([ 3.762,  1.   , 10.068], dtype=float32)
-        """
+        """Hyperbolic cosine."""
         return self._op("Cosh", self, name=name)
 
+    @_example("bl.exp(np.float32([-2, 0, 3])).numpy().round(3)", "array([ 0.135,  1.   , 20.086], dtype=float32)")
     def exp(self, name: str | None = None) -> Self:
-        """The exponential function.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.exp(np.float32([-2, 0, 3])).numpy().round(3)
-            array([ 0.135,  1.   , 20.086], dtype=float32)
-        """
+        """The exponential function."""
         return self._op("Exp", self, name=name)
 
+    @_example("bl.floor(np.float32([-1.5, 0.5, 2.5])).numpy()", "array([-2.,  0.,  2.], dtype=float32)")
     def floor(self, name: str | None = None) -> Self:
-        """The largest whole number that is not above.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.floor(np.float32([-1.5, 0.5, 2.5])).numpy()
-            array([-2.,  0.,  2.], dtype=float32)
-        """
+        """The largest whole number that is not above."""
         return self._op("Floor", self, name=name)
 
+    @_example(
+        "bl.hard_swish(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.333,  0.   ,  3.   ], dtype=float32)"
+    )
     def hard_swish(self, name: str | None = None) -> Self:
-        """Swish of straight lines: x * clip(x / 6 + 1/2, 0, 1); in a Builder from opset 14 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.hard_swish(np.float32([-2, 0, 3])).numpy().round(3)
-            array([-0.333,  0.   ,  3.   ], dtype=float32)
-        """
+        """Swish of straight lines: x * clip(x / 6 + 1/2, 0, 1); in a Builder from opset 14 on."""
         return self._op("HardSwish", self, name=name)
 
+    @_example("bl.log(np.float32([1, 2, 4])).numpy().round(3)", "array([0.   , 0.693, 1.386], dtype=float32)")
     def log(self, name: str | None = None) -> Self:
-        """The natural logarithm.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.log(np.float32([1, 2, 4])).numpy().round(3)
-            array([0.   , 0.693, 1.386], dtype=float32)
-        """
+        """The natural logarithm."""
         return self._op("Log", self, name=name)
 
+    @_example("bl.mish(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.253,  0.   ,  2.987], dtype=float32)")
     def mish(self, name: str | None = None) -> Self:
-        """Mish: x * tanh(log(1 + exp(x))); in a Builder from opset 18 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.mish(np.float32([-2, 0, 3])).numpy().round(3)
-            array([-0.253,  0.   ,  2.987], dtype=float32)
-        """
+        """Mish: x * tanh(log(1 + exp(x))); in a Builder from opset 18 on."""
         return self._op("Mish", self, name=name)
 
+    @_example("bl.neg(np.float32([-2, 0, 3])).numpy()", "array([ 2.,  0., -3.], dtype=float32)")
     def neg(self, name: str | None = None) -> Self:
-        """The negative.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.neg(np.float32([-2, 0, 3])).numpy()
-            array([ 2.,  0., -3.], dtype=float32)
-        """
+        """The negative."""
         return self._op("Neg", self, name=name)
 
+    @_example("bl.reciprocal(np.float32([1, 2, 4])).numpy()", "array([1.  , 0.5 , 0.25], dtype=float32)")
     def reciprocal(self, name: str | None = None) -> Self:
-        """1 / x.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reciprocal(np.float32([1, 2, 4])).numpy()
-            array([1.  , 0.5 , 0.25], dtype=float32)
-        """
+        """1 / x."""
         return self._op("Reciprocal", self, name=name)
 
+    @_example("bl.relu(np.float32([-2, 0, 3])).numpy()", "array([0., 0., 3.], dtype=float32)")
     def relu(self, name: str | None = None) -> Self:
-        """max(x, 0).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.relu(np.float32([-2, 0, 3])).numpy()
-            array([0., 0., 3.], dtype=float32)
-        """
+        """max(x, 0)."""
         return self._op("Relu", self, name=name)
 
+    @_example("bl.round(np.float32([-1.5, 0.5, 2.5])).numpy()", "array([-2.,  0.,  2.], dtype=float32)")
     def round(self, name: str | None = None) -> Self:
-        """The closest whole number, the even one of two; in a Builder from opset 11 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.round(np.float32([-1.5, 0.5, 2.5])).numpy()
-            array([-2.,  0.,  2.], dtype=float32)
-        """
+        """The closest whole number, the even one of two; in a Builder from opset 11 on."""
         return self._op("Round", self, name=name)
 
+    @_example("bl.sigmoid(np.float32([-2, 0, 3])).numpy().round(3)", "array([0.119, 0.5  , 0.953], dtype=float32)")
     def sigmoid(self, name: str | None = None) -> Self:
-        """1 / (1 + exp(-x)).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.sigmoid(np.float32([-2, 0, 3])).numpy().round(3)
-            array([0.119, 0.5  , 0.953], dtype=float32)
-        """
+        """1 / (1 + exp(-x))."""
         return self._op("Sigmoid", self, name=name)
 
+    @_example("bl.sign(np.float32([-2, 0, 3])).numpy()", "array([-1.,  0.,  1.], dtype=float32)")
     def sign(self, name: str | None = None) -> Self:
-        """-1, 0 or 1; in a Builder from opset 9 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.sign(np.float32([-2, 0, 3])).numpy()
-            array([-1.,  0.,  1.], dtype=float32)
-        """
+        """-1, 0 or 1; in a Builder from opset 9 on."""
         return self._op("Sign", self, name=name)
 
+    @_example("bl.softplus(np.float32([-2, 0, 3])).numpy().round(3)", "array([0.127, 0.693, 3.049], dtype=float32)")
     def softplus(self, name: str | None = None) -> Self:
-        """log(1 + exp(x)).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.softplus(np.float32([-2, 0, 3])).numpy().round(3)
-            array([0.127, 0.693, 3.049], dtype=float32)
-        """
+        """log(1 + exp(x))."""
         return self._op("Softplus", self, name=name)
 
+    @_example("bl.sqrt(np.float32([1, 4, 9])).numpy()", "array([1., 2., 3.], dtype=float32)")
     def sqrt(self, name: str | None = None) -> Self:
-        """The square root.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.sqrt(np.float32([1, 4, 9])).numpy()
-            array([1., 2., 3.], dtype=float32)
-        """
+        """The square root."""
         return self._op("Sqrt", self, name=name)
 
+    @_example("bl.tanh(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.964,  0.   ,  0.995], dtype=float32)")
     def tanh(self, name: str | None = None) -> Self:
-        """Hyperbolic tangent.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.tanh(np.float32([-2, 0, 3])).numpy().round(3)
-            array([-0.964,  0.   ,  0.995], dtype=float32)
-        """
+        """Hyperbolic tangent."""
         return self._op("Tanh", self, name=name)
 
+    @_example("bl.elu(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.865,  0.   ,  3.   ], dtype=float32)")
     def elu(self, alpha: float = 1.0, name: str | None = None) -> Self:
-        """ELU: alpha * (exp(x) - 1) below 0, x from there on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.elu(np.float32([-2, 0, 3])).numpy().round(3)
-            array([-0.865,  0.   ,  3.   ], dtype=float32)
-        """
+        """ELU: alpha * (exp(x) - 1) below 0, x from there on."""
         return self._op("Elu", self, name=name, alpha=alpha)
 
+    @_example("bl.leaky_relu(np.float32([-2, 0, 3]), 0.5).numpy()", "array([-1.,  0.,  3.], dtype=float32)")
     def leaky_relu(self, alpha: float = 0.01, name: str | None = None) -> Self:
-        """Leaky ReLU: alpha * x below 0, x from there on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.leaky_relu(np.float32([-2, 0, 3]), 0.5).numpy()
-            array([-1.,  0.,  3.], dtype=float32)
-        """
+        """Leaky ReLU: alpha * x below 0, x from there on."""
         return self._op("LeakyRelu", self, name=name, alpha=alpha)
 
+    @_example("bl.swish(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.238,  0.   ,  2.858], dtype=float32)")
     def swish(self, alpha: float = 1.0, name: str | None = None) -> Self:
-        """Swish: x / (1 + exp(-alpha * x)).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.swish(np.float32([-2, 0, 3])).numpy().round(3)
-            array([-0.238,  0.   ,  2.858], dtype=float32)
-        """
+        """Swish: x / (1 + exp(-alpha * x))."""
         steeper = self if alpha == 1 else self * alpha
         return self.mul(steeper.sigmoid(), name=name)  # ONNX has it from opset 24 on; simplification makes one of them
 
+    @_example("bl.thresholded_relu(np.float32([-2, 0, 3])).numpy()", "array([0., 0., 3.], dtype=float32)")
     def thresholded_relu(self, alpha: float = 1.0, name: str | None = None) -> Self:
-        """Thresholded ReLU: x above alpha, else 0; in a Builder from opset 10 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.thresholded_relu(np.float32([-2, 0, 3])).numpy()
-            array([0., 0., 3.], dtype=float32)
-        """
+        """Thresholded ReLU: x above alpha, else 0; in a Builder from opset 10 on."""
         return self._op("ThresholdedRelu", self, name=name, alpha=alpha)
 
+    @_example("bl.hard_sigmoid(np.float32([-2, 0, 3]), 0.25, 0.5).numpy()", "array([0. , 0.5, 1. ], dtype=float32)")
     def hard_sigmoid(self, alpha: float = 0.2, beta: float = 0.5, name: str | None = None) -> Self:
-        """clip(alpha * x + beta, 0, 1).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.hard_sigmoid(np.float32([-2, 0, 3]), 0.25, 0.5).numpy()
-            array([0. , 0.5, 1. ], dtype=float32)
-        """
+        """clip(alpha * x + beta, 0, 1)."""
         return self._op("HardSigmoid", self, name=name, alpha=alpha, beta=beta)
 
+    @_example("bl.gelu(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.046,  0.   ,  2.996], dtype=float32)")
     def gelu(self, *, approximate: bool = False, name: str | None = None) -> Self:
-        """The normal distribution's x * P(X <= x), exactly or by way of tanh; in a Builder from opset 20 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.gelu(np.float32([-2, 0, 3])).numpy().round(3)
-            array([-0.046,  0.   ,  2.996], dtype=float32)
-        """
+        """The normal distribution's x * P(X <= x), exactly or by way of tanh; in a Builder from opset 20 on."""
         return self._op("Gelu", self, name=name, approximate="tanh" if approximate else None)
 
+    @_example("bl.clip(np.float32([-2, 0, 3]), -1, 1).numpy()", "array([-1.,  0.,  1.], dtype=float32)")
     def clip(self, lo: float = -math.inf, hi: float = math.inf, name: str | None = None) -> Self:
-        """Limits to ``lo`` below and ``hi`` above; from 0 to 6 it is Relu6.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.clip(np.float32([-2, 0, 3]), -1, 1).numpy()
-            array([-1.,  0.,  1.], dtype=float32)
-        """
+        """Limits to ``lo`` below and ``hi`` above; from 0 to 6 it is Relu6."""
         if math.isnan(lo) or math.isnan(hi):
             raise InputError(f"clip: lo is {lo} and hi is {hi}; give numbers")
         limits = (float(limit) if math.isfinite(limit) else None for limit in (lo, hi))
         return self._op("Clip", self, *limits, name=name)
 
+    @_example("bl.identity(np.float32([-2, 0, 3])).numpy()", "array([-2.,  0.,  3.], dtype=float32)")
     def identity(self, name: str | None = None) -> Self:
-        """``x`` as it is.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.identity(np.float32([-2, 0, 3])).numpy()
-            array([-2.,  0.,  3.], dtype=float32)
-        """
+        """``x`` as it is."""
         return self._op("Identity", self, name=name)
 
+    @_example("bl.dropout(np.float32([-2, 0, 3])).numpy()", "array([-2.,  0.,  3.], dtype=float32)")
     def dropout(self, name: str | None = None) -> Self:
-        """``x`` as it is: dropout does nothing in inference.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.dropout(np.float32([-2, 0, 3])).numpy()
-            array([-2.,  0.,  3.], dtype=float32)
-        """
+        """``x`` as it is: dropout does nothing in inference."""
         return self._op("Dropout", self, name=name)
 
     # Functions of several tensors, element by element, with numpy's broadcasting. A Tensor's result has the format of
     # the first operand that is not broadcast; where another one differs, the caller is warned.
 
+    @_example("bl.add(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([5., 4., 5.], dtype=float32)")
     def add(self, y: Addend, name: str | None = None) -> Self:
-        """The sum of two.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.add(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([5., 4., 5.], dtype=float32)
-        """
+        """The sum of two."""
         return _of_two("Add", self, y, name)
 
+    @_example("bl.sub(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([-3.,  0.,  3.], dtype=float32)")
     def sub(self, y: Addend, name: str | None = None) -> Self:
-        """The difference of two.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.sub(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([-3.,  0.,  3.], dtype=float32)
-        """
+        """The difference of two."""
         return _of_two("Sub", self, y, name)
 
+    @_example("bl.mul(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([4., 4., 4.], dtype=float32)")
     def mul(self, y: Addend, name: str | None = None) -> Self:
-        """The product of two, element by element.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.mul(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([4., 4., 4.], dtype=float32)
-        """
+        """The product of two, element by element."""
         return _of_two("Mul", self, y, name)
 
+    @_example(
+        "bl.div(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([0.25, 1.  , 4.  ], dtype=float32)"
+    )
     def div(self, y: Addend, name: str | None = None) -> Self:
-        """The quotient of two.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.div(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([0.25, 1.  , 4.  ], dtype=float32)
-        """
+        """The quotient of two."""
         return _of_two("Div", self, y, name)
 
+    @_example("bl.pow(np.float32([1, 2, 4]), 2).numpy()", "array([ 1.,  4., 16.], dtype=float32)")
     def pow(self, exponent: Exponent, name: str | None = None) -> Self:
-        """``x`` to the power of ``exponent``; fast for one number, which is part of the plan.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.pow(np.float32([1, 2, 4]), 2).numpy()
-            array([ 1.,  4., 16.], dtype=float32)
-        """
+        """``x`` to the power of ``exponent``; fast for one number, which is part of the plan."""
         return _of_two("Pow", self, exponent, name)
 
+    @_example("bl.prelu(np.float32([-2, 0, 3]), np.float32([0.5])).numpy()", "array([-1.,  0.,  3.], dtype=float32)")
     def prelu(self, slope: Operand, name: str | None = None) -> Self:
-        """``slope * x`` below 0, ``x`` from there on; one slope, or one for each channel in an array of (C, 1, 1).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.prelu(np.float32([-2, 0, 3]), np.float32([0.5])).numpy()
-            array([-1.,  0.,  3.], dtype=float32)
-        """
+        """``slope * x`` below 0, ``x`` from there on; one slope, or one for each channel in an array of (C, 1, 1)."""
         return self._op("PRelu", self, slope, name=name)
 
     # Comparisons, element by element, with numpy's broadcasting; with NaN all but ``not_equal`` are false. A Tensor's
     # result has its format by the same rule.
 
+    @_example("bl.equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([False,  True, False])")
     def equal(self, y: Comparand, name: str | None = None) -> Self:
-        """Where two are equal.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([False,  True, False])
-        """
+        """Where two are equal."""
         return _of_two("Equal", self, y, name)
 
+    @_example("bl.not_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([ True, False,  True])")
     def not_equal(self, y: Comparand, name: str | None = None) -> Self:
-        """Where two are not equal.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.not_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([ True, False,  True])
-        """
+        """Where two are not equal."""
         return self._op("Not", _of_two("Equal", self, y, None), name=name)
 
+    @_example("bl.less(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([ True, False, False])")
     def less(self, y: Comparand, name: str | None = None) -> Self:
-        """Where the first is less.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.less(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([ True, False, False])
-        """
+        """Where the first is less."""
         return _of_two("Less", self, y, name)
 
+    @_example("bl.less_or_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([ True,  True, False])")
     def less_or_equal(self, y: Comparand, name: str | None = None) -> Self:
-        """Where the first is less, or equal; in a Builder from opset 12 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.less_or_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([ True,  True, False])
-        """
+        """Where the first is less, or equal; in a Builder from opset 12 on."""
         return _of_two("LessOrEqual", self, y, name)
 
+    @_example("bl.greater(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([False, False,  True])")
     def greater(self, y: Comparand, name: str | None = None) -> Self:
-        """Where the first is greater.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.greater(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([False, False,  True])
-        """
+        """Where the first is greater."""
         return _of_two("Greater", self, y, name)
 
+    @_example(
+        "bl.greater_or_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([False,  True,  True])"
+    )
     def greater_or_equal(self, y: Comparand, name: str | None = None) -> Self:
-        """Where the first is greater, or equal; in a Builder from opset 12 on.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.greater_or_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()
-            array([False,  True,  True])
-        """
+        """Where the first is greater, or equal; in a Builder from opset 12 on."""
         return _of_two("GreaterOrEqual", self, y, name)
 
     # Convolutions and products of matrices.
@@ -621,18 +419,19 @@ class Operators:
         window = self._window(strides=strides, pads=pads, dilations=dilations, output_padding=output_padding)
         return self._op("ConvTranspose", self, weights, bias, name=name, group=None if group == 1 else group, **window)
 
+    @_example(
+        "bl.matmul(np.float32([[1, 2], [3, 4]]), np.float32([[1], [10]])).numpy()",
+        "array([[21.],",
+        "       [43.]], dtype=float32)",
+    )
     def matmul(self, y: Operand, name: str | None = None) -> Self:
-        """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.matmul(np.float32([[1, 2], [3, 4]]), np.float32([[1], [10]])).numpy()
-            array([[21.],
-                   [43.]], dtype=float32)
-        """
+        """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major."""
         return _of_two("MatMul", self, y, name)
 
+    @_example(
+        "bl.gemm(np.float32([[1, 2]]), np.float32([[1, 10]]), np.float32([5]), trans_b=True).numpy()",
+        "array([[26.]], dtype=float32)",
+    )
     def gemm(
         self,
         y: Operand,
@@ -644,14 +443,7 @@ class Operators:
         trans_b: bool = False,
         name: str | None = None,
     ) -> Self:
-        """The matrix alpha * x @ y + beta * c, ``x`` and ``y`` transposed where asked for; ``c`` is broadcast.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.gemm(np.float32([[1, 2]]), np.float32([[1, 10]]), np.float32([5]), trans_b=True).numpy()
-            array([[26.]], dtype=float32)
-        """
+        """The matrix alpha * x @ y + beta * c, ``x`` and ``y`` transposed where asked for; ``c`` is broadcast."""
         factors = {"alpha": None if alpha == 1 else alpha, "beta": None if beta == 1 else beta}
         transposed = {"transA": 1 if trans_a else None, "transB": 1 if trans_b else None}
         return self._op("Gemm", self, y, c, name=name, **factors, **transposed)
@@ -789,54 +581,36 @@ class Operators:
         flags = {"count_include_pad": 1 if count_include_pad else None, "ceil_mode": 1 if ceil_mode else None}
         return self._op("AveragePool", self, name=name, **flags, **window)
 
+    @_example(
+        "bl.lp_pool(bl.ones((1, 1, 4, 4)), 2).numpy()[0, 0]", "array([[2., 2.],", "       [2., 2.]], dtype=float32)"
+    )
     def lp_pool(self, kernel: Extents, strides: Extents | None = None, p: Count = 2, name: str | None = None) -> Self:
-        """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.lp_pool(bl.ones((1, 1, 4, 4)), 2).numpy()[0, 0]
-            array([[2., 2.],
-                   [2., 2.]], dtype=float32)
-        """
+        """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given."""
         window = self._pooled(kernel, strides)
         return self._op("LpPool", self, name=name, p=p, **window)
 
+    @_example("bl.global_average_pool(x).numpy().ravel()", "array([7.5], dtype=float32)", before=_PIXELS)
     def global_average_pool(self, name: str | None = None) -> Self:
-        """Mean over all spatial dimensions, which stay with extent 1.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-            >>> bl.global_average_pool(x).numpy().ravel()
-            array([7.5], dtype=float32)
-        """
+        """Mean over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalAveragePool", self, name=name)
 
+    @_example("bl.global_max_pool(x).numpy().ravel()", "array([15.], dtype=float32)", before=_PIXELS)
     def global_max_pool(self, name: str | None = None) -> Self:
-        """Largest over all spatial dimensions, which stay with extent 1.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
-            >>> bl.global_max_pool(x).numpy().ravel()
-            array([15.], dtype=float32)
-        """
+        """Largest over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalMaxPool", self, name=name)
 
+    @_example("bl.global_lp_pool(bl.ones((1, 1, 4, 4))).numpy().ravel()", "array([4.], dtype=float32)")
     def global_lp_pool(self, p: Count = 2, name: str | None = None) -> Self:
-        """The ``p``-norm over all spatial dimensions, which stay with extent 1.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.global_lp_pool(bl.ones((1, 1, 4, 4))).numpy().ravel()
-            array([4.], dtype=float32)
-        """
+        """The ``p``-norm over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalLpPool", self, name=name, p=p)
 
     # Normalisations.
 
+    @_example(
+        "bl.batch_norm(x, scale=ones, bias=zeros, mean=ones, var=ones).numpy().max()",
+        "np.float32(0.0)",
+        before=_NORMALISED,
+    )
     def batch_norm(
         self,
         scale: Vector,
@@ -846,16 +620,7 @@ class Operators:
         epsilon: NotNegative = 1e-5,
         name: str | None = None,
     ) -> Self:
-        """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)
-            >>> bl.batch_norm(x, scale=ones, bias=zeros, mean=ones, var=ones).numpy().max()
-            np.float32(0.0)
-        """
+        """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
         return self._op("BatchNormalization", self, scale, bias, mean, var, name=name, epsilon=epsilon)
 
     def layer_norm(
@@ -880,19 +645,11 @@ class Operators:
         """
         return self._op("LayerNormalization", self, scale, bias, name=name, axis=axis, epsilon=epsilon)
 
+    @_example("bl.group_norm(x, 4, scale=ones, bias=zeros)", "Tensor(f32 1x16x8x8 nChw8c)", before=_NORMALISED)
     def group_norm(
         self, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None
     ) -> Self:
-        """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)
-            >>> bl.group_norm(x, 4, scale=ones, bias=zeros)
-            Tensor(f32 1x16x8x8 nChw8c)
-        """
+        """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
         if len(self.shape) < 2 or n_groups < 1 or self.shape[1] % n_groups:
             raise InputError(f"group_norm: n_groups is {n_groups}; give a divisor of the channels of x, {self.shape}")
         # As PyTorch writes it: ONNX's own takes vectors of other extents before opset 21, and no recipe takes vectors
@@ -903,225 +660,125 @@ class Operators:
         result: Self = (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
         return result
 
+    @_example("bl.instance_norm(x, scale=ones, bias=zeros)", "Tensor(f32 1x16x8x8 nChw8c)", before=_NORMALISED)
     def instance_norm(self, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None) -> Self:
-        """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,).
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)
-            >>> bl.instance_norm(x, scale=ones, bias=zeros)
-            Tensor(f32 1x16x8x8 nChw8c)
-        """
+        """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
         return self._op("InstanceNormalization", self, scale, bias, name=name, epsilon=epsilon)
 
+    @_example("bl.lrn(x, 5)", "Tensor(f32 1x16x8x8 nChw8c)", before=_BLOCKED)
     def lrn(
         self, size: Count, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, name: str | None = None
     ) -> Self:
-        """Local response normalisation across ``size`` channels.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> bl.lrn(x, 5)
-            Tensor(f32 1x16x8x8 nChw8c)
-        """
+        """Local response normalisation across ``size`` channels."""
         return self._op("LRN", self, name=name, size=size, alpha=alpha, beta=beta, bias=bias)
 
+    @_example("bl.softmax(np.zeros((1, 4), np.float32)).numpy()", "array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)")
     def softmax(self, axis: Axis = -1, name: str | None = None) -> Self:
-        """Softmax along ``axis``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.softmax(np.zeros((1, 4), np.float32)).numpy()
-            array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
-        """
+        """Softmax along ``axis``."""
         return self._op("Softmax", self, name=name, axis=axis)
 
+    @_example(
+        "bl.log_softmax(np.zeros((1, 4), np.float32)).numpy().round(3)",
+        "array([[-1.386, -1.386, -1.386, -1.386]], dtype=float32)",
+    )
     def log_softmax(self, axis: Axis = -1, name: str | None = None) -> Self:
-        """The logarithm of softmax along ``axis``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.log_softmax(np.zeros((1, 4), np.float32)).numpy().round(3)
-            array([[-1.386, -1.386, -1.386, -1.386]], dtype=float32)
-        """
+        """The logarithm of softmax along ``axis``."""
         return self._op("LogSoftmax", self, name=name, axis=axis)
 
     # Reductions over ``axes``, or all of them. Where ``keepdims`` is off, a Tensor's result is row-major.
 
+    @_example("bl.reduce_l1(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[3.],", "       [7.]], dtype=float32)")
     def reduce_l1(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_l1(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[3.],
-                   [7.]], dtype=float32)
-        """
+        """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL1", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example(
+        "bl.reduce_l2(np.float32([[1, 2], [3, 4]]), 1).numpy().round(3)",
+        "array([[2.236],",
+        "       [5.   ]], dtype=float32)",
+    )
     def reduce_l2(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_l2(np.float32([[1, 2], [3, 4]]), 1).numpy().round(3)
-            array([[2.236],
-                   [5.   ]], dtype=float32)
-        """
+        """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL2", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example(
+        "bl.reduce_log_sum(np.float32([[1, 2], [3, 4]]), 1).numpy().round(3)",
+        "array([[1.099],",
+        "       [1.946]], dtype=float32)",
+    )
     def reduce_log_sum(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_log_sum(np.float32([[1, 2], [3, 4]]), 1).numpy().round(3)
-            array([[1.099],
-                   [1.946]], dtype=float32)
-        """
+        """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceLogSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example("bl.reduce_max(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[2.],", "       [4.]], dtype=float32)")
     def reduce_max(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_max(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[2.],
-                   [4.]], dtype=float32)
-        """
+        """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMax", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example(
+        "bl.reduce_mean(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[1.5],", "       [3.5]], dtype=float32)"
+    )
     def reduce_mean(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_mean(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[1.5],
-                   [3.5]], dtype=float32)
-        """
+        """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMean", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example("bl.reduce_min(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[1.],", "       [3.]], dtype=float32)")
     def reduce_min(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_min(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[1.],
-                   [3.]], dtype=float32)
-        """
+        """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMin", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example(
+        "bl.reduce_prod(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[ 2.],", "       [12.]], dtype=float32)"
+    )
     def reduce_prod(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_prod(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[ 2.],
-                   [12.]], dtype=float32)
-        """
+        """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceProd", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example("bl.reduce_sum(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[3.],", "       [7.]], dtype=float32)")
     def reduce_sum(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_sum(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[3.],
-                   [7.]], dtype=float32)
-        """
+        """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    @_example(
+        "bl.reduce_sum_square(np.float32([[1, 2], [3, 4]]), 1).numpy()",
+        "array([[ 5.],",
+        "       [25.]], dtype=float32)",
+    )
     def reduce_sum_square(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
-        """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.reduce_sum_square(np.float32([[1, 2], [3, 4]]), 1).numpy()
-            array([[ 5.],
-                   [25.]], dtype=float32)
-        """
+        """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSumSquare", self, _integers(axes), name=name, keepdims=int(keepdims))
 
     # Reductions by numpy's names.
 
     @shorthand
+    @_example("bl.as_tensor(np.float32([[1, 2], [3, 4]])).sum(1).numpy()", "array([3., 7.], dtype=float32)")
     def sum(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
-        """The sum over ``axes``, or all, which go unless ``keepdims``; of truth how often it is true, in s64.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.as_tensor(np.float32([[1, 2], [3, 4]])).sum(1).numpy()
-            array([3., 7.], dtype=float32)
-        """
+        """The sum over ``axes``, or all, which go unless ``keepdims``; of truth how often it is true, in s64."""
         counted = self.astype("s64") if self.dtype == "bool" else self
         return counted.reduce_sum(axes, keepdims=keepdims)
 
     @shorthand
+    @_example("bl.as_tensor(np.float32([[1, 2], [3, 4]])).mean(1).numpy()", "array([1.5, 3.5], dtype=float32)")
     def mean(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
-        """The mean over ``axes``, or all, which go unless ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.as_tensor(np.float32([[1, 2], [3, 4]])).mean(1).numpy()
-            array([1.5, 3.5], dtype=float32)
-        """
+        """The mean over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_mean(axes, keepdims=keepdims)
 
     @shorthand
+    @_example("bl.as_tensor(np.float32([[1, 2], [3, 4]])).max(1).numpy()", "array([2., 4.], dtype=float32)")
     def max(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
-        """The largest over ``axes``, or all, which go unless ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.as_tensor(np.float32([[1, 2], [3, 4]])).max(1).numpy()
-            array([2., 4.], dtype=float32)
-        """
+        """The largest over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_max(axes, keepdims=keepdims)
 
     @shorthand
+    @_example("bl.as_tensor(np.float32([[1, 2], [3, 4]])).min(1).numpy()", "array([1., 3.], dtype=float32)")
     def min(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
-        """The smallest over ``axes``, or all, which go unless ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.as_tensor(np.float32([[1, 2], [3, 4]])).min(1).numpy()
-            array([1., 3.], dtype=float32)
-        """
+        """The smallest over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_min(axes, keepdims=keepdims)
 
     @shorthand
+    @_example("bl.as_tensor(np.float32([[1, 2], [3, 4]])).prod(1).numpy()", "array([ 2., 12.], dtype=float32)")
     def prod(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
-        """The product over ``axes``, or all, which go unless ``keepdims``.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.as_tensor(np.float32([[1, 2], [3, 4]])).prod(1).numpy()
-            array([ 2., 12.], dtype=float32)
-        """
+        """The product over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_prod(axes, keepdims=keepdims)
 
     # Other extents. Of Tensors these are views where the bytes may stay as they are.
@@ -1141,69 +798,40 @@ class Operators:
         """
         return self._op("Reshape", self, _integers(shape), name=name)
 
+    @_example("bl.flatten(bl.zeros((2, 3, 4))).shape", "(2, 12)")
     def flatten(self, axis: Axis = 1, name: str | None = None) -> Self:
-        """A matrix: the dimensions before ``axis`` are its rows. As :meth:`reshape`.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.flatten(bl.zeros((2, 3, 4))).shape
-            (2, 12)
-        """
+        """A matrix: the dimensions before ``axis`` are its rows. As :meth:`reshape`."""
         return self._op("Flatten", self, name=name, axis=axis)
 
+    @_example("bl.squeeze(bl.zeros((2, 1, 4))).shape", "(2, 4)")
     def squeeze(self, axes: Axes | None = None, name: str | None = None) -> Self:
-        """Without the dimensions ``axes``, or all, of extent 1. As :meth:`reshape`.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.squeeze(bl.zeros((2, 1, 4))).shape
-            (2, 4)
-        """
+        """Without the dimensions ``axes``, or all, of extent 1. As :meth:`reshape`."""
         return self._op("Squeeze", self, _integers(axes), name=name)
 
+    @_example("bl.unsqueeze(bl.zeros((2, 4)), 1).shape", "(2, 1, 4)")
     def unsqueeze(self, axes: Axes, name: str | None = None) -> Self:
-        """With a dimension of extent 1 at each of ``axes``, as they are numbered in the result. As :meth:`reshape`.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.unsqueeze(bl.zeros((2, 4)), 1).shape
-            (2, 1, 4)
-        """
+        """With a dimension of extent 1 at each of ``axes``, as they are numbered in the result. As :meth:`reshape`."""
         return self._op("Unsqueeze", self, _integers(axes), name=name)
 
+    @_example("bl.transpose(bl.zeros((2, 3, 4)), (0, 2, 1)).shape", "(2, 4, 3)")
     def transpose(self, perm: Sequence[int] | None = None, name: str | None = None) -> Self:
-        """Dimensions in the order ``perm``, reversed by default: of a Tensor a view, see :meth:`Tensor.permute`.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.transpose(bl.zeros((2, 3, 4)), (0, 2, 1)).shape
-            (2, 4, 3)
-        """
+        """Dimensions in the order ``perm``, reversed by default: of a Tensor a view, see :meth:`Tensor.permute`."""
         return self._op("Transpose", self, name=name, perm=perm)
 
+    @_example(
+        "bl.expand(bl.ones((2, 1)), (2, 3)).numpy()", "array([[1., 1., 1.],", "       [1., 1., 1.]], dtype=float32)"
+    )
     def expand(self, shape: Sequence[int], name: str | None = None) -> Self:
-        """Repeated along dimensions of extent 1, as numpy broadcasts.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> bl.expand(bl.ones((2, 1)), (2, 3)).numpy()
-            array([[1., 1., 1.],
-                   [1., 1., 1.]], dtype=float32)
-        """
+        """Repeated along dimensions of extent 1, as numpy broadcasts."""
         return self._op("Expand", self, _integers(shape), name=name)
 
+    @_example("bl.split(x, (8, 8))", "(Tensor(f32 1x8x8x8 nChw8c), Tensor(f32 1x8x8x8 nChw8c))", before=_BLOCKED)
     def split(self, sizes: Sequence[int], axis: Axis = 1, name: str | None = None) -> tuple[Self, ...]:
-        """Parts of so many elements each along ``axis``, each in the source's format.
-
-        Example:
-            >>> import blocklayout as bl
-            >>> x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
-            >>> bl.split(x, (8, 8))
-            (Tensor(f32 1x8x8x8 nChw8c), Tensor(f32 1x8x8x8 nChw8c))
-        """
+        """Parts of so many elements each along ``axis``, each in the source's format."""
         parts: Any = self._op("Split", self, _integers(sizes), name=name, n_outputs=len(sizes), axis=axis)
         return (parts,) if len(sizes) == 1 else parts
 
+    @_example("bl.slice(np.float32([0, 1, 2, 3, 4]), [1], [5], [0], [2]).numpy()", "array([1., 3.], dtype=float32)")
     def slice(
         self,
         starts: Sequence[int],
@@ -1212,14 +840,7 @@ class Operators:
         steps: Sequence[int] | None = None,
         name: str | None = None,
     ) -> Self:
-        """Every ``steps``-th element from ``starts`` to before ``ends`` along ``axes``, copied.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.slice(np.float32([0, 1, 2, 3, 4]), [1], [5], [0], [2]).numpy()
-            array([1., 3.], dtype=float32)
-        """
+        """Every ``steps``-th element from ``starts`` to before ``ends`` along ``axes``, copied."""
         return self._op("Slice", self, *map(_integers, (starts, ends, axes, steps)), name=name)
 
     def pad(self, pads: Sequence[int], value: float = 0.0, *, mode: str = "constant", name: str | None = None) -> Self:
@@ -1268,15 +889,11 @@ class Operators:
         factors = None if scales is None else np.asarray(scales, np.float32)
         return self._op("Resize", self, None, factors, _integers(sizes), name=name, mode=mode, **attrs)
 
+    @_example(
+        "bl.upsample(np.float32([[[[1, 2]]]]), (1, 1, 1, 2)).numpy()[0, 0]", "array([[1., 1., 2., 2.]], dtype=float32)"
+    )
     def upsample(self, scales: Sequence[float], mode: str = "nearest", name: str | None = None) -> Self:
-        """More pixels by factors of all dimensions; :meth:`resize` does more.
-
-        Example:
-            >>> import numpy as np
-            >>> import blocklayout as bl
-            >>> bl.upsample(np.float32([[[[1, 2]]]]), (1, 1, 1, 2)).numpy()[0, 0]
-            array([[1., 1., 2., 2.]], dtype=float32)
-        """
+        """More pixels by factors of all dimensions; :meth:`resize` does more."""
         pixels = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return self._op("Resize", self, None, np.asarray(scales, np.float32), name=name, mode=mode, **pixels)
 

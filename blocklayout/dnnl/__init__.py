@@ -3,12 +3,21 @@
 Importing it loads neither the library nor the modules below: each name is fetched from its home at first use.
 
 Constructors of Specs (``convolution``, ``eltwise``, ...) raise ``InvalidArgumentsError`` for arguments against a rule
-of the primitive; the message names the argument, the rule and a right value.
+of the primitive; the message names the argument, the rule and a right value. All take ``n_threads``, the threads it
+will run on: by default as many as this process may use. Most take ``attr``, an ``Attr``: post-ops, scales, zero points
+and math mode. Those of forward primitives take ``prop_kind``: ``forward_inference``, the default, or
+``forward_training``.
 """
 
 from __future__ import annotations
 
 from blocklayout.lazy_names import fetching, homes_of
+
+_WITHOUT_GRADIENTS = """
+    binary concat deconvolution group_normalization layer_normalization lookup lrn matmul max_pooling max_unpooling
+    prelu reduction reorder resampling reversal rnn shuffle softmax sum
+"""
+"""Kinds of primitive with one constructor, which has their name."""
 
 _NAMES = {
     "any_desc": "AnyDesc Desc",
@@ -27,30 +36,12 @@ _NAMES = {
     "primitive": "Primitive primitive_of",
     "primitive_desc": "Resolved is_reference",
     "primitives": "kinds multiply_adds validate",
+    **{f"primitives.{kind}": kind for kind in _WITHOUT_GRADIENTS.split()},
     "primitives.batch_normalization": "batch_normalization batch_normalization_backward",
-    "primitives.binary": "binary",
-    "primitives.concat": "concat",
     "primitives.convolution": "convolution convolution_backward_data convolution_backward_weights",
-    "primitives.deconvolution": "deconvolution",
     "primitives.eltwise": "eltwise eltwise_backward",
-    "primitives.group_normalization": "group_normalization",
     "primitives.inner_product": "inner_product inner_product_backward_data inner_product_backward_weights",
-    "primitives.layer_normalization": "layer_normalization",
-    "primitives.lookup": "lookup",
-    "primitives.lrn": "lrn",
-    "primitives.matmul": "matmul",
-    "primitives.max_pooling": "max_pooling",
-    "primitives.max_unpooling": "max_unpooling",
     "primitives.pooling": "pooling pooling_backward",
-    "primitives.prelu": "prelu",
-    "primitives.reduction": "reduction",
-    "primitives.reorder": "reorder",
-    "primitives.resampling": "resampling",
-    "primitives.reversal": "reversal",
-    "primitives.rnn": "rnn",
-    "primitives.shuffle": "shuffle",
-    "primitives.softmax": "softmax",
-    "primitives.sum": "sum",
     "resolution": "favourite has_optimised implementations optimised resolve",
     "roi_align": "write_region_means",
     "spec": "Spec",

@@ -40,10 +40,10 @@ class Sum(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.scale):
-            raise _invalid(f"Sum: scale is {self.scale}; give a finite number")
+            raise InvalidArgumentsError(f"Sum: scale is {self.scale}; give a finite number")
         force_setattr(self, "scale", float(self.scale))
         if not -(2**31) <= self.zero_point < 2**31:
-            raise _invalid(f"Sum: zero_point is {self.zero_point}; 32 bits must hold it")
+            raise InvalidArgumentsError(f"Sum: zero_point is {self.zero_point}; 32 bits must hold it")
         if self.dtype:
             itemsize(self.dtype)
 
@@ -107,7 +107,9 @@ class Prelu(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
 
     def __post_init__(self) -> None:
         if not 0 <= self.mask < _MANY:
-            raise _invalid(f"Prelu: mask {self.mask} is negative or huge; set bit i for slopes along dimension i")
+            raise InvalidArgumentsError(
+                f"Prelu: mask {self.mask} is negative or huge; set bit i for slopes along dimension i"
+            )
 
 
 class DepthwiseConv(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="depthwise_conv"):
@@ -134,7 +136,9 @@ class DepthwiseConv(Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     def __post_init__(self) -> None:
         if not (0 < self.kernel < _MANY and 0 < self.stride < _MANY and 0 <= self.padding < _MANY):
             given = f"kernel {self.kernel}, stride {self.stride}, padding {self.padding}"
-            raise _invalid(f"DepthwiseConv: {given}; the kernel and stride are at least 1, the padding at least 0")
+            raise InvalidArgumentsError(
+                f"DepthwiseConv: {given}; the kernel and stride are at least 1, the padding at least 0"
+            )
         for dtype in (self.weights_dtype, self.bias_dtype or "f32", self.dst_dtype):
             itemsize(dtype)
 
@@ -181,11 +185,15 @@ class Attr(Struct, frozen=True, forbid_unknown_fields=True):
                 force_setattr(self, name, _masks(name, getattr(self, name)))
         for index, post_op in enumerate(self.post_ops):
             if not isinstance(post_op, PostOp):
-                raise _invalid(f"Attr: post_ops[{index}] is {post_op!r}; give Sum, Eltwise, Binary, Prelu, ...")
+                raise InvalidArgumentsError(
+                    f"Attr: post_ops[{index}] is {post_op!r}; give Sum, Eltwise, Binary, Prelu, ..."
+                )
         if len(self.post_ops) > MAX_POST_OPS:
-            raise _invalid(f"Attr: {len(self.post_ops)} post-ops; oneDNN takes at most {MAX_POST_OPS}")
+            raise InvalidArgumentsError(f"Attr: {len(self.post_ops)} post-ops; oneDNN takes at most {MAX_POST_OPS}")
         if self.fpmath not in FPMATH_MODES:
-            raise _invalid(f"Attr: fpmath {self.fpmath!r} does not exist; give one of {', '.join(FPMATH_MODES)}")
+            raise InvalidArgumentsError(
+                f"Attr: fpmath {self.fpmath!r} does not exist; give one of {', '.join(FPMATH_MODES)}"
+            )
 
     @property
     def depthwise(self) -> DepthwiseConv | None:
@@ -201,25 +209,25 @@ class Attr(Struct, frozen=True, forbid_unknown_fields=True):
 def check_eltwise(algorithm: str, alpha: float, beta: float) -> None:
     """Refuse NaN, a clip whose bounds are crossed, and ``soft_relu`` with alpha 0, by an InvalidArgumentsError."""
     if math.isnan(alpha) or math.isnan(beta):
-        raise _invalid(f"{algorithm}: alpha {alpha}, beta {beta}; neither may be NaN")
+        raise InvalidArgumentsError(f"{algorithm}: alpha {alpha}, beta {beta}; neither may be NaN")
     if algorithm.startswith("eltwise_clip") and beta < alpha:
-        raise _invalid(f"{algorithm}: alpha {alpha} is the lower bound and may not exceed beta {beta}")
+        raise InvalidArgumentsError(f"{algorithm}: alpha {alpha} is the lower bound and may not exceed beta {beta}")
     if algorithm == "eltwise_soft_relu" and alpha == 0:
-        raise _invalid(f"{algorithm}: computes log(1 + exp(alpha * x)) / alpha, so alpha may not be 0; 1 is usual")
+        raise InvalidArgumentsError(
+            f"{algorithm}: computes log(1 + exp(alpha * x)) / alpha, so alpha may not be 0; 1 is usual"
+        )
 
 
 def _masks(name: str, pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     masks = tuple((str(argument), int(mask)) for argument, mask in pairs)
     for argument, mask in masks:
         if not 0 <= mask < _MANY:
-            raise _invalid(f"Attr: {name} has mask {mask} for {argument}; masks are bit sets of 12 dimensions")
+            raise InvalidArgumentsError(
+                f"Attr: {name} has mask {mask} for {argument}; masks are bit sets of 12 dimensions"
+            )
     if len({argument for argument, _ in masks}) != len(masks):
-        raise _invalid(f"Attr: {name} names an argument twice; give each argument one mask")
+        raise InvalidArgumentsError(f"Attr: {name} names an argument twice; give each argument one mask")
     return masks
-
-
-def _invalid(message: str) -> InvalidArgumentsError:
-    return InvalidArgumentsError(message)
 
 
 NO_ATTR = Attr()

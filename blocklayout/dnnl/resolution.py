@@ -46,9 +46,9 @@ def resolve(spec: Spec) -> Resolved:
         >>> resolved.spec.is_resolved, resolved.spec.desc("dst") == plain
         (True, True)
     """
-    asked, outcome = _ask(spec)
+    outcome = _ask(spec)
     if isinstance(outcome, Resolved):
-        return outcome if _are_the_same(asked, spec) else _as_asked(outcome, spec)
+        return _as_asked(outcome, spec)
     raise UnimplementedError(outcome, UNIMPLEMENTED)
 
 
@@ -105,9 +105,9 @@ def optimised(spec: Spec) -> tuple[Resolved, ...]:
         >>> any(resolved.is_reference for resolved in optimised(spec))
         False
     """
-    asked, outcome = _ask_optimised(spec)
+    outcome = _ask_optimised(spec)
     if isinstance(outcome, tuple):
-        return outcome if _are_the_same(asked, spec) else tuple(_as_asked(resolved, spec) for resolved in outcome)
+        return tuple(_as_asked(resolved, spec) for resolved in outcome)
     raise UnimplementedError(outcome, UNIMPLEMENTED)
 
 
@@ -172,42 +172,36 @@ def _refusal(spec: Spec) -> DnnlError:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _ask(spec: Spec) -> tuple[Spec, Resolved | str]:
-    """The question as it was first asked, and the answer or why there is none."""
+def _ask(spec: Spec) -> Resolved | str:
+    """The answer, or why there is none."""
     validate(spec)
     if own.implementation(spec.impl):
-        return spec, _our_own(spec)
+        return _our_own(spec)
     try:
-        return spec, run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
+        return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
         ours = None if spec.impl or has_library_primitive(spec) else next(iter(_ours(spec)), None)
-        return spec, ours or str(error)
+        return ours or str(error)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _ask_optimised(spec: Spec) -> tuple[Spec, tuple[Resolved, ...] | str]:
+def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
     validate(spec)
     ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
         found = sorted((*theirs, *ours), key=lambda each: not own.is_favourite(each.spec))
-        return spec, tuple(found) or str(_refusal(spec))
+        return tuple(found) or str(_refusal(spec))
     except UnimplementedError as error:
-        return spec, ours or str(error)
-
-
-def _are_the_same(asked: Spec, spec: Spec) -> bool:
-    """Whether equal Specs have the same descriptors: of those with a layout, the very objects."""
-    for (_, theirs), (_, mine) in zip(asked.descs, spec.descs, strict=True):
-        if mine is not theirs and isinstance(mine, MemoryDesc):
-            return False
-    return True
+        return ours or str(error)
 
 
 def _as_asked(resolved: Resolved, spec: Spec) -> Resolved:
     """The answer to an equal Spec with this one's own descriptors, which may be called otherwise."""
     given = dict(spec.descs)
     descs = tuple((name, _named_as(desc, given.get(name))) for name, desc in resolved.spec.descs)
+    if all(mine is theirs for (_, mine), (_, theirs) in zip(descs, resolved.spec.descs, strict=True)):
+        return resolved
     return Resolved(resolved.spec.settled(descs=descs), resolved.scratchpad_nbytes)
 
 

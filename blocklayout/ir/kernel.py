@@ -124,6 +124,11 @@ class Kernel(Struct, frozen=True, eq=False):
         role = self.operator.role.value
         return KernelInfo(self.name, self.op_types, self.nodes, self.dst.name, self.dst.shape, role, self.aliases)
 
+    @property
+    def stands_for_several(self) -> bool:
+        """Whether it computes what several of the model's operators do, as where a normalisation was folded."""
+        return len(self.op_types) > 1
+
 
 class Program(Struct, frozen=True, eq=False, dict=True):
     """A network lowered to kernels, in topological order; its inputs and outputs are in the model's.

@@ -53,13 +53,7 @@ class Policy(Struct, frozen=True):
         Raises:
             PlanError: Neither a policy nor a tag.
         """
-        layouts = {
-            "any": "any",
-            "blocked": machine.block_names[0],
-            "nhwc": "channels_last",
-            "plain": "plain",
-            "per-op": "any",
-        }
+        layouts = {"blocked": machine.block_names[0], "nhwc": "channels_last", "per-op": "any"}
         return cls(name, layouts.get(name) or checked_policy(name), name == "per-op")
 
     @property

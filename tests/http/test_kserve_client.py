@@ -17,7 +17,7 @@ pytest.importorskip("grpc", reason="the extra grpc is not installed")
 
 import grpc
 
-from blocklayout.http.grpc_messages import MESSAGES
+from blocklayout.http.grpc_service import MESSAGES
 from tests.http.running import Serving, freed, scaling, serving
 from tests.http.test_protocol import TYPES, two_outputs, typed
 

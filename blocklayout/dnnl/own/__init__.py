@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from math import inf
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr, Binary, Eltwise, PostOp, Sum
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.spec import Spec
@@ -51,12 +54,6 @@ class OwnPrimitive:
 
     def destroy(self) -> None:
         """There is nothing to give back."""
-
-
-def problem(c_type: str, fields: Mapping[str, Any]) -> Any:
-    """A problem in C, with the library's function by which the code finds the bytes of its arguments."""
-    get_data = ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle)
-    return ffi.new(f"{c_type} *", {"get_data": get_data, **fields})
 
 
 class Tail(Struct, frozen=True):
@@ -117,7 +114,26 @@ def addend_name(attr: Attr) -> str:
     return "post_op_0_src_1" if addend_of(attr) else "dst" if has_sum else ""
 
 
-def place(desc: MemoryDesc) -> dict[str, int]:
+def image_fields(spec: Spec) -> dict[str, Any]:
+    """Of a convolution's problem: threads and vectors, where channels of images lie, padding in front, and the tail."""
+    src, dst, (pad_top, pad_left, *_) = spec.memory_desc("src"), spec.memory_desc("dst"), spec.param("pads")
+    return {
+        "lanes": lanes_of(spec.impl),
+        "n_threads": spec.n_threads,
+        "n_images": src.dims[0],
+        "height": src.dims[2],
+        "width": src.dims[3],
+        "dst_height": dst.dims[2],
+        "dst_width": dst.dims[3],
+        "pad_top": pad_top,
+        "pad_left": pad_left,
+        "src": _place(src),
+        "dst": _place(dst),
+        **asdict(tail_of(spec.attr) or Tail()),
+    }
+
+
+def _place(desc: MemoryDesc) -> dict[str, int]:
     """Where the channels of an image lie, as a ``bl_place_t``: side by side, or in blocks of some."""
     image, group, row, pixel = desc.strides
     is_blocked = bool(desc.inner_blks)
@@ -130,10 +146,35 @@ def place(desc: MemoryDesc) -> dict[str, int]:
     }
 
 
-def is_direct_inference(spec: Spec) -> bool:
-    """Whether it is a convolution as inference asks for it: direct, so that a recipe may compute it another way."""
-    asked = spec.kind, spec.prop_kind, spec.algorithm
-    return asked == ("convolution", "forward_inference", "convolution_direct")
+def is_open_to_recipes(spec: Spec, algorithms: Collection[str] = ("convolution_direct",)) -> bool:
+    """Whether it is a convolution of some elements that code of ours may compute, as inference asks for it.
+
+    It asks for one of these algorithms, its bias is f32, and there is code for its post-ops. It is none where the library has no threads: then nobody sees
+    to it that regions of ours are opened by few threads.
+    """
+    is_inference = (spec.kind, spec.prop_kind) == ("convolution", "forward_inference") and spec.algorithm in algorithms
+    if not is_inference or library.is_sequential():
+        return False
+    is_known = tail_of(spec.attr) is not None and (not spec.has("bias") or spec.desc("bias").dtype == "f32")
+    return is_known and 0 not in (*spec.desc("src").dims, *spec.desc("dst").dims)
+
+
+def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc) -> dict[str, Desc] | None:
+    """Of all arguments of a convolution, where code reads and writes these; ``None`` where others were given.
+
+    A bias is f32 and dense, an addend lies as the result does, and none of them has an offset.
+    """
+    found: dict[str, Desc] = {"src": src, "weights": weights}
+    if spec.has("bias"):
+        found["bias"] = MemoryDesc(spec.desc("bias").dims, "f32")
+    found["dst"] = dst
+    addend = addend_of(spec.attr)
+    if addend is not None:
+        if addend.src1 != dst:
+            return None
+        found["post_op_0_src_1"] = dst
+    given = ((name, desc) for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc))
+    return found if all(desc == found[name] and not desc.offset0 for name, desc in given) else None
 
 
 def rougher(spec: Spec) -> Spec | None:
@@ -145,24 +186,29 @@ def rougher(spec: Spec) -> Spec | None:
         >>> rougher(dnnl.convolution(src, weights, n_threads=1)).algorithm
         'convolution_winograd'
     """
-    is_narrow = is_direct_inference(spec) and spec.desc("src").dtype == "bf16"
+    is_narrow = is_open_to_recipes(spec) and spec.desc("src").dtype == "bf16"
     return spec.replace(algorithm="convolution_winograd") if is_narrow else None
 
 
 class Implementation(Struct, frozen=True, kw_only=True):
-    """An implementation of our own.
+    """An implementation of our own: a function in C, and the Specs that it computes.
 
     Attributes:
         kinds: The kinds of primitive that it computes.
         isas: The instruction sets there is code for, best first; the first that the library may use is the one.
         isas_for: The same for an algorithm that takes others, by its name.
-        offer: A Spec of these kinds settled for it under the name given, or ``None`` where it does not compute that.
-        create: The primitive of a Spec that it settled.
+        offer: The descriptors of all arguments of a Spec of these kinds that names it; ``None`` where there is no code
+            for that.
+        fields: Those of the problem in C, from a Spec that was settled so.
+        arguments: Names of the execution arguments of such a Spec, in the order of the function in C; ``scratchpad``
+            among them where it needs one.
+        function: Its name in C of such a Spec, by default ``bl_`` and its own name.
+        c_type: The type of the problem, by default the function's name and ``_t``.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
+        total_ns: Those of a run, from these and the nanoseconds in which its bytes are moved: one after the other by
+            default.
         multiply_adds: Multiplications that it does for such a Spec, each with an addition; none by default.
-        overlaps: Whether the arithmetic goes on while bytes are moved, and does not take its time beside that.
-        is_near: Whether what it reads is in caches as a rule, so that its arithmetic alone takes time.
         is_favourite: Whether it is offered for such a Spec before the library's own favourite, since it is hardly ever
             slower.
         algorithms: Functions of each element that it computes faster alone than the library does as post-ops.
@@ -170,17 +216,43 @@ class Implementation(Struct, frozen=True, kw_only=True):
     """
 
     kinds: tuple[str, ...]
-    offer: Callable[[Spec, str], Resolved | None]
-    create: Callable[[Spec], OwnPrimitive]
-    compute_ns: Callable[[Spec, float, int], float]
+    offer: Callable[[Spec], Mapping[str, Desc] | None]
+    fields: Callable[[Spec], Mapping[str, Any]]
+    arguments: Callable[[Spec], Sequence[str]]
+    function: Callable[[Spec], str] = lambda spec: f"bl_{name_of(spec.impl)}"
+    c_type: str = ""
+    compute_ns: Callable[[Spec, float, int], float] = lambda *_: 0.0
+    total_ns: Callable[[float, float], float] = add
     isas: tuple[str, ...] = ("avx512_core", "avx2", "sse41")
     isas_for: Mapping[str, tuple[str, ...]] = {}
     multiply_adds: Callable[[Spec], int] = lambda _: 0
-    overlaps: bool = False
-    is_near: bool = False
     is_favourite: Callable[[Spec], bool] = lambda _: False
     algorithms: tuple[str, ...] = ()
     rule: str = ""
+
+    def settled(self, spec: Spec, impl: str) -> Resolved | None:
+        """The Spec under this name with the descriptors of all arguments; ``None`` where it does not compute it."""
+        from blocklayout.dnnl.primitive_desc import Resolved  # which asks for implementations
+
+        asked = spec.settled(impl=impl)
+        descs = self.offer(asked)
+        if descs is None:
+            return None
+        found = asked.settled(descs=tuple(descs.items()))
+        if "scratchpad" not in self.arguments(found):
+            return Resolved(found, 0)
+        nbytes = getattr(native(), f"{self.function(found)}_scratchpad")(self._problem(found))
+        return Resolved(found, int(nbytes))
+
+    def create(self, spec: Spec) -> OwnPrimitive:
+        """The primitive of a Spec that it settled."""
+        return OwnPrimitive(self.function(spec), self._problem(spec), self.arguments(spec))
+
+    def _problem(self, spec: Spec) -> Any:
+        """In C, with the library's function by which the code finds the bytes of its arguments."""
+        get_data = ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle)
+        c_type = self.c_type or f"{self.function(spec)}_t"
+        return ffi.new(f"{c_type} *", {"get_data": get_data, **self.fields(spec)})
 
 
 def name_of(impl: str) -> str:
@@ -208,8 +280,8 @@ def offers(spec: Spec) -> Iterator[Resolved]:
         isas = ours.isas_for.get(spec.algorithm, ours.isas)
         isa = next(filter(library.has_isa, isas), None)
         impl = f"{name}:{isa or 'any'}"
-        if (isa or not isas) and spec.impl in ("", impl) and (offered := ours.offer(spec, impl)):
-            yield offered
+        if (isa or not isas) and spec.impl in ("", impl) and (settled := ours.settled(spec, impl)):
+            yield settled
 
 
 def recipes() -> tuple[str, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, problem
-from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.own import Implementation
 from blocklayout.dnnl.spec import Spec
 
 _COPIES_PER_NS = 1.0
@@ -20,15 +21,13 @@ class _Loop(NamedTuple):
     dst: int
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes any strides, and no blocks."""
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
-    if src.inner_blks or dst.inner_blks or 0 in src.dims:
-        return None
-    return Resolved(spec.settled(descs=spec.descs, impl=impl), 0)
+    return None if src.inner_blks or dst.inner_blks or 0 in src.dims else dict(spec.descs)
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Pieces, one after the other."""
     del peak_flops, n_threads
     nbytes, _ = _pieces(spec)
@@ -56,10 +55,10 @@ def _pieces(spec: Spec) -> tuple[int, list[_Loop]]:
     return nbytes, found[::-1] or [_Loop(1, 0, 0)]
 
 
-def _create(spec: Spec) -> OwnPrimitive:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     nbytes, loops = _pieces(spec)
     extents, src, dst = zip(*loops, strict=True)
-    fields = {
+    return {
         "n_threads": spec.n_threads,
         "n_loops": len(loops),
         "extents": extents,
@@ -68,7 +67,13 @@ def _create(spec: Spec) -> OwnPrimitive:
         "begin": sum(-loop.src * (loop.extent - 1) for loop in loops if loop.src < 0),
         "nbytes": nbytes,
     }
-    return OwnPrimitive("bl_copying", problem("bl_copying_t", fields), ("src", "dst"))
 
 
-OURS = Implementation(kinds=("reversal",), isas=(), offer=offer, create=_create, compute_ns=compute_ns)
+OURS = Implementation(
+    kinds=("reversal",),
+    isas=(),
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda _: ("src", "dst"),
+    compute_ns=_compute_ns,
+)

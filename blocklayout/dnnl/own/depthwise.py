@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import prod
-
-from msgspec.structs import asdict
+from typing import Any
 
 from blocklayout.dnnl import arguments
-from blocklayout.dnnl.library import has_bf16, has_isa, is_sequential
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.library import has_bf16, has_isa
 from blocklayout.dnnl.own import (
     Implementation,
-    OwnPrimitive,
-    Tail,
     addend_name,
-    addend_of,
-    is_direct_inference,
+    convolution_descs,
+    image_fields,
+    is_open_to_recipes,
     lanes_of,
-    place,
-    problem,
-    tail_of,
 )
-from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
@@ -59,7 +55,7 @@ _BYTES_SHARE, _WIDE_BYTES_SHARE = 0.5, 0.75
 """The same of bytes."""
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes f32, and bf16 where the library does, in blocks of a vector or, with AVX-512, channels-last.
 
     Windows are 3, 5 or 7 wide and at most 7 high, with stride 1 or 2 along rows and no dilation. Behind them may come
@@ -68,31 +64,19 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     Bytes it takes channels-last, where AVX-512 adds products of theirs, without an addend: each tensor with one scale
     and zero point, weights with one scale for all or one for each channel.
     """
-    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None or is_sequential():
+    if not _is_of_our_kind(spec):
         return None
-    src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
-    lanes, addend = lanes_of(impl), addend_of(spec.attr)
+    (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
     if not isinstance(src, MemoryDesc):
         liked = MemoryDesc(src.dims, src.dtype, _LIKED[lanes])
         src = dst.resized(src.dims).with_dtype(src.dtype) if isinstance(dst, MemoryDesc) else liked
-    packed = {"weights": MemoryDesc(weights.dims, weights.dtype, f"Abcde{lanes}a")}
-    if spec.has("bias"):
-        packed["bias"] = MemoryDesc(spec.desc("bias").dims, "f32")
     if not isinstance(dst, MemoryDesc):
         dst = src.resized(dst.dims).with_dtype(dst.dtype)
-    found = {"src": src, **packed, "dst": dst}
-    given = {name: desc for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc)}
-    if any(desc.offset0 or desc != found[name] for name, desc in given.items()):
+    is_blocked = _is_blocked(src, lanes)
+    if is_blocked is None or _is_blocked(dst, lanes) != is_blocked or (is_blocked and weights.dtype == "s8"):
         return None
-    is_blocked = _is_blocked(found["src"], lanes)
-    if is_blocked is None or _is_blocked(found["dst"], lanes) != is_blocked or (is_blocked and weights.dtype == "s8"):
-        return None
-    if addend is not None:
-        if addend.src1 != found["dst"]:
-            return None
-        found["post_op_0_src_1"] = found["dst"]
-    numbers = arguments.of_attributes(spec, dict(found))
-    return Resolved(spec.settled(descs=(*found.items(), *numbers), impl=impl), 0)
+    descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, f"Abcde{lanes}a"), dst)
+    return None if descs is None else descs | dict(arguments.of_attributes(spec, descs))
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -100,7 +84,7 @@ def multiply_adds(spec: Spec) -> int:
     return prod(spec.desc("dst").dims) * prod(spec.desc("weights").dims[3:])
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products."""
     del n_threads
     dtype, is_large = spec.desc("weights").dtype, prod(spec.desc("weights").dims[3:]) > _SMALL
@@ -113,16 +97,14 @@ def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if not is_direct_inference(spec):
+    if not is_open_to_recipes(spec):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     is_depthwise = len(weights.dims) == 5 and weights.dims[:3] == (src.dims[1], 1, 1) != (1, 1, 1)
-    if not is_depthwise or 0 in (*src.dims, *dst.dims):
+    if not is_depthwise:
         return False
     (height, width), (*_, stride) = weights.dims[3:], spec.param("strides")
     is_small = height <= _LARGEST and width in _WIDTHS and stride in _STRIDES and set(spec.param("dilations")) == {0}
-    if spec.has("bias") and spec.desc("bias").dtype != "f32":
-        return False
     if weights.dtype == "s8":
         return is_small and _are_quantised(spec)
     are_alike = {src.dtype} == {weights.dtype, dst.dtype}
@@ -170,48 +152,34 @@ def _rows_of_task(spec: Spec) -> int:
     return -(-n_rows // n_parts)
 
 
-def _create(spec: Spec) -> OwnPrimitive:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
-    pad_top, pad_left, *_ = spec.param("pads")
     n_parts = -(-dst.dims[3] // _AT_ONCE)
-    fields = {
-        "lanes": lanes_of(spec.impl),
+    return image_fields(spec) | {
         "is_bf16": src.dtype == "bf16",
         "are_bytes": src.dtype in BYTE_DTYPES,
         "src_is_signed": src.dtype == "s8",
         "dst_is_signed": dst.dtype == "s8",
         "has_scales": dict(spec.attr.scales).get("weights") == _OF_CHANNELS,
         "has_bf16": has_isa("avx512_core_bf16"),
-        "n_threads": spec.n_threads,
-        "n_images": src.dims[0],
         "n_channels": src.dims[1],
-        "height": src.dims[2],
-        "width": src.dims[3],
-        "dst_height": dst.dims[2],
-        "dst_width": dst.dims[3],
         "kernel": spec.desc("weights").dims[3:],
         "strides": spec.param("strides"),
-        "pad_top": pad_top,
-        "pad_left": pad_left,
-        "src": place(src),
-        "dst": place(dst),
         "rows_of_task": _rows_of_task(spec),
         "n_parts": n_parts,
         "part": dst.dims[3] // n_parts,
         "n_longer": dst.dims[3] % n_parts,
-        **asdict(tail_of(spec.attr) or Tail()),
     }
-    names = "src", "weights", "bias", addend_name(spec.attr), "dst", *_NUMBERS
-    return OwnPrimitive("bl_depthwise", problem("bl_depthwise_t", fields), names)
 
 
 OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
-    offer=offer,
-    create=_create,
-    compute_ns=compute_ns,
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", *_NUMBERS),
+    compute_ns=_compute_ns,
+    total_ns=max,  # the arithmetic goes on while bytes are moved
     multiply_adds=multiply_adds,
-    overlaps=True,
     is_favourite=_is_favourite,
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.dnnl.library import has_bf16, has_isa
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
-from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.own import Implementation, lanes_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -19,7 +22,7 @@ _FLOPS = 30
 """Floating-point operations that take as long as one element, at the peak; reading and writing are in it."""
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes Swish, GELU by tanh, and the logistic function where there is no padding, which has to stay zero.
 
     In f32, and in bf16 with AVX-512; source and result are dense and lie alike.
@@ -29,24 +32,18 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     src, dst = spec.desc("src"), spec.desc("dst")
     if not isinstance(src, MemoryDesc) or (spec.algorithm == "eltwise_logistic" and src.n_padding):
         return None
-    dtypes = ("f32", "bf16") if lanes_of(impl) == 16 and has_bf16() else ("f32",)
+    dtypes = ("f32", "bf16") if lanes_of(spec.impl) == 16 and has_bf16() else ("f32",)
     if src.dtype not in dtypes or not src.is_dense or src.offset0 or not src.n_elements:
         return None
     if isinstance(dst, MemoryDesc) and dst != src:
         return None
-    return Resolved(spec.settled(descs=(("src", src), ("dst", src)), impl=impl), 0)
+    return {"src": src, "dst": src}
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
-    """Of its arithmetic."""
-    del n_threads
-    return _FLOPS * spec.memory_desc("src").n_elements / peak_flops
-
-
-def _create(spec: Spec) -> OwnPrimitive:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src = spec.memory_desc("src")
     alphas = {"eltwise_swish": spec.param("alpha"), "eltwise_gelu_tanh": _TANH_AS_LOGISTIC}
-    fields = {
+    return {
         "lanes": lanes_of(spec.impl),
         "is_bf16": src.dtype == "bf16",
         "has_bf16": has_isa("avx512_core_bf16"),
@@ -55,16 +52,16 @@ def _create(spec: Spec) -> OwnPrimitive:
         "alpha": alphas.get(spec.algorithm, 1.0),
         "n": src.nbytes // src.itemsize,
     }
-    return OwnPrimitive("bl_functions", problem("bl_functions_t", fields), ("src", "dst"))
 
 
 OURS = Implementation(
     kinds=("eltwise",),
     isas=("avx512_core", "avx2"),
-    offer=offer,
-    create=_create,
-    compute_ns=compute_ns,
-    is_near=True,
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda _: ("src", "dst"),
+    compute_ns=lambda spec, peak_flops, _: _FLOPS * spec.memory_desc("src").n_elements / peak_flops,
+    total_ns=lambda compute_ns, _: compute_ns,  # what it reads is in caches as a rule
     is_favourite=lambda _: True,
     algorithms=ALGORITHMS,
 )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf, prod
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Binary
-from blocklayout.dnnl.native import native
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, Tail, lanes_of, problem
-from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.own import Implementation, Tail, lanes_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -69,7 +68,7 @@ class _Vector(Struct, frozen=True):
     is_added: bool
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes f32 and bf16, row-major, channels-last and in blocks of channels.
 
     Behind it products with numbers for each channel, and sums, then a (leaky) ReLU or a clip that leaves 0 as it is.
@@ -83,13 +82,10 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     if not dst.physically_equal(src) or None in vectors or len(vectors) > _MAX_VECTORS or _tail(spec) is None:
         return None
     found = {name: dst if name == "dst" else desc for name, desc in spec.descs}
-    found |= {vector.name: vector.desc for vector in vectors if vector is not None}
-    resolved = spec.settled(descs=tuple(found.items()), impl=impl)
-    code: Any = native()
-    return Resolved(resolved, int(code.bl_group_normalization_scratchpad(_problem(resolved))))
+    return found | {vector.name: vector.desc for vector in vectors if vector is not None}
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Elements, and each task's coefficients."""
     del peak_flops
     src = spec.memory_desc("src")
@@ -133,44 +129,42 @@ def _tail(spec: Spec) -> Tail | None:
     return Tail.of(functions[0]) if list(spec.attr.post_ops[-1:]) == functions else None
 
 
-def _problem(spec: Spec) -> Any:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src, tail = spec.memory_desc("src"), _tail(spec)
     extents, vectors = _Extents.of(src), [vector for vector in _vectors(spec) if vector is not None]
     if extents is None or tail is None:
         raise TypeError(f"{spec} was not settled here")
     n_channels = src.dims[1]
-    return problem(
-        "bl_group_normalization_t",
-        {
-            "itemsize": src.itemsize,
-            "lanes_at_once": lanes_of(spec.impl),
-            "n_threads": spec.n_threads,
-            "n_images": extents.images,
-            "n_blocks": extents.blocks,
-            "n_pixels": extents.pixels,
-            "n_lanes": extents.lanes,
-            "n_channels": n_channels,
-            "group": n_channels // spec.param("n_groups"),
-            "is_together": extents.are_together(spec),
-            "epsilon": spec.param("epsilon"),
-            **asdict(tail),
-            "n_vectors": len(vectors),
-            "vectors": [
-                {
-                    "is_added": vector.is_added,
-                    "is_bf16": vector.desc.dtype == "bf16",
-                    "image": vector.desc.dims[1] if vector.desc.dims[0] > 1 else 0,
-                    "per": n_channels // vector.desc.dims[1],
-                }
-                for vector in vectors
-            ],
-        },
-    )
+    return {
+        "itemsize": src.itemsize,
+        "lanes_at_once": lanes_of(spec.impl),
+        "n_threads": spec.n_threads,
+        "n_images": extents.images,
+        "n_blocks": extents.blocks,
+        "n_pixels": extents.pixels,
+        "n_lanes": extents.lanes,
+        "n_channels": n_channels,
+        "group": n_channels // spec.param("n_groups"),
+        "is_together": extents.are_together(spec),
+        "epsilon": spec.param("epsilon"),
+        **asdict(tail),
+        "n_vectors": len(vectors),
+        "vectors": [
+            {
+                "is_added": vector.is_added,
+                "is_bf16": vector.desc.dtype == "bf16",
+                "image": vector.desc.dims[1] if vector.desc.dims[0] > 1 else 0,
+                "per": n_channels // vector.desc.dims[1],
+            }
+            for vector in vectors
+        ],
+    }
 
 
-def _create(spec: Spec) -> OwnPrimitive:
-    arguments = ["src", "dst", "scratchpad", *(vector.name for vector in _vectors(spec) if vector is not None)]
-    return OwnPrimitive("bl_group_normalization", _problem(spec), arguments)
+def _arguments(spec: Spec) -> list[str]:
+    return ["src", "dst", "scratchpad", *(vector.name for vector in _vectors(spec) if vector is not None)]
 
 
-OURS = Implementation(kinds=("group_normalization",), offer=offer, create=_create, compute_ns=compute_ns)
+OURS = Implementation(
+    kinds=("group_normalization",), offer=_offer, fields=_fields, arguments=_arguments, compute_ns=_compute_ns
+)

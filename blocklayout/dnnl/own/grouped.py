@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr
-from blocklayout.dnnl.native import native
 from blocklayout.dnnl.own import (
     Implementation,
-    OwnPrimitive,
     Tail,
     addend_name,
-    is_direct_inference,
+    convolution_descs,
+    is_open_to_recipes,
     lanes_of,
-    problem,
     tail_of,
 )
-from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -37,18 +35,20 @@ _PEAK_SHARES = {"f32": {4: 0.6, 8: 0.65}, "bf16": {4: 0.5}}
 """Of a machine's peak, by data type and the channels of a group: those for which the library is slower. On Zen 4."""
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes f32, and bf16 where the CPU has products of its pairs: as many results as sources in each group, windows of
     at most 7x7 without dilation, and at most a (leaky) ReLU or clip behind the sum.
     """
     if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
         return None
-    descs = _settled_descs(spec, lanes_of(impl))
-    if not descs:
+    (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
+    if not _is_channels_last(src) or not _is_channels_last(dst):
         return None
-    resolved = spec.settled(descs=tuple(descs.items()), impl=impl)
-    code: Any = native()
-    return Resolved(resolved, int(code.bl_grouped_scratchpad(_problem(resolved))))
+    least = 2 * lanes if src.dtype == "bf16" else lanes
+    if src.dims[1] % max(least, weights.dims[1]):
+        return None
+    tag = _packed(weights.dims[1], weights.dtype, lanes)
+    return convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -56,26 +56,26 @@ def multiply_adds(spec: Spec) -> int:
     return spec.memory_desc("dst").n_elements * prod(spec.desc("weights").dims[2:])
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:  # noqa: ARG001 - the peak is of all threads
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:  # noqa: ARG001 - the peak is of all threads
     """The share of the peak that it reaches, whatever the extents."""
     share = _PEAK_SHARES[spec.desc("src").dtype][spec.desc("weights").dims[2]]
     return 2 * multiply_adds(spec) / (share * peak_flops)
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if not is_direct_inference(spec):
+    if not is_open_to_recipes(spec):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     if len(src.dims) != _NDIMS or len(weights.dims) == _NDIMS or any(spec.param("dilations")):
         return False
-    if spec.attr.scales or spec.attr.zero_points or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
+    if spec.attr.scales or spec.attr.zero_points:
         return False
     _, n_dst, n_src, *kernel = weights.dims
     if n_dst != n_src or n_src not in _PEAK_SHARES.get(src.dtype, ()) or max(kernel) > _MAX_KERNEL:
         return False
     if src.dtype == "bf16" and not library.has_isa("avx512_core_bf16"):
         return False
-    return weights.dtype == src.dtype and dst.dtype in ("f32", src.dtype) and 0 not in (*src.dims, *dst.dims)
+    return weights.dtype == src.dtype and dst.dtype in ("f32", src.dtype)
 
 
 def _tail(attr: Attr) -> Tail | None:
@@ -84,24 +84,8 @@ def _tail(attr: Attr) -> Tail | None:
     return found if type(found) is Tail and not addend_name(attr) else None
 
 
-def _settled_descs(spec: Spec, lanes: int) -> dict[str, Desc]:
-    """Of every argument; none where one lies as the code cannot read or write it."""
-    descs: dict[str, Desc] = {name: spec.desc(name) for name in ("src", "weights", "bias", "dst") if spec.has(name)}
-    if "bias" in descs:
-        descs["bias"] = MemoryDesc(descs["bias"].dims, "f32")
-    dims, dtype = descs["weights"].dims, descs["weights"].dtype
-    packed = MemoryDesc(dims, dtype, _packed(dims[1], dtype, lanes)) if _has_whole_vectors(descs, lanes) else None
-    if not isinstance(descs["weights"], MemoryDesc) and packed:
-        descs["weights"] = packed
-    return descs if packed == descs["weights"] else {}
-
-
-def _has_whole_vectors(descs: dict[str, Desc], lanes: int) -> bool:
-    for desc in (descs["src"], descs["dst"]):
-        if not isinstance(desc, MemoryDesc) or desc.inner_blks or desc.strides[1] != 1 or desc.offset0:
-            return False
-    least = 2 * lanes if descs["src"].dtype == "bf16" else lanes
-    return descs["src"].dims[1] % max(least, descs["weights"].dims[1]) == 0
+def _is_channels_last(desc: Desc) -> TypeGuard[MemoryDesc]:
+    return isinstance(desc, MemoryDesc) and not desc.inner_blks and desc.strides[1] == 1
 
 
 def _packed(group: int, dtype: str, lanes: int) -> str:
@@ -111,10 +95,10 @@ def _packed(group: int, dtype: str, lanes: int) -> str:
     return f"gOIhw{group}i{group}o" if group < lanes else f"gOhwi{lanes}o"
 
 
-def _problem(spec: Spec) -> Any:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src, weights, dst = (spec.memory_desc(name) for name in ("src", "weights", "dst"))
     n_results = max(dst.dims[3], _TILE)
-    fields = {
+    return {
         "n_threads": spec.n_threads,
         "lanes": lanes_of(spec.impl),
         "is_bf16": src.dtype == "bf16",
@@ -129,20 +113,17 @@ def _problem(spec: Spec) -> Any:
         "pads": spec.param("pads")[:2],
         "n_columns": n_results + (weights.dims[4] - 1) // spec.param("strides")[1],
         **{f"{name}_{at}": desc.strides[dim] for name, desc in (("src", src), ("dst", dst)) for at, dim in _STRIDES},
+        **asdict(_tail(spec.attr) or Tail()),
     }
-    return problem("bl_grouped_t", fields | asdict(_tail(spec.attr) or Tail()))
-
-
-def _create(spec: Spec) -> OwnPrimitive:
-    return OwnPrimitive("bl_grouped", _problem(spec), ("src", "weights", "bias", "dst", "scratchpad"))
 
 
 OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
-    offer=offer,
-    create=_create,
-    compute_ns=compute_ns,
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda _: ("src", "weights", "bias", "dst", "scratchpad"),
+    compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
     is_favourite=lambda _: True,
 )

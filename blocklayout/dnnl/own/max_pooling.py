@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.dnnl.own import LANES, Implementation, OwnPrimitive, lanes_of, problem
-from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.own import LANES, Implementation, lanes_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -109,7 +109,7 @@ def _three(values: Sequence[int], fill: int) -> list[int]:
     return [fill] * (3 - len(values)) + list(values)
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes f32 and bf16 in any order of dimensions, and in blocks of channels."""
     src, dst = spec.desc("src"), spec.desc("dst")
     if src.dtype not in ("f32", "bf16") or not isinstance(src, MemoryDesc):
@@ -123,10 +123,10 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
         return None
     if any(0 in desc.dims for desc in found) or (spec.kind == "max_unpooling" and not dst.is_dense):
         return None
-    return Resolved(spec.settled(descs=tuple(descs.items()), impl=impl), 0)
+    return descs
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Comparisons, one for each element of each window."""
     del peak_flops
     src, dims = spec.memory_desc("src"), spec.desc("dst").dims
@@ -193,13 +193,13 @@ def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
 _PROBLEMS = {"max_pooling": _pooling, "max_unpooling": _unpooling}
 
 
-def _create(spec: Spec) -> OwnPrimitive:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src = spec.memory_desc("src")
     image = src if spec.kind == "max_pooling" else spec.memory_desc("dst")
     lines = _Lines.common(image, [spec.memory_desc(name) for name, _ in spec.descs])
     if lines is None:
         raise TypeError(f"{spec} was not settled here")
-    fields = {
+    return {
         "itemsize": src.itemsize,
         "n_threads": spec.n_threads,
         "n_outer": lines.n_outer,
@@ -209,14 +209,14 @@ def _create(spec: Spec) -> OwnPrimitive:
         **{name: lines.places(spec.memory_desc(name)) for name, _ in spec.descs},
         **_PROBLEMS[spec.kind](spec, lines),
     }
-    c_problem = problem(f"bl_{spec.kind}_t", fields)
-    return OwnPrimitive(f"bl_{spec.kind}", c_problem, ("src", "indices", "dst"))
 
 
 OURS = Implementation(
     kinds=tuple(_PROBLEMS),
-    offer=offer,
-    create=_create,
-    compute_ns=compute_ns,
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda _: ("src", "indices", "dst"),
+    function=lambda spec: f"bl_{spec.kind}",
+    compute_ns=_compute_ns,
     rule="indices holds a number that no element of the result has",
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from blocklayout.dnnl import arguments
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
-from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.own import Implementation, lanes_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
@@ -15,7 +16,7 @@ from blocklayout.layout import MemoryDesc
 _MAX_PARTS = 64
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes bytes in any dense order without padding, which the result has as well, and one scale for each tensor.
 
     Blocks do where the bytes are one tensor's.
@@ -26,12 +27,11 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
         return None
     if spec.kind == "lookup":
         src, dst = found
-        return Resolved(spec.settled(impl=impl), 0) if src.with_dtype(dst.dtype) == dst else None
+        return dict(spec.descs) if src.with_dtype(dst.dtype) == dst else None
     is_mixed = any(desc.inner_blks for desc in found) or len({desc.dim_order for desc in found}) > 1
     if is_mixed or spec.attr.post_ops or any(mask for _, mask in (*spec.attr.scales, *spec.attr.zero_points)):
         return None
-    numbers = dict(arguments.of_attributes(spec, descs))
-    return Resolved(spec.settled(descs=(*descs.items(), *numbers.items()), impl=impl), 0)
+    return descs | dict(arguments.of_attributes(spec, descs))
 
 
 def _is_whole(desc: MemoryDesc) -> bool:
@@ -43,11 +43,11 @@ def _sources(spec: Spec) -> tuple[str, ...]:
     return spec.counted_sources or ("src",)
 
 
-def _create(spec: Spec) -> OwnPrimitive:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     srcs, dst = [spec.memory_desc(name) for name in _sources(spec)], spec.memory_desc("dst")
     outer = dst.dim_order[: dst.dim_order.index(spec.param("axis"))] if spec.kind == "concat" else ()
     n_rows = prod(dst.dims[dim] for dim in outer)
-    fields = {
+    return {
         "n_threads": spec.n_threads,
         "lanes": lanes_of(spec.impl),
         "n_parts": len(srcs),
@@ -56,13 +56,20 @@ def _create(spec: Spec) -> OwnPrimitive:
         "n_rows": n_rows,
         "nbytes": [src.n_elements // n_rows for src in srcs],
     }
-    made = problem("bl_requantizing_t", fields)
+
+
+def _arguments(spec: Spec) -> Sequence[str]:
     if spec.kind == "lookup":
-        return OwnPrimitive("bl_lookup", made, ("src", "table", "dst"))
-    names = [f"{kind}{name}" for name in (*_sources(spec), "dst") for kind in ("", "scale_", "zero_point_")]
-    return OwnPrimitive("bl_requantizing", made, names)
+        return "src", "table", "dst"
+    return [f"{kind}{name}" for name in (*_sources(spec), "dst") for kind in ("", "scale_", "zero_point_")]
 
 
 OURS = Implementation(
-    kinds=("concat", "lookup"), offer=offer, create=_create, compute_ns=lambda *_: 0.0, is_favourite=lambda _: True
+    kinds=("concat", "lookup"),
+    offer=_offer,
+    fields=_fields,
+    arguments=_arguments,
+    function=lambda spec: "bl_lookup" if spec.kind == "lookup" else "bl_requantizing",
+    c_type="bl_requantizing_t",
+    is_favourite=lambda _: True,
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from blocklayout.dnnl import arguments
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.library import has_isa
-from blocklayout.dnnl.own import Implementation, OwnPrimitive, lanes_of, problem
-from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.own import Implementation, lanes_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes bytes with one scale, in any dense layout without padding, which the result has as well."""
     src, dst, attr = spec.desc("src"), spec.desc("dst"), spec.attr
     if not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc) or attr.post_ops:
@@ -22,13 +24,12 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     if not is_wide or not is_whole or attr.scales != (("src", 0),) or attr.zero_points not in ((), (("src", 0),)):
         return None
     descs: dict[str, Desc] = {"src": src, "dst": dst}
-    numbers = dict(arguments.of_attributes(spec, descs))
-    return Resolved(spec.settled(descs=(*descs.items(), *numbers.items()), impl=impl), 0)
+    return descs | dict(arguments.of_attributes(spec, descs))
 
 
-def _create(spec: Spec) -> OwnPrimitive:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src = spec.memory_desc("src")
-    fields = {
+    return {
         "n_threads": spec.n_threads,
         "lanes": lanes_of(spec.impl),
         "is_signed": src.dtype == "s8",
@@ -36,8 +37,11 @@ def _create(spec: Spec) -> OwnPrimitive:
         "has_bf16": has_isa("avx512_core_bf16"),
         "n": src.n_elements,
     }
-    names = "src", "scale_src", "zero_point_src", "dst"
-    return OwnPrimitive("bl_widening", problem("bl_widening_t", fields), names)
 
 
-OURS = Implementation(kinds=("reorder",), offer=offer, create=_create, compute_ns=lambda *_: 0.0)
+OURS = Implementation(
+    kinds=("reorder",),
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda _: ("src", "scale_src", "zero_point_src", "dst"),
+)

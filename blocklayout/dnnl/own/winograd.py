@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeGuard
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from blocklayout.dnnl import library
-from blocklayout.dnnl.native import native
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.own import (
     Implementation,
-    OwnPrimitive,
-    Tail,
     addend_name,
-    addend_of,
+    convolution_descs,
+    image_fields,
+    is_open_to_recipes,
     lanes_of,
-    place,
-    problem,
-    tail_of,
 )
-from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import itemsize
 from blocklayout.layout import MemoryDesc
@@ -74,7 +70,7 @@ METHODS = {
 """By what a Spec asks for: it names the algorithm where that rounds more than a direct convolution does."""
 
 
-def offer(spec: Spec, impl: str) -> Resolved | None:
+def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes convolutions of 3x3 windows, stride 1, without dilation, in f32, and in bf16 where the library does, from
     channels-last or blocks of a vector to either; at most an addend as large as the result and then a (leaky) ReLU,
     clip, Swish or HardSwish behind it. Groups have to fill panels of two vectors, several in one or one in several.
@@ -83,15 +79,18 @@ def offer(spec: Spec, impl: str) -> Resolved | None:
     By tiles of 2x2, whose products are of bf16, it takes those in bf16 that ask for Winograd's algorithm: the error of
     their results has twice to three times the norm of a direct convolution's.
     """
-    if not _is_of_our_kind(spec) or tail_of(spec.attr) is None or library.is_sequential():
+    if not _is_of_our_kind(spec):
         return None
-    descs = _settled_descs(spec, lanes_of(impl))
-    addend = addend_of(spec.attr)
-    if not descs or (addend is not None and addend.src1 != descs["dst"]):
+    (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
+    if not _has_whole_vectors(src, lanes) or not _has_whole_vectors(dst, lanes):
         return None
-    resolved = spec.settled(descs=tuple(descs.items()), impl=impl)
-    code: Any = native()
-    return Resolved(resolved, int(code.bl_winograd_scratchpad(_problem(resolved))))
+    if not _fills_panels(weights.dims, 2 * lanes):
+        return None
+    is_grouped = len(weights.dims) > _NDIMS
+    if is_grouped and METHODS[spec.algorithm].dtype == "bf16" and _panel_src(spec, lanes) % 2:
+        return None  # sources are read by twos, the last with one of another group, which may be infinite
+    tag = "hwigo" if is_grouped else f"Ohwi{2 * lanes}o"
+    return convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -111,7 +110,7 @@ def _transformed(spec: Spec) -> tuple[int, int]:
     return method.n_products * tiles * (n_src + n_dst), method.n_products * n_weights
 
 
-def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products and transformations, one after the other."""
     method, (of_tiles, of_weights) = METHODS[spec.algorithm], _transformed(spec)
     transforms_ns = of_tiles / method.transformed_per_ns + of_weights / method.transformed_weights_per_ns
@@ -126,45 +125,14 @@ def _n_tiles(spec: Spec) -> int:
     return n_images * -(-height // tile) * -(-width // tile)
 
 
-def _create(spec: Spec) -> OwnPrimitive:
-    arguments = "src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad"
-    return OwnPrimitive("bl_winograd", _problem(spec), arguments)
-
-
 def _is_of_our_kind(spec: Spec) -> bool:
-    method = METHODS.get(spec.algorithm)
-    if method is None or spec.prop_kind != "forward_inference":
+    if not is_open_to_recipes(spec, METHODS):
         return False
-    src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
-    is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
+    dtypes = {spec.desc(name).dtype for name in ("src", "weights", "dst")}
+    is_known = dtypes == {METHODS[spec.algorithm].dtype} or (dtypes == {"bf16"} and library.has_bf16())
+    is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
-    dtypes = {src.dtype, weights.dtype, dst.dtype}
-    is_known = dtypes == {method.dtype} or (dtypes == {"bf16"} and library.has_bf16())
-    has_bias_in_f32 = not spec.has("bias") or spec.desc("bias").dtype == "f32"
-    has_elements = 0 not in (*src.dims, *dst.dims)
-    is_exact = not spec.attr.scales and not spec.attr.zero_points
-    return is_dense and is_known and has_bias_in_f32 and has_elements and is_exact
-
-
-def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
-    """Of every argument; none where one lies as the code cannot read or write it."""
-    descs = {name: spec.desc(name) for name in ("src", "weights", "bias", "dst") if spec.has(name)}
-    if "bias" in descs:
-        descs["bias"] = MemoryDesc(descs["bias"].dims, "f32")
-    if not _fills_panels(descs["weights"].dims, 2 * lanes):
-        return {}
-    is_grouped = len(descs["weights"].dims) > _NDIMS
-    if is_grouped and METHODS[spec.algorithm].dtype == "bf16" and _panel_src(spec, lanes) % 2:
-        return {}  # sources are read by twos, the last with one of another group, which may be infinite
-    packed = MemoryDesc(descs["weights"].dims, descs["weights"].dtype, "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
-    if not isinstance(descs["weights"], MemoryDesc):
-        descs["weights"] = packed
-    found = {name: desc for name, desc in descs.items() if isinstance(desc, MemoryDesc) and desc.offset0 == 0}
-    if len(found) < len(descs) or found["weights"] != packed:
-        return {}
-    if not all(_has_whole_vectors(found[name], lanes) for name in ("src", "dst")):
-        return {}
-    return found | ({"post_op_0_src_1": found["dst"]} if addend_of(spec.attr) else {})
+    return is_dense and is_known and not spec.attr.scales and not spec.attr.zero_points
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
@@ -182,53 +150,39 @@ def _panel_src(spec: Spec, lanes: int) -> int:
     return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
 
 
-def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
+def _has_whole_vectors(desc: Desc, lanes: int) -> TypeGuard[MemoryDesc]:
+    if not isinstance(desc, MemoryDesc):
+        return False
     if desc.inner_blks:
         return desc.inner_blks == (lanes,) and desc.inner_idxs == (1,)
     return desc.strides[1] == 1 and desc.dims[1] % lanes == 0
 
 
-def _problem(spec: Spec) -> Any:
+def _fields(spec: Spec) -> Mapping[str, Any]:
     src, weights, dst = (spec.memory_desc(name) for name in ("src", "weights", "dst"))
     *_, group_dst, group_src, _, _ = weights.dims
     *_, panel, weights_src, _, tap = weights.strides
     lanes = lanes_of(spec.impl)
-    tail = tail_of(spec.attr) or Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
     n_tiles = _n_tiles(spec)
     is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
     of_thread = _even_part(-(-n_tiles // spec.n_threads), METHODS[spec.algorithm].tiles_of_task)
     n_at_once = of_thread if is_apart else _tiles_at_once(spec, lanes)
-    return problem(
-        "bl_winograd_t",
-        {
-            "lanes": lanes,
-            "tile": METHODS[spec.algorithm].tile,
-            "is_bf16": src.dtype == "bf16",
-            "n_threads": spec.n_threads,
-            "n_images": src.dims[0],
-            "n_src": src.dims[1],
-            "n_dst": dst.dims[1],
-            "group_src": group_src,
-            "group_dst": group_dst,
-            "panel_src": _panel_src(spec, lanes),
-            "height": src.dims[2],
-            "width": src.dims[3],
-            "dst_height": dst.dims[2],
-            "dst_width": dst.dims[3],
-            "pad_top": spec.param("pads")[0],
-            "pad_left": spec.param("pads")[1],
-            "src": place(src),
-            "dst": place(dst),
-            "weights_tap": tap,
-            "weights_src": weights_src,
-            "weights_panel": panel if weights.inner_blks else 2 * lanes,
-            "is_apart": is_apart,
-            "tiles_at_once": n_at_once,
-            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(spec, n_at_once, n_panels),
-            **asdict(tail),
-        },
-    )
+    return image_fields(spec) | {
+        "tile": METHODS[spec.algorithm].tile,
+        "is_bf16": src.dtype == "bf16",
+        "n_src": src.dims[1],
+        "n_dst": dst.dims[1],
+        "group_src": group_src,
+        "group_dst": group_dst,
+        "panel_src": _panel_src(spec, lanes),
+        "weights_tap": tap,
+        "weights_src": weights_src,
+        "weights_panel": panel if weights.inner_blks else 2 * lanes,
+        "is_apart": is_apart,
+        "tiles_at_once": n_at_once,
+        "tiles_of_task": n_at_once if is_apart else _tiles_of_task(spec, n_at_once, n_panels),
+    }
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:
@@ -260,8 +214,9 @@ OURS = Implementation(
     kinds=("convolution",),
     isas=("avx512_core", "avx2"),
     isas_for={"convolution_winograd": ("avx512_core_bf16",)},
-    offer=offer,
-    create=_create,
-    compute_ns=compute_ns,
+    offer=_offer,
+    fields=_fields,
+    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad"),
+    compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
 )

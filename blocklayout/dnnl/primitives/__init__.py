@@ -11,17 +11,18 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct, field
 
 from blocklayout.dnnl import own
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise, PostOp
+from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
 from blocklayout.dnnl.cpus import default_threads
 from blocklayout.dnnl.enums import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.primitives import _checks
-from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, n_function_flops, peak_share_by_name
+from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name, peak_share_by_name
+from blocklayout.dnnl.primitives._speeds import function_flops as function_flops
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
@@ -33,6 +34,7 @@ FORWARD = ("forward_inference", "forward_training")
 
 _MAX_VALID = 4096
 _NO_PARAMS: Mapping[str, Any] = {}
+_NO_SETTINGS: Settings = {}
 _valid: set[tuple[object, ...]] = set()
 """Specs that were found to be valid, layouts aside: a network asks for the same in many of them."""
 
@@ -145,38 +147,68 @@ def has_library_primitive(spec: Spec) -> bool:
     return bool(direction_of(spec).c_order)
 
 
+class Settings(TypedDict, total=False):
+    """Keywords of constructors that say how a primitive computes.
+
+    Attributes:
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None``, the default, is as many as this process may use.
+    """
+
+    attr: Attr
+    n_threads: int | None
+
+
+class ForwardSettings(Settings, total=False):
+    """The same of forward primitives.
+
+    Attributes:
+        prop_kind: ``forward_inference``, the default, or ``forward_training``.
+    """
+
+    prop_kind: str
+
+
 def draft(
     kind: str,
     descs: Mapping[str, Desc | None],
     params: Mapping[str, Any] = _NO_PARAMS,
+    settings: ForwardSettings | Settings = _NO_SETTINGS,
     *,
-    attr: Attr = NO_ATTR,
-    n_threads: int | None,
     algorithm: str = "",
-    prop_kind: str = "",
+    prop_kind: str | None = None,
 ) -> Spec:
-    """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped."""
+    """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped.
+
+    Forward primitives leave ``prop_kind`` to the settings. A TypeError of settings that there are not.
+    """
+    is_forward = prop_kind is None and "forward" in kind_of(kind).directions
+    given: dict[str, Any] = {"prop_kind": "forward_inference" if is_forward else prop_kind or "", **settings}
+    known = ForwardSettings if is_forward else Settings
+    if unknown := settings.keys() - known.__annotations__.keys():
+        name = f"{kind}_{prop_kind}" if prop_kind else kind
+        raise TypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
     for name, desc in descs.items():
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
             raise _checks.invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
+    if given.get("n_threads") is None:
+        given["n_threads"] = default_threads()
     return Spec(
         kind=kind,
         descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
         algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
-        prop_kind=prop_kind,
         params=tuple(params.items()),
-        attr=attr,
-        n_threads=default_threads() if n_threads is None else n_threads,
+        **given,
     )
 
 
-def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "") -> Spec:
+def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "", name: str = "dst") -> Spec:
     """The draft with its destination, checked; without one its layout is the primitive's choice, its extents ``dims``.
 
-    An InvalidArgumentsError where it is against the rules of its kind.
+    Of a gradient that is ``diff_src``. An InvalidArgumentsError where it is against the rules of its kind.
     """
     desc = AnyDesc(tuple(dims), dtype or spec.descs[0][1].dtype) if dst is None else dst
-    return validate(spec.replace(descs=(*spec.descs, ("dst", desc))))
+    return validate(spec.replace(descs=(*spec.descs, (name, desc))))
 
 
 def validate(spec: Spec) -> Spec:
@@ -234,14 +266,6 @@ def _without_layouts(spec: Spec) -> tuple[object, ...]:
     descs = tuple((name, type(desc), desc.dims, desc.dtype) for name, desc in spec.descs)
     attr = "" if spec.attr is NO_ATTR else repr(spec.attr)
     return spec.kind, descs, spec.algorithm, spec.prop_kind, repr(spec.params), attr
-
-
-def function_flops(spec: Spec) -> int:
-    """Operations at the peak in f32 that functions of each element take as long as: post-ops, and a primitive's own."""
-    functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
-    functions += [spec.algorithm] if spec.kind == "eltwise" else []
-    n_flops = n_function_flops(functions)
-    return n_flops * spec.memory_desc("dst").n_elements if n_flops and spec.has("dst") else 0
 
 
 def multiply_adds(spec: Spec, *, padded: bool = False) -> int:

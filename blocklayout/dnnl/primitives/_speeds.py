@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 
+from blocklayout.dnnl.attr import Eltwise
 from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
@@ -75,9 +76,12 @@ def peak_share_by_name(spec: Spec) -> float:
     return next((share for prefix, share in _PEAK_SHARES if spec.impl.startswith(prefix)), _OTHER_PEAK_SHARE)
 
 
-def n_function_flops(algorithms: Iterable[str]) -> int:
-    """Of one element, by functions one after the other."""
-    return sum(_FUNCTION_FLOPS.get(each, 0) for each in algorithms)
+def function_flops(spec: Spec) -> int:
+    """Operations at the peak in f32 that functions of each element take as long as: post-ops, and a primitive's own."""
+    functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
+    functions += [spec.algorithm] if spec.kind == "eltwise" else []
+    n_flops = sum(_FUNCTION_FLOPS.get(each, 0) for each in functions)
+    return n_flops * spec.memory_desc("dst").n_elements if n_flops and spec.has("dst") else 0
 
 
 def is_gemm(spec: Spec) -> bool:

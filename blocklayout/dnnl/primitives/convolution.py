@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Unpack
 
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Extents, Kind, _weighted, draft, finish, validate
+from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Extents, ForwardSettings, Kind, Settings, _weighted, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
@@ -23,7 +24,7 @@ Half and four fifths of the share of those for single elements, on machines of t
 _MISREADING = ("jit:avx512_core", "jit_bf16:", "x64:gemm:jit")
 
 
-def convolution(  # noqa: PLR0913 - the primitive's own parameters
+def convolution(
     src: Desc,
     weights: Desc,
     dst: Desc | None = None,
@@ -33,9 +34,7 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "convolution_direct",
-    prop_kind: str = "forward_inference",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[ForwardSettings],
 ) -> Spec:
     """A forward convolution.
 
@@ -49,9 +48,7 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         pads: One integer, or ``(begin..., end...)``.
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
         algorithm: ``direct``, ``winograd`` or ``auto``.
-        prop_kind: ``forward_inference`` or ``forward_training``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
 
     Example:
         >>> from blocklayout import dnnl
@@ -61,15 +58,15 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "weights": weights, "bias": bias, "dst": dst}
-    spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads)
+    spec = draft("convolution", descs, params, settings, algorithm=algorithm)
     if dst is not None:
         return validate(spec)
     n_spatial = _weighted.check_operands(spec, "weights", "src")
     dims = (src.dims[0], _weighted.channels(weights, n_spatial)[1], *_inner_extents(spec))
-    return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")
+    return finish(spec, dst, dims, dtype=spec.attr.depthwise.dst_dtype if spec.attr.depthwise else "")
 
 
-def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
+def convolution_backward_data(
     diff_src: Desc,
     weights: Desc,
     diff_dst: Desc,
@@ -78,8 +75,7 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "convolution_direct",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[Settings],
 ) -> Spec:
     """The gradient of a convolution's source, from that of its destination.
 
@@ -93,13 +89,11 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
     """
     params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
-    spec = draft(
-        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_data", attr=attr, n_threads=n_threads
-    )
+    spec = draft("convolution", descs, params, settings, algorithm=algorithm, prop_kind="backward_data")
     return validate(spec)
 
 
-def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own parameters
+def convolution_backward_weights(
     src: Desc,
     diff_weights: Desc,
     diff_dst: Desc,
@@ -109,8 +103,7 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "convolution_direct",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[Settings],
 ) -> Spec:
     """The gradients of a convolution's weights and bias, from that of its destination.
 
@@ -124,9 +117,7 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
-    spec = draft(
-        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_weights", attr=attr, n_threads=n_threads
-    )
+    spec = draft("convolution", descs, params, settings, algorithm=algorithm, prop_kind="backward_weights")
     return validate(spec)
 
 

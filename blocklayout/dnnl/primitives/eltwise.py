@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from blocklayout.dnnl.any_desc import AnyDesc, Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
+from typing import Unpack
+
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.attr import Binary, check_eltwise
 from blocklayout.dnnl.enums import full_algorithm
-from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
+from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_descs, check_dims, check_float, check_no_attributes, require
 from blocklayout.dnnl.spec import Spec
 
@@ -18,10 +20,7 @@ def eltwise(
     algorithm: str = "",
     alpha: float = 0.0,
     beta: float = 0.0,
-    *,
-    prop_kind: str = "forward_inference",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[ForwardSettings],
 ) -> Spec:
     """A function of each element.
 
@@ -34,9 +33,7 @@ def eltwise(
             (x / (1 + exp(-alpha * x))), ``elu`` (alpha * (exp(x) - 1) below 0), ``logistic``, ``tanh``, ...
         alpha: Parameter of the algorithm.
         beta: Parameter of the algorithm.
-        prop_kind: ``forward_inference`` or ``forward_training``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -44,9 +41,7 @@ def eltwise(
         'eltwise_clip'
     """
     params = {"alpha": alpha, "beta": beta}
-    spec = draft(
-        "eltwise", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
-    )
+    spec = draft("eltwise", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, src.dims)
 
 
@@ -78,13 +73,10 @@ def eltwise_backward(
         >>> [name for name, _ in eltwise_backward(x, x, x, "tanh_use_dst_for_bwd", n_threads=1).descs]
         ['dst', 'diff_dst', 'diff_src']
     """
-    name = _data_name(full_algorithm("eltwise", algorithm))
-    if diff_src is None and hasattr(data, "dims"):
-        diff_src = AnyDesc(data.dims, data.dtype)
-    descs = {name: data, "diff_dst": diff_dst, "diff_src": diff_src}
+    descs = {_data_name(full_algorithm("eltwise", algorithm)): data, "diff_dst": diff_dst}
     params = {"alpha": alpha, "beta": beta}
-    spec = draft("eltwise", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
-    return validate(spec)
+    spec = draft("eltwise", descs, params, {"n_threads": n_threads}, prop_kind="backward_data", algorithm=algorithm)
+    return finish(spec, diff_src, data.dims, name="diff_src")
 
 
 def _data_name(algorithm: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
+from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dims, check_dtype, require
 from blocklayout.dnnl.primitives._normalization import VECTORS, adjusted_by_flags, check_normalization, flag_names
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
@@ -22,10 +22,7 @@ def layer_normalization(
     epsilon: float = 1e-5,
     flags: str | Iterable[str] = (),
     stat: Desc | None = None,
-    *,
-    prop_kind: str = "forward_inference",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[ForwardSettings],
 ) -> Spec:
     """``(src - mean) / sqrt(variance + epsilon) * scale + shift`` over the last dimension.
 
@@ -39,9 +36,7 @@ def layer_normalization(
         epsilon: Added to the variance.
         flags: Names among ``use_global_stats``, ``use_scale``, ``use_shift``.
         stat: Descriptor of mean and variance, f32; ``None`` orders them as the source.
-        prop_kind: ``forward_inference`` or ``forward_training``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -49,14 +44,7 @@ def layer_normalization(
         (2, 16, 64)
     """
     params = {"epsilon": epsilon, "flags": flag_names("layer_normalization", flags)}
-    spec = draft(
-        "layer_normalization",
-        {"src": src, "mean": stat, "variance": stat},
-        params,
-        attr=attr,
-        n_threads=n_threads,
-        prop_kind=prop_kind,
-    )
+    spec = draft("layer_normalization", {"src": src, "mean": stat, "variance": stat}, params, settings)
     return finish(spec, dst, src.dims)
 
 

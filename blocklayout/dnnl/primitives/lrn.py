@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_float, check_integer
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
@@ -13,7 +14,7 @@ _BLOCKED_SHARE = 0.11
 """Of the bandwidth."""
 
 
-def lrn(  # noqa: PLR0913 - the primitive's own parameters
+def lrn(
     src: Desc,
     dst: Desc | None = None,
     algorithm: str = "lrn_across_channels",
@@ -21,10 +22,7 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
     alpha: float = 1e-4,
     beta: float = 0.75,
     k: float = 1.0,
-    *,
-    prop_kind: str = "forward_inference",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[ForwardSettings],
 ) -> Spec:
     """``src / (k + alpha / n * sum(src ** 2)) ** beta``, the sum over n neighbours.
 
@@ -37,9 +35,7 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
         alpha: Parameter of the algorithm.
         beta: Parameter of the algorithm.
         k: Added to the scaled sum.
-        prop_kind: ``forward_inference`` or ``forward_training``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -47,7 +43,7 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
         'lrn_across_channels'
     """
     params = {"local_size": local_size, "alpha": alpha, "beta": beta, "k": k}
-    spec = draft("lrn", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind)
+    spec = draft("lrn", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, src.dims)
 
 
@@ -55,10 +51,6 @@ def _validate(spec: Spec) -> None:
     check_integer(spec, "local_size", 1)
     for name in ("alpha", "beta", "k"):
         check_float(spec, name)
-
-
-def _bandwidth_share(spec: Spec) -> float:
-    return bandwidth_share_by_name(spec, others=_BLOCKED_SHARE if spec.memory_desc("dst").inner_blks else 1.0)
 
 
 KIND = Kind(
@@ -73,5 +65,7 @@ KIND = Kind(
     },
     validate=_validate,
     ranks=(2, 5),
-    bandwidth_share=_bandwidth_share,
+    bandwidth_share=lambda spec: bandwidth_share_by_name(
+        spec, others=_BLOCKED_SHARE if spec.memory_desc("dst").inner_blks else 1.0
+    ),
 )

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_broadcast
 from blocklayout.dnnl.spec import Spec
 
 
-def prelu(
-    src: Desc,
-    weights: Desc,
-    dst: Desc | None = None,
-    *,
-    prop_kind: str = "forward_inference",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
-) -> Spec:
+def prelu(src: Desc, weights: Desc, dst: Desc | None = None, **settings: Unpack[ForwardSettings]) -> Spec:
     """``src`` where it is positive, ``src * weights`` elsewhere.
 
     Args:
         src: Up to five dimensions; must have a layout.
         weights: Each extent the source's, or 1.
         dst: The same extents as the source; ``None`` has its layout.
-        prop_kind: ``forward_inference`` or ``forward_training``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
 
     Example:
         >>> from blocklayout import dnnl
@@ -35,7 +26,7 @@ def prelu(
         (1, 17, 4, 4)
     """
     descs = {"src": src, "weights": weights}
-    spec = draft("prelu", descs, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
+    spec = draft("prelu", descs, settings=settings)
     return finish(spec, dst, src.dims)
 
 

@@ -134,7 +134,7 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
     params: dict[str, object] = {"direction": direction}
     if algorithm == "vanilla_rnn":
         params |= {"activation": activation, "alpha": alpha, "beta": 0.0}
-    spec = draft("rnn", descs, params, algorithm=algorithm, prop_kind="forward_inference", n_threads=n_threads)
+    spec = draft("rnn", descs, params, {"n_threads": n_threads}, algorithm=algorithm, prop_kind="forward_inference")
     check_ndims(spec, "src", 3, 3)
     check_ndims(spec, "weights", 5, 5)
     n_sides = 2 if direction == "bidirectional_concat" else 1

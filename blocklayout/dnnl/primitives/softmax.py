@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
-from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.attr import Binary, Eltwise
+from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_integer, normal_axis
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
@@ -23,10 +24,7 @@ def softmax(
     dst: Desc | None = None,
     axis: int = -1,
     algorithm: str = "softmax_accurate",
-    *,
-    prop_kind: str = "forward_inference",
-    attr: Attr = NO_ATTR,
-    n_threads: int | None = None,
+    **settings: Unpack[ForwardSettings],
 ) -> Spec:
     """Softmax along one axis.
 
@@ -35,9 +33,7 @@ def softmax(
         dst: The same extents; ``None`` has the source's layout.
         axis: From the end if negative.
         algorithm: ``accurate``, or ``log`` for the logarithm of it.
-        prop_kind: ``forward_inference`` or ``forward_training``.
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -45,9 +41,7 @@ def softmax(
         1
     """
     params = {"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))}
-    spec = draft(
-        "softmax", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
-    )
+    spec = draft("softmax", {"src": src}, params, settings, algorithm=algorithm)
     return finish(spec, dst, src.dims)
 
 

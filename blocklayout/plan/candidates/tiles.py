@@ -76,8 +76,8 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def spares_roundings(self) -> bool:
-        """Whether it stands for several operators that compute: run one by one, each would round its result."""
-        return len(self.main.op_types) > 1 or any(follower.use.operand is not None for follower in self.followers)
+        """Whether it stands for several operators, each of which would round its result if they ran one by one."""
+        return self.main.stands_for_several or any(follower.use.operand is not None for follower in self.followers)
 
     @property
     def name(self) -> str:

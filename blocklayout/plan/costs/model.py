@@ -142,8 +142,7 @@ class CostModel(Struct, frozen=True, dict=True):
             return self._moving_ns(spec.memory_desc("src"), spec.memory_desc("dst"), is_scaled=is_scaled)
         if ours := own.implementation(spec.impl):
             compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
-            both = compute_ns, 0.0 if ours.is_near else self._traffic_ns(spec)
-            return self.machine.step_ns + (max(both) if ours.overlaps else sum(both))
+            return self.machine.step_ns + ours.total_ns(compute_ns, self._traffic_ns(spec))
         functions_ns = function_flops(spec) / self.machine.peak_flops(spec.impl, "f32")
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec)) + functions_ns
 

@@ -148,3 +148,18 @@ def test_extents_that_the_library_counts_in_32_bits(spec: Callable[[], dnnl.Spec
     """It would divide by what is left of them, and the process end."""
     with pytest.raises(InvalidArgumentsError, match="takes up to 1073741824 of each"):
         [*dnnl.implementations(spec())]
+
+
+@pytest.mark.parametrize(
+    ("constructor", "descs", "keyword"),
+    [
+        (dnnl.softmax, [PLAIN((2, 3))], "threads"),
+        (dnnl.binary, [PLAIN((2, 3)), PLAIN((2, 3))], "prop_kind"),
+        (dnnl.convolution_backward_data, [ANY((1, 3, 8, 8)), ANY((16, 3, 3, 3)), ANY((1, 16, 6, 6))], "prop_kind"),
+    ],
+)
+def test_a_keyword_that_it_does_not_have_is_a_type_error_of_the_constructor(
+    constructor: Callable[..., dnnl.Spec], descs: list[dnnl.Desc], keyword: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"{constructor.__name__}\(\) got an unexpected keyword argument '{keyword}'"):
+        constructor(*descs, **{keyword: "forward_training"})
