@@ -149,8 +149,8 @@ def _place(desc: MemoryDesc) -> dict[str, int]:
 def is_open_to_recipes(spec: Spec, algorithms: Collection[str] = ("convolution_direct",)) -> bool:
     """Whether it is a convolution of some elements that code of ours may compute, as inference asks for it.
 
-    It asks for one of these algorithms, its bias is f32, and there is code for its post-ops. It is none where the library has no threads: then nobody sees
-    to it that regions of ours are opened by few threads.
+    It asks for one of these algorithms, its bias is f32, and there is code for its post-ops. It is none where the
+    library has no threads: then nobody sees to it that regions of ours are opened by few threads.
     """
     is_inference = (spec.kind, spec.prop_kind) == ("convolution", "forward_inference") and spec.algorithm in algorithms
     if not is_inference or library.is_sequential():
