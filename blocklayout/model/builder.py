@@ -13,6 +13,7 @@ from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 from blocklayout.model.infer import evaluate
+from blocklayout.model.onnx_read import OLDEST_OPSET
 from blocklayout.model.passes.rewrite import bypass
 from blocklayout.model.scales import check_scales
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
@@ -40,7 +41,10 @@ class Builder:
 
     Args:
         name: The model's.
-        opset: Version of ONNX's operator set to write in.
+        opset: Version of ONNX's operator set to write in, 7 at least.
+
+    Raises:
+        ModelError: The operator set is too old.
 
     Example:
         >>> b = Builder()
@@ -58,6 +62,8 @@ class Builder:
     """
 
     def __init__(self, name: str = "model", opset: int = DEFAULT_OPSET) -> None:
+        if opset < OLDEST_OPSET:
+            raise ModelError(f"operator set {opset} is too old to be written; give {OLDEST_OPSET} or a later one")
         self.name = name
         self.opset = opset
         self._values: dict[str, Value] = {}

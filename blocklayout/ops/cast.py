@@ -28,12 +28,8 @@ class Cast(Follower, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, dst = node.required(0, "input"), node.result
         refusal = node.of_other_dtype(dst) or node.of_other_dtype(src, (*_CONVERTED, *PRIMITIVE_FLOATS))
-        if refusal:
-            return refusal
-        node.check_result(src.shape, f"{src.name} has {list(src.shape)}")
-        if src.dtype in PRIMITIVE_FLOATS:
-            return Identity().bind({"src": src})
-        return cls().bind({"src": src})
+        operator = Identity() if src.dtype in PRIMITIVE_FLOATS else cls()
+        return refusal or operator.bind({"src": src})
 
     backward = staticmethod(always((same,)))
     in_numpy = staticmethod(always(lambda x, *_, out: np.copyto(out, x, casting="unsafe")))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
+from blocklayout.ops._answers import always, are_floats, broadcast_dims, is_known, is_source
 from blocklayout.ops._layouts import (
     Follower,
     are_eltwise,
@@ -568,7 +568,10 @@ class PRelu(Follower, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         slope = node.required(1, "slope")
-        dims = _slope_dims(node, src.shape, slope.shape)
+        dims = broadcast_dims(slope.shape, src.shape)
+        if dims is None:
+            what = f"the slopes have extents {list(slope.shape)}"
+            raise node.wrong(what, f"they must broadcast to the source's {list(src.shape)}")
         if slope.data is None:
             return cls(dims).bind({"src": src, "weights": slope})
         if slope.data.size == 1:
@@ -623,14 +626,3 @@ _PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
 
 The library is fast with slopes for all elements, and with slopes for each index along dimension 1.
 """
-
-
-def _slope_dims(node: ir.NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -> tuple[int, ...]:
-    # Before the rules of numpy, slopes of extents (C,) were one for each channel.
-    is_per_channel = node.opset < FIRST_OPSET_OF_NUMPY_RULES and len(slope) == 1 and len(dims) > 1
-    if is_per_channel and slope == dims[1:2]:
-        return (1, slope[0], *(1,) * (len(dims) - 2))
-    full = broadcast_dims(slope, dims)
-    if full is None:
-        raise node.wrong(f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
-    return full

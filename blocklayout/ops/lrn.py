@@ -38,10 +38,7 @@ class LRN(Follower, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        src = node.required(0, "X")
-        if "size" not in node.attrs:
-            raise node.wrong("attribute size is missing", "it is required")
-        size = node.int_attr("size", 1)
+        src, size = node.required(0, "X"), node.int_attr("size", 1)
         if size < 1:
             raise node.wrong(f"attribute size is {size}", "it must be at least 1")
         operator = cls(

@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import always, are_floats, broadcast_dims
+from blocklayout.ops._answers import always, are_floats, broadcast_dims, of_rank
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -39,21 +39,15 @@ class MatMul(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, weights = (node.required(index, name) for index, name in enumerate("AB"))
-        dst = node.result
-        refusal, ndims = node.of_other_rank(dst, 2, 12), len(dst.shape)
+        refusal, ndims = node.of_other_rank(node.result, 2, 12), len(node.result.shape)
         for value in (src, weights):
             if refusal is None and (len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims)):
                 what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
                 refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
         if refusal:
             return refusal
-        _check(node, src, weights, dst)
-        arrays = {
-            name: value.data.reshape((1,) * (len(dst.shape) - value.data.ndim) + value.data.shape)
-            for name, value in (("src", src), ("weights", weights))
-            if value.data is not None
-        }
-        return cls().bind({"src": src, "weights": weights}, arrays)
+        operands = {"src": src, "weights": weights}
+        return cls().bind(operands, of_rank(operands, ndims))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -195,17 +189,6 @@ def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) ->
 
 def _turned(desc: MemoryDesc) -> MemoryDesc:
     return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
-
-
-def _check(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, dst: ir.Value) -> None:
-    try:
-        batch = np.broadcast_shapes(src.shape[:-2], weights.shape[:-2])
-    except ValueError:
-        batch = None
-    fits = batch is not None and src.shape[-1] == weights.shape[-2]
-    if not fits or dst.shape != (*(batch or ()), src.shape[-2], weights.shape[-1]):
-        rule = f"they must multiply to the output's {list(dst.shape)}"
-        raise node.wrong(f"A has extents {list(src.shape)} and B {list(weights.shape)}", rule)
 
 
 class InnerProduct(ir.BaseOperator, frozen=True):

@@ -28,7 +28,6 @@ from blocklayout.ops._window import (
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
 _FIRST_OPSET_OF_BYTES = 12
-_FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
 
@@ -139,7 +138,7 @@ class Pooling(Follower, frozen=True):
         if node.op_type == "MaxPool":
             return attrs if is_lowest else None
         counts = bool(node.attrs.get("count_include_pad", 0)) or not any(node.attrs.get("pads", ()))
-        if padding.value != 0 or not counts or node.opset < _FIRST_OPSET_OF_COUNTED_PADS:
+        if padding.value != 0 or not counts:
             return None
         return {**attrs, "count_include_pad": 1}
 

@@ -200,16 +200,11 @@ class Reduce(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "data")
-        given, ndims, dims = node.integers(1, "axes") or (), len(src.shape), list(src.shape)
+        given, ndims = node.integers(1, "axes") or (), len(src.shape)
         if any(not -ndims <= axis < ndims for axis in given):
             raise node.wrong(f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
-        axes = _reduced_axes(node) or ()
-        kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
-        if not node.int_attr("keepdims", 1):
-            kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
-        node.check_result(kept, f"reducing {dims} along {list(axes)} gives {kept}")
         formula = _FORMULAS[node.op_type]
-        wide = tuple(axis for axis in axes if src.shape[axis] != 1)
+        wide = tuple(axis for axis in _reduced_axes(node) or () if src.shape[axis] != 1)
         if not wide and formula.alone is None:
             return Reshape(node.result.dims).bind({"src": src})
         return cls(formula, wide).bind({"src": src})

@@ -33,7 +33,6 @@ ELEMENTWISE = [
     Case("Mod", (floats(*IMAGE), floats(*IMAGE)), {"fmod": 1}),
     Case("Pow", (SIGNED, scalar(2))),
     Case("Max", (SPECIAL.astype("f8"), floats(*IMAGE, dtype="f8"), scalar(0, "f8"))),
-    Case("Mean", (floats(*IMAGE, dtype="f8"), floats(*IMAGE, dtype="f8"))),
     Case("Erf", (SPECIAL,)),
     Case("Erf", (floats(*IMAGE, dtype="float16"),)),
     Case("Cos", (floats(*IMAGE, dtype="f8"),)),
