@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
-_OF_SCALARS = frozenset(("Range",))
-"""Operators that other runtimes, and function bodies of ONNX's own, also give one element of rank 1."""
 _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
 
@@ -53,14 +51,14 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         return _of_other_domain(node, inputs, opset)
     if branches_of(node):
         raise DependsOnDataError(f"node {node.name!r}: {node.op_type} runs a subgraph as often as its data say", node)
-    inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
-    misread = _MISREAD_DEFAULTS.get(node.op_type)
-    spelled_out = node.replace(attrs=misread | dict(node.attrs)) if misread else node
+    if node.op_type == "Range":
+        inputs = _as_scalars(inputs)
+    spelled_out = node.replace(attrs=_MISREAD_DEFAULTS.get(node.op_type, {}) | dict(node.attrs))
     proto = to_proto(with_named_outputs(spelled_out))
     schema = find_schema(node, opset)
     _check_types(node, schema, inputs)
     types = _infer_types(node, proto, schema, inputs, opset)
-    if node.op_type in _OF_SCALARS and not _inferred_nbytes(types):
+    if node.op_type == "Range" and not _inferred_nbytes(types):
         _count_again(node, inputs, opset)
     folded = _fold(node, proto, inputs, types, opset)
     if folded is not None:
@@ -93,6 +91,7 @@ def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> 
 
 
 def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
+    """Single elements as scalars: other runtimes, and function bodies of ONNX's own, also give them with rank 1."""
     return [
         Value(value.name, (), value.dtype, value.data.reshape(()))
         if value is not None and value.data is not None and value.data.size == 1
@@ -144,11 +143,8 @@ def _infer_types(
     arrays = {value.name: value.data for value in present if value.data is not None}
     if node.op_type == "Reshape":
         arrays |= _target_of_empty(node, inputs)
-    data = {
-        name: numpy_helper.from_array(array, name)
-        for name, array in arrays.items()
-        if array.size <= _MAX_INFERENCE_ELEMENTS
-    }
+    small = {name: array for name, array in arrays.items() if array.size <= _MAX_INFERENCE_ELEMENTS}
+    data = {name: numpy_helper.from_array(array, name) for name, array in small.items()}
     known = {value.name: type_proto(value.dtype, value.shape) for value in present}
     opsets = [helper.make_opsetid("", opset)]
     try:
@@ -241,9 +237,8 @@ def _fold(
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
         return None
     outputs = [name for name in node.outputs if name]
-    folded = {
-        name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, computed, strict=False)
-    }
+    named = zip(outputs, computed, strict=False)
+    folded = {name: _as_constant(name, result, types.get(name)) for name, result in named}
     if any(folded.get(name) is None for name in outputs):
         return None
     results = tuple(folded[name] if name else None for name in node.outputs)
@@ -263,11 +258,8 @@ def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] 
 
 
 def _inferred_nbytes(types: dict[str, TypeProto]) -> int:
-    total = 0
-    for type_ in types.values():
-        if _is_complete(type_):
-            total += 8 * int(np.prod([extent.dim_value for extent in type_.tensor_type.shape.dim], dtype=object))
-    return total
+    complete = (type_.tensor_type.shape.dim for type_ in types.values() if _is_complete(type_))
+    return sum(8 * math.prod(extent.dim_value for extent in dims) for dims in complete)
 
 
 def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | None:

@@ -227,12 +227,8 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
 
     _check_header(proto, origin)
     _check_texts(proto)
-    formats = {
-        tensor.name: entry.value
-        for tensor in proto.graph.initializer
-        for entry in tensor.metadata_props
-        if entry.key == FORMAT_KEY
-    }
+    entries = ((tensor.name, entry) for tensor in proto.graph.initializer for entry in tensor.metadata_props)
+    formats = {name: entry.value for name, entry in entries if entry.key == FORMAT_KEY}
     demands = _demands(proto, origin)
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     proto = _upgraded(proto)
@@ -306,9 +302,8 @@ def _check_header(proto: ModelProto, origin: str) -> None:
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError(f"not an ONNX model: {origin} has no graph with outputs")
     if not proto.opset_import:
-        raise ModelError(
-            f"not an ONNX model: {origin} names no operator set; it is damaged, cut short or of another format"
-        )
+        why = "it is damaged, cut short or of another format"
+        raise ModelError(f"not an ONNX model: {origin} names no operator set; {why}")
 
 
 def _check_texts(message: Any) -> None:
@@ -522,10 +517,8 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
 def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.ndarray]:
     if len(node.attribute) != 1 or len(node.output) != 1:
-        n_attributes, n_outputs = len(node.attribute), len(node.output)
-        raise ModelError(
-            f"{_label(node)} has {n_attributes} attributes and {n_outputs} outputs; a constant has one of each"
-        )
+        given = f"{len(node.attribute)} attributes and {len(node.output)} outputs"
+        raise ModelError(f"{_label(node)} has {given}; a constant has one of each")
     attribute = node.attribute[0]
     if attribute.name == "value":
         return node.output[0], to_array(attribute.t, model_path, default_name=node.output[0])

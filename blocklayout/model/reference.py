@@ -50,18 +50,11 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     from onnx.reference import ReferenceEvaluator
 
     model = _one_node_model(node, inputs, outputs, opset)
-    with _refusing(node):
+    where = f"node {node.name!r}"
+    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
         ReferenceEvaluator(model)
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     return HostSpec("plain", row_major_descs(inputs, outputs), node.op_type, text)
-
-
-@contextmanager
-def _refusing(node: Node) -> Iterator[None]:
-    """Name the node where the evaluator lacks its operator."""
-    where = f"node {node.name!r}"
-    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
-        yield
 
 
 @contextmanager
@@ -196,15 +189,13 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     """
     if branches_of(node) or node.domain:
         raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
-    proto = to_proto(with_named_outputs(node))
-    with _refusing(node):
+    proto, where = to_proto(with_named_outputs(node)), f"node {node.name!r}"
+    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
         evaluator = evaluator_of([proto], dict.fromkeys(node.inputs), proto.output, opset)
 
     def compute(*given: Any) -> tuple[Any, ...]:
         feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
-        where = f"node {node.name!r}"
-        failed = f"{where}: onnx.reference's {node.op_type} failed"
-        with _naming(failed, shows_class=True), interrupted(where):
+        with _naming(f"{where}: onnx.reference's {node.op_type} failed", shows_class=True), interrupted(where):
             return tuple(evaluator.run(None, feed))
 
     return compute

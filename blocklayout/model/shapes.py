@@ -157,21 +157,17 @@ _SIDE, _LENGTH = 224, 128
 
 def concrete_extents(inputs: Sequence[DeclaredValue], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The extents of every input, given by the caller or declared by the model."""
-    _check_known(shapes, [info.name for info in inputs])
+    known = [info.name for info in inputs]
+    for name in shapes:
+        if name not in known:
+            hint = did_you_mean(str(name), known)
+            raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
     given = {name: as_shape(name, shape) for name, shape in shapes.items()}
     by_symbol: dict[str, tuple[int, str]] = {}
     for info in inputs:
         if info.name in given:
             _check_against(info, given[info.name], by_symbol)
     return {info.name: given[info.name] if info.name in given else _declared(info, by_symbol) for info in inputs}
-
-
-def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
-    for name in shapes:
-        if name in known:
-            continue
-        hint = did_you_mean(str(name), known)
-        raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
 
 
 def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:

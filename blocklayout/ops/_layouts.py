@@ -23,10 +23,7 @@ from blocklayout.layout import MemoryDesc
 
 def argument(problem: ir.Problem, name: str) -> ir.TensorInfo:
     """An argument's extents and data type, whether it is computed or constant."""
-    info = problem.sources.get(name) or problem.constants.get(name)
-    if info is None:
-        raise KeyError(f"no argument {name!r}; there are {', '.join([*problem.sources, *problem.constants])}")
-    return info
+    return problem.sources.get(name) or problem.constants[name]
 
 
 def has_argument(problem: ir.Problem, name: str) -> bool:
@@ -255,19 +252,8 @@ def seen_as(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
 
 
 _KEEP_ZERO = frozenset(
-    (
-        "eltwise_abs",
-        "eltwise_elu",
-        "eltwise_gelu_erf",
-        "eltwise_gelu_tanh",
-        "eltwise_hardswish",
-        "eltwise_relu",
-        "eltwise_round",
-        "eltwise_sqrt",
-        "eltwise_square",
-        "eltwise_swish",
-        "eltwise_tanh",
-    )
+    f"eltwise_{name}"
+    for name in ("abs", "elu", "gelu_erf", "gelu_tanh", "hardswish", "relu", "round", "sqrt", "square", "swish", "tanh")
 )
 
 

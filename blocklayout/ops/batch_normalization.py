@@ -29,7 +29,6 @@ class BatchNormalization(Follower, frozen=True):
     """Scales and shifts every channel by its statistics; ``epsilon`` is added to the variance."""
 
     op_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(2, 5), has_one_output("running statistics"), _is_inference)
 
     epsilon: float

@@ -42,9 +42,7 @@ class Concat(ir.BaseOperator, frozen=True):
         srcs = {f"src_{index}": node.required(index, "inputs") for index in range(len(node.inputs))}
         return cls(_axis(node), len(srcs)).bind(srcs)
 
-    @classmethod
-    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
-        return rows == {*range(len(node.inputs))} and _axis(node) != 0
+    keeps_rows = staticmethod(lambda node, rows: rows == {*range(len(node.inputs))} and _axis(node) != 0)
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
@@ -58,18 +56,8 @@ class Concat(ir.BaseOperator, frozen=True):
         return lambda *sources, out: np.concatenate(sources, axis, out=out)
 
     same_as = staticmethod(same_if_alone)
-
-    @classmethod
-    def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
-        return tuple(range(len(node.inputs)))
-
-    @classmethod
-    def requantizes(cls, node: ir.NodeInfo) -> bool:
-        return dnnl.has_native_executor() and len(node.inputs) <= _MAX_PARTS
-
-    @classmethod
-    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
-        return tuple(range(len(node.inputs)))
+    selects = not_negative_if = staticmethod(lambda node: tuple(range(len(node.inputs))))
+    requantizes = staticmethod(lambda node: dnnl.has_native_executor() and len(node.inputs) <= _MAX_PARTS)
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:

@@ -52,11 +52,6 @@ _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
 
 _NEVER_NEGATIVE = frozenset({"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softplus", "Sqrt"})
 
-_F32_ONLY = frozenset({"eltwise_round"})
-"""Algorithms whose primitive knows no other data type."""
-
-_FLAT = frozenset({"Round"})
-
 Slope = tuple[str, float, float]
 """An algorithm of the primitive of gradients, its alpha and its beta."""
 
@@ -66,7 +61,6 @@ class Eltwise(Follower, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
     is_quick_on_arrays: ClassVar[bool] = True
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs: ClassVar[tuple[ir.Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
     byte_operands: ClassVar[tuple[str, ...]] = ("src",)
@@ -82,13 +76,8 @@ class Eltwise(Follower, frozen=True):
         read = (node.float_attr(*each) if isinstance(each, tuple) else each for each in numbers)
         return Eltwise(f"eltwise_{algorithm}", *read).bind({"src": node.required(0, "X")})
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _IN_NUMPY.get(node.op_type)
-
-    @classmethod
-    def has_gradient(cls, op_type: str) -> bool:
-        return op_type not in _FLAT
+    in_numpy = staticmethod(lambda node: _IN_NUMPY.get(node.op_type))
+    has_gradient = staticmethod(lambda op_type: op_type != "Round")
 
     @classmethod
     def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
@@ -98,7 +87,7 @@ class Eltwise(Follower, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         node, x = call.node, call.sources[0]
-        if node.op_type in _FLAT:
+        if node.op_type == "Round":
             return ()
         function = getattr(call.bl, re.sub(r"(?<=.)(?=[A-Z])", "_", node.op_type).lower() + "_backward")
         given = [node.float_attr(*each) for each in _FUNCTIONS[node.op_type][1:] if isinstance(each, tuple)]
@@ -125,7 +114,7 @@ class Eltwise(Follower, frozen=True):
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.scales:
             return _of_bytes(src, dst, problem, attr)
-        if self.algorithm in _F32_ONLY and src.dtype != "f32":
+        if self.algorithm == "eltwise_round" and src.dtype != "f32":  # its primitive knows no other data type
             return None
         if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):
             return ir.Recipe.single(self._spec(src, dst, attr, problem.n_threads))
@@ -466,9 +455,7 @@ class Comparison(Follower, frozen=True):
         arrays = {} if operator.first == "round" else {"limit": np.full((1, 1), limit, np.float32)}
         return operator.bind({"src": src}, arrays)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
+    in_numpy = staticmethod(lambda node: {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:

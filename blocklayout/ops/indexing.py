@@ -40,9 +40,7 @@ class GatherElements(ir.Facts, frozen=True):
 
     op_types = ("GatherElements",)
 
-    @classmethod
-    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
-        return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
+    keeps_rows = staticmethod(lambda node, rows: rows == {0, 1} and node.axis_attr("axis", len(node.shape(0)), 0) != 0)
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:

@@ -29,9 +29,7 @@ class MatMul(ir.BaseOperator, frozen=True):
 
     exchanged: frozenset[str] = frozenset()
 
-    @classmethod
-    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
-        return len(node.shape(1)) - 1
+    channel_axis = staticmethod(lambda node: len(node.shape(1)) - 1)
 
     def scale_mask(self, info: ir.TensorInfo) -> int:
         return 1 << len(info.dims) - 1
@@ -77,9 +75,7 @@ class MatMul(ir.BaseOperator, frozen=True):
         is_product_of_rows = len(node.shape(1)) == 2 and perm[-1] == len(perm) - 1 and len(perm) >= 2
         return ir.Transposed(perm, node.attrs) if is_product_of_rows else None
 
-    @classmethod
-    def contracted(cls, node: ir.NodeInfo) -> tuple[int, int] | None:
-        return (1, 0) if len(node.shape(0)) == len(node.shape(1)) == 2 else None
+    contracted = staticmethod(lambda node: (1, 0) if len(node.shape(0)) == len(node.shape(1)) == 2 else None)
 
     result_format = staticmethod(row_major)
 
@@ -200,13 +196,8 @@ class InnerProduct(ir.BaseOperator, frozen=True):
     needs = (are_floats,)
     byte_operands = ("src", "weights")
 
-    @classmethod
-    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
-        return 0 if node.attrs.get("transB", 0) else 1
-
-    def scale_mask(self, info: ir.TensorInfo) -> int:
-        del info
-        return 0b1
+    channel_axis = staticmethod(lambda node: 0 if node.attrs.get("transB", 0) else 1)
+    scale_mask = staticmethod(always(0b1))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:

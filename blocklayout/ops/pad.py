@@ -133,7 +133,8 @@ class Pad(Follower, frozen=True):
         for copy, source, target in _borders(found, copies, src.dtype):
             operand = "fill" if copy.source is None else "dst"
             steps.append(self._step(source, target, operand, problem.n_threads, (copy.line,) * copy.is_backwards))
-        if dst.n_padding and self._writes_padding(dst):
+        cuts_blocks = any(min(pair) < 0 and dst.layout.blocks[dim] != 1 for dim, pair in enumerate(self.pads))
+        if dst.n_padding and (self.value != 0 or cuts_blocks):  # something else than the source's own zeros
             steps.append(ir.zero_padding_step(dst))
         fill = (("fill", MemoryDesc((1,), src.dtype)),) if self.mode == "constant" else ()
         return ir.Recipe(tuple(steps), (), (("src", src), ("dst", dst), *fill))
@@ -158,12 +159,6 @@ class Pad(Follower, frozen=True):
                 return None
             changed[dim] = before // block, (dst.padded_dims[dim] - src.padded_dims[dim] - before) // block
         return _lines(parts, results, changed)
-
-    def _writes_padding(self, dst: MemoryDesc) -> bool:
-        """Whether something else than the source's own zeros comes into padded lanes."""
-        return self.value != 0 or any(
-            min(pair) < 0 and dst.layout.blocks[dim] != 1 for dim, pair in enumerate(self.pads)
-        )
 
 
 class _Line(Struct, frozen=True):

@@ -42,7 +42,6 @@ class Pooling(Follower, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5, MOVED),)
     byte_operands: ClassVar[tuple[str, ...]] = ("src",)
     sums_products: ClassVar[bool] = False
@@ -353,7 +352,6 @@ class MaxUnpooling(Follower, frozen=True):
     """Zeros, and each element at its index, counted in the extents ``numbered``; a larger result ends in zeros."""
 
     op_types: ClassVar[tuple[str, ...]] = ("MaxUnpool",)
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5), is_known(2, "output_shape"))
 
     numbered: tuple[int, ...]

@@ -213,10 +213,7 @@ class Reduce(ir.BaseOperator, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _along_axes(node, _IN_NUMPY[node.op_type])
+    in_numpy = staticmethod(lambda node: _along_axes(node, _IN_NUMPY[node.op_type]))
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
@@ -336,10 +333,7 @@ class ReduceLogSumExp(ir.Facts, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _along_axes(node, _log_of_exponentials)
+    in_numpy = staticmethod(lambda node: _along_axes(node, _log_of_exponentials))
 
 
 class ArgReduce(ir.Facts, frozen=True):

@@ -99,6 +99,4 @@ class OfSequences(ir.Facts, frozen=True):
 
     op_types = tuple(_FUNCTIONS)
 
-    @classmethod
-    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
-        return _FUNCTIONS[node.op_type](node)
+    on_arrays = staticmethod(lambda node: _FUNCTIONS[node.op_type](node))

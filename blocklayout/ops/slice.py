@@ -56,9 +56,7 @@ class Slice(ir.BaseOperator, frozen=True):
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
 
-    @classmethod
-    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
-        return partial(_cut, node)
+    on_arrays = staticmethod(lambda node: partial(_cut, node))
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
@@ -263,6 +261,4 @@ class Gather(ir.Facts, frozen=True):
 
         return (added,)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return partial(take, axis=node.axis_attr("axis", len(node.shape(0)), 0))
+    in_numpy = staticmethod(lambda node: partial(take, axis=node.axis_attr("axis", len(node.shape(0)), 0)))

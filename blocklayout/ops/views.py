@@ -66,9 +66,7 @@ class Reshape(ir.BaseOperator, frozen=True):
 
     same_as = staticmethod(same_if_same_shape)
 
-    @classmethod
-    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
-        return rows == {0} and node.shape(0)[:1] == node.result.shape[:1] != ()
+    keeps_rows = staticmethod(lambda node, rows: rows == {0} and node.shape(0)[:1] == node.result.shape[:1] != ())
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
@@ -229,13 +227,8 @@ class Identity(ir.BaseOperator, frozen=True):
     needs = (has_one_output("the mask"), _is_inference)
     is_elementwise = True
 
-    @classmethod
-    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
-        return rows == {cls.same_as(node)}
-
-    @classmethod
-    def same_as(cls, node: ir.NodeInfo) -> int | None:
-        return None if _is_training(node) else 0
+    same_as = staticmethod(lambda node: None if _is_training(node) else 0)
+    keeps_rows = staticmethod(lambda node, rows: rows == {0} and not _is_training(node))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:

@@ -57,11 +57,6 @@ class Pattern(Struct, frozen=True):
     terms: tuple[tuple[Monomial, float | str], ...]
     call: Call | None
 
-    @property
-    def has_x(self) -> bool:
-        """Whether ``x`` stands outside of the call."""
-        return any("x" in monomial for monomial, _ in self.terms)
-
 
 class Match(Struct, frozen=True, eq=False):
     """A pattern as it was found.
@@ -108,7 +103,7 @@ def _matches(expressions: Expressions, name: str, pattern: Pattern, match: Match
                 letters, scale = reading.letters(value), reading.scale
                 yield from _compared(expressions, name, pattern, inner, letters, slope, offset, scale)
         return
-    is_new = pattern.has_x and not match.x
+    is_new = not match.x and any("x" in monomial for monomial, _ in pattern.terms)
     for x in reversed(expressions.before(name)) if is_new else (match.x,):
         seen = Match(x, match.numbers, match.calls, match.nodes)
         yield from _compared(expressions, name, pattern, seen, {}, slope, offset)
@@ -305,7 +300,10 @@ def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
     window = pool.inputs[0] if pad is None else pad.inputs[0]
     before, source = _through_views(expressions, window)
     size = _n_channels(graph, pool, pad, window)
-    if size and graph.shape(source) == graph.shape(node.outputs[0]) and _are_channels(graph, source, window):
+    shape, seen = graph.shape(source), graph.shape(window)
+    if not size or shape != graph.shape(node.outputs[0]) or len(shape) < 2:
+        return
+    if seen[2] == shape[1] and math.prod(seen[:2]) == shape[0]:  # its dimension 2 holds the channels, in their order
         nodes = (*behind, pool.name, *(() if pad is None else (pad.name,)), *before)
         yield Reading((source, size), frozenset(nodes))
 
@@ -319,12 +317,6 @@ def _through_views(expressions: Expressions, name: str) -> tuple[list[str], str]
         name = view.inputs[0]
         view = expressions.producer(name, *_VIEWS)
     return nodes, name
-
-
-def _are_channels(graph: Graph, source: str, window: str) -> bool:
-    """Whether dimension 2 of ``window`` holds the channels of ``source``, in the same order of elements."""
-    shape, seen = graph.shape(source), graph.shape(window)
-    return len(shape) >= 2 and seen[2] == shape[1] and math.prod(seen[:2]) == shape[0]
 
 
 def _n_channels(graph: Graph, pool: Node, pad: Node | None, window: str) -> int:
