@@ -111,11 +111,10 @@ class NodeInfo(Struct, frozen=True):
 
     def string_attr(self, name: str, choices: Sequence[str]) -> str:
         """A string attribute out of ``choices``, the first of which is the default."""
-        value = self.attrs.get(name, choices[0])
-        text = value.decode(errors="replace") if isinstance(value, bytes) else value
+        text: str = self.attrs.get(name, choices[0])
         if text not in choices:
             raise self.wrong(f"attribute {name} is {text!r}", f"it must be one of {', '.join(choices)}")
-        return str(text)
+        return text
 
     def ints_attr(self, name: str, length: int, default: int, at_least: int) -> tuple[int, ...]:
         """A list attribute of ``length`` integers, ``default`` repeated where it is absent."""

@@ -567,7 +567,8 @@ def _quantized_conv(
     if channels_last:
         raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
     real_bias = None if bias is None else _dequantized(bias, x[1] * w[1], axis=0)
-    return _quantized(_op("Conv", _dequantized(*x), _dequantized(*w, axis=0), real_bias, **window), *y)
+    weights = _dequantized(*w, axis=0)
+    return _quantized(_op("Conv", _dequantized(*x), weights, real_bias, **window), *y)
 
 
 def _of_one(x: Stored, y: Scheme, /, *, of: str, **attrs: Any) -> BuildValue:
@@ -581,11 +582,9 @@ def _of_one(x: Stored, y: Scheme, /, *, of: str, **attrs: Any) -> BuildValue:
 
 def _of_two(a: Stored, b: Stored, c: Scheme, /, *, of: str, axes: tuple[int, int, int] = (1, 1, 1)) -> BuildValue:
     """Likewise; ``axes`` are the dimensions along which there are scales. Between them everything is of f32."""
-    left, right = (
-        _dequantized(x, scale.astype("f32"), zero, axis=axis)
-        for (x, scale, zero), axis in zip((a, b), axes, strict=False)
-    )
-    return _quantized(_op(of, left, right), c[0].astype("f32"), c[1], axis=axes[2])
+    a_scale, b_scale, c_scale = (each.astype("f32") for each in (a[1], b[1], c[0]))
+    left, right = _dequantized(a[0], a_scale, a[2], axis=axes[0]), _dequantized(b[0], b_scale, b[2], axis=axes[1])
+    return _quantized(_op(of, left, right), c_scale, c[1], axis=axes[2])
 
 
 def _quantized_gemm(

@@ -350,8 +350,14 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        src = node.required(0, "input")
-        return _clip(node, *_bounds(node)).bind({"src": src})
+        low, high = _bounds(node)
+        if np.isnan(low) or np.isnan(high):
+            raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
+        # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
+        low, high = (min(max(number, -_LARGEST), _LARGEST) for number in (low, high))
+        is_relu = (low, high) == (0, _LARGEST)
+        function = Eltwise("eltwise_relu") if is_relu else Eltwise("eltwise_clip", min(low, high), high)
+        return function.bind({"src": node.required(0, "input")})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -361,11 +367,9 @@ class Clip(Eltwise, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         x, bounds, backward = call.sources[0], _bounds(call.node), call.bl.clip_backward
-        return (
-            "its bounds are computed; give numbers"
-            if np.isnan(bounds).any()
-            else (lambda grad: backward(grad, x, *bounds),)
-        )
+        if np.isnan(bounds).any():
+            return "its bounds are computed; give numbers"
+        return (lambda grad: backward(grad, x, *bounds),)
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -390,16 +394,6 @@ def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: 
         x = np.minimum(x, high, out=out)
     if x is not out:
         np.copyto(out, x)
-
-
-def _clip(node: ir.NodeInfo, low: float, high: float) -> Eltwise:
-    if np.isnan(low) or np.isnan(high):
-        raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
-    if low == 0 and high >= _LARGEST:
-        return Eltwise("eltwise_relu")
-    # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
-    low, high = (min(max(number, -_LARGEST), _LARGEST) for number in (low, high))
-    return Eltwise("eltwise_clip", min(low, high), high)
 
 
 def _bounds(node: ir.NodeInfo) -> tuple[float, float]:
@@ -579,10 +573,12 @@ class PRelu(Follower, frozen=True):
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         given = argument(problem, "weights")
         weights = like(src, ir.TensorInfo(self.slope_dims, given.dtype))
-        views, seen = self._views(src, weights), seen_as(weights, given.dims)
-        if views is None or seen is None or attr.post_ops:
+        fast, seen = broadcast_views(src, self.slope_dims, _PATTERNS), seen_as(weights, given.dims)
+        if (fast is None and src.ndims > _LARGEST_NDIMS) or seen is None or attr.post_ops:
             return None
-        spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
+        views = fast and (MemoryDesc(fast[0], src.dtype), MemoryDesc(fast[1], weights.dtype))
+        data, slopes = views or (src, weights)
+        spec = dnnl.prelu(data, slopes, data, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, whole=(("src", src), ("weights", seen), ("dst", dst)))
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
@@ -592,13 +588,6 @@ class PRelu(Follower, frozen=True):
         if arg != "src" or "weights" not in problem.constants or not is_per_channel:
             return None
         return ir.PostOpUse(dnnl.Prelu(_PER_CHANNEL), "weights")
-
-    def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
-        """Both under extents the library is fast on, where there are some."""
-        views = broadcast_views(src, self.slope_dims, _PATTERNS)
-        if views is None:
-            return (src, weights) if src.ndims <= _LARGEST_NDIMS else None
-        return MemoryDesc(views[0], src.dtype), MemoryDesc(views[1], weights.dtype)
 
 
 _PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {

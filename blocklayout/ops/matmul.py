@@ -42,10 +42,8 @@ class MatMul(ir.BaseOperator, frozen=True):
             if refusal is None and (len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims)):
                 what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
                 refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
-        if refusal:
-            return refusal
         operands = {"src": src, "weights": weights}
-        return cls().bind(operands, of_rank(operands, ndims))
+        return refusal or cls().bind(operands, of_rank(operands, ndims))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:

@@ -46,8 +46,7 @@ class Pad(Follower, frozen=True):
         mode, pads = node.string_attr("mode", _MODES), _pads(node, len(src.shape))
         if not any(number for pair in pads for number in pair):
             return Identity().bind({"src": src})
-        refusal = _not_by_copies(node, mode, src.shape, pads)
-        if refusal:
+        if refusal := _not_by_copies(node, mode, src.shape, pads):
             return refusal
         if mode != "constant":
             return cls(mode, pads, 0.0).bind({"src": src})
@@ -130,9 +129,9 @@ class Pad(Follower, frozen=True):
         place = MemoryDesc((line.dst for line in found), src.dtype).submemory(kept, (line.begin for line in found))
         steps = [self._step(inner, place, "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
-        for copy, source, target in _borders(found, copies, src.dtype):
-            operand = "fill" if copy.source is None else "dst"
-            steps.append(self._step(source, target, operand, problem.n_threads, (copy.line,) * copy.is_backwards))
+        for copy, source, target in _borders(found, copies, src.dtype, repeats=self.mode == "edge"):
+            operand, backwards = "fill" if copy.source is None else "dst", (copy.line,) * (self.mode == "reflect")
+            steps.append(self._step(source, target, operand, problem.n_threads, backwards))
         cuts_blocks = any(min(pair) < 0 and dst.layout.blocks[dim] != 1 for dim, pair in enumerate(self.pads))
         if dst.n_padding and (self.value != 0 or cuts_blocks):  # something else than the source's own zeros
             steps.append(ir.zero_padding_step(dst))
@@ -187,9 +186,7 @@ class _Copy(Struct, frozen=True):
     line: int
     begin: int
     n: int
-    source: int | None = None
-    repeats: bool = False
-    is_backwards: bool = False
+    source: int | None
 
 
 def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[_Line] | None:
@@ -212,7 +209,7 @@ def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[i
 
 
 def _borders(
-    of: Sequence[_Line], copies: Sequence[_Copy], dtype: str
+    of: Sequence[_Line], copies: Sequence[_Copy], dtype: str, *, repeats: bool
 ) -> Iterator[tuple[_Copy, MemoryDesc, MemoryDesc]]:
     """Each copy, its source (in the destination, or one element) and its target, the innermost lines first."""
     whole = MemoryDesc((line.dst for line in of), dtype)
@@ -226,10 +223,9 @@ def _borders(
             yield copy, MemoryDesc(box, dtype, strides=(0,) * len(box)), target
             continue
         place[copy.line] = copy.source
-        source = whole.submemory(
-            [1 if copy.repeats and index == copy.line else n for index, n in enumerate(box)], place
-        )
-        strides = tuple(0 if copy.repeats and index == copy.line else s for index, s in enumerate(source.strides))
+        once = [1 if repeats and index == copy.line else n for index, n in enumerate(box)]
+        source = whole.submemory(once, place)
+        strides = tuple(0 if repeats and index == copy.line else s for index, s in enumerate(source.strides))
         yield copy, MemoryDesc(box, dtype, strides=strides, offset=source.offset0), target
 
 
@@ -264,11 +260,7 @@ def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
         "wrap": (line.end - line.begin, line.begin),
     }[mode]
     places = (0, line.begin), (line.end, behind)
-    return [
-        _Copy(index, begin, n, source, repeats=mode == "edge", is_backwards=mode == "reflect")
-        for (begin, n), source in zip(places, sources, strict=True)
-        if n
-    ]
+    return [_Copy(index, begin, n, source) for (begin, n), source in zip(places, sources, strict=True) if n]
 
 
 def _pads(node: ir.NodeInfo, ndims: int) -> Pads:

@@ -59,7 +59,7 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
     """
     default = DEFAULT_ACTIVATIONS[op_type]
     n_functions = len(default) * n_sides
-    given = [_text(name) for name in attrs.get("activations") or default * n_sides]
+    given = list(attrs.get("activations") or default * n_sides)
     names = [name.lower() for name in given[:n_functions]]  # an RNN's default is of two directions
     if len(names) < n_functions or not set(names) <= set(_FUNCTIONS):
         raise ValueError(f"activations are {given}: {len(default)} for each direction, of {', '.join(_FUNCTIONS)}")
@@ -107,7 +107,7 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
         zeros if cell is None else cell,
     )
     functions = _functions(op_type, attrs, n_sides)
-    is_reverse = _text(attrs.get("direction", "forward")) == "reverse"
+    is_reverse = attrs.get("direction") == "reverse"
     results = []
     for side in range(n_sides):
         of_side = _Side(attrs, functions[side], *(each[side] for each in parameters))
@@ -118,10 +118,6 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     if attrs.get("layout"):
         return y.transpose(2, 0, 1, 3), swapped(last), swapped(last_cell)
     return y, last, last_cell
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _functions(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tuple[Function, ...]]:
@@ -252,8 +248,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
             functions = activations(node.op_type, node.attrs, node.shape(1)[0])
         except ValueError as error:
             raise node.wrong(*str(error).split(": ", 1)) from None
-        refusal = _not_in_the_library(node, functions)
-        if refusal is not None:
+        if refusal := _not_in_the_library(node, functions):
             return refusal
         is_linear_first = node.op_type == "GRU" and node.flag_attr("linear_before_reset")
         [name, alpha, _] = functions[0][-1]
