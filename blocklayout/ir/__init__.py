@@ -6,7 +6,7 @@ from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
     "demands": "Asked Demand Demanded Demands Names preceding",
-    "facts": "Affine ArraysFunction Called Facts NumpyFunction Padding Transposed Window keeps_broadcast_rows",
+    "facts": "Affine ArraysFunction Called Facts Given NumpyFunction Padding Transposed Window keeps_broadcast_rows",
     "host_spec": (
         "Compute Elementwise HostSpec Plain arguments copy_spec mover results row_major_descs zero_padding_step"
     ),

@@ -10,6 +10,7 @@ from blocklayout.ir.facts import Affine as Affine
 from blocklayout.ir.facts import ArraysFunction as ArraysFunction
 from blocklayout.ir.facts import Called as Called
 from blocklayout.ir.facts import Facts as Facts
+from blocklayout.ir.facts import Given as Given
 from blocklayout.ir.facts import NumpyFunction as NumpyFunction
 from blocklayout.ir.facts import Padding as Padding
 from blocklayout.ir.facts import Transposed as Transposed

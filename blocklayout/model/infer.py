@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TypeProto
     from onnx.defs import OpSchema
 
+Operands: TypeAlias = "Sequence[Value | None]"
+Results: TypeAlias = "tuple[Value | None, ...]"
+
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
@@ -36,7 +39,7 @@ _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
 
 
-def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
+def evaluate(node: Node, inputs: Operands, opset: int) -> Results:
     """The outputs of ``node``: computed if its inputs are constants, else their extents and types.
 
     A registered operator is not run for constants.
@@ -78,7 +81,7 @@ def _check_itself(node: Node) -> None:
         raise ModelError(f"node {node.name!r}: attribute batch_dims is {node.attrs['batch_dims']}; give 0 or more")
 
 
-def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
+def _of_other_domain(node: Node, inputs: Operands, opset: int) -> Results:
     from blocklayout.ops.registered import result_of
 
     found = node.facts.inferred(NodeInfo(node.name, node.op_type, node.attrs, tuple(inputs), (), opset))
@@ -90,7 +93,7 @@ def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> 
     return (result_of(node.op_type, node.name, node.attrs, inputs, node.outputs[0]),)
 
 
-def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
+def _as_scalars(inputs: Operands) -> list[Value | None]:
     """Single elements as scalars: other runtimes, and function bodies of ONNX's own, also give them with rank 1."""
     return [
         Value(value.name, (), value.dtype, value.data.reshape(()))
@@ -100,7 +103,7 @@ def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
     ]
 
 
-def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None:
+def _count_again(node: Node, inputs: Operands, opset: int) -> None:
     """Refuse ranges that shape inference takes for empty: of more elements than 64 bits count, and of NaN."""
     compute = node.facts.on_arrays(NodeInfo(node.name, node.op_type, node.attrs, (), (), opset))
     data = [value.data for value in inputs if value is not None and value.data is not None]
@@ -108,7 +111,7 @@ def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None
         compute(*data)
 
 
-def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
+def _check_types(node: Node, schema: OpSchema, inputs: Operands) -> None:
     """Inference alone would let Relu of integers or a sum of f32 and f64 pass."""
     bound: dict[str, str] = {}
     formals = _formal_inputs(schema)
@@ -134,9 +137,7 @@ def _formal_inputs(schema: OpSchema) -> list[Any]:
     return list(schema.inputs)
 
 
-def _infer_types(
-    node: Node, proto: NodeProto, schema: OpSchema, inputs: Sequence[Value | None], opset: int
-) -> dict[str, TypeProto]:
+def _infer_types(node: Node, proto: NodeProto, schema: OpSchema, inputs: Operands, opset: int) -> dict[str, TypeProto]:
     from onnx import checker, helper, numpy_helper, shape_inference
 
     present = [value for value in inputs if value is not None]
@@ -173,7 +174,7 @@ def _forget_windows_behind(node: Node, spatial: Sequence[int], types: Iterable[T
                 extent.dim_value -= 1
 
 
-def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
+def _said(node: Node, inputs: Operands) -> dict[str, TypeProto]:
     """The result's type by the extents that a MaxUnpool reads, which shape inference does not look at."""
     if node.op_type != "MaxUnpool" or len(inputs) < 3:
         return {}
@@ -183,7 +184,7 @@ def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
     return {node.outputs[0]: type_proto(first.dtype, tuple(map(int, extents.data)))}
 
 
-def _infer_through_body(node: Node, inputs: Sequence[Value | None], opset: int) -> dict[str, TypeProto]:
+def _infer_through_body(node: Node, inputs: Operands, opset: int) -> dict[str, TypeProto]:
     """Of operators that are specified only by a function body of simpler ones."""
     body = function_body(node, inputs, opset)
     if body is None:
@@ -221,9 +222,7 @@ def _value(node: Node, name: str, type_: TypeProto | None) -> Value:
     return Value(name, shape, dtype)
 
 
-def _fold(
-    node: Node, proto: NodeProto, inputs: Sequence[Value | None], types: dict[str, TypeProto], opset: int
-) -> tuple[Value | None, ...] | None:
+def _fold(node: Node, proto: NodeProto, inputs: Operands, types: dict[str, TypeProto], opset: int) -> Results | None:
     feeds = _feeds(node, inputs)
     if feeds is None or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
         return None
@@ -248,7 +247,7 @@ def _fold(
     return tuple(value and replace(value, quantization=quantization) for value in results)
 
 
-def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
+def _feeds(node: Node, inputs: Operands) -> dict[str, np.ndarray] | None:
     """Inputs of the reference; ``None`` where something is only known at run time."""
     present = [value for value in inputs if value is not None]
     if any(value.data is None and value.name in node.elements_read for value in present):
@@ -274,7 +273,7 @@ def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | Non
     return Value(name, array.shape, dtype, array)
 
 
-def _target_of_empty(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray]:
+def _target_of_empty(node: Node, inputs: Operands) -> dict[str, np.ndarray]:
     """The target of a Reshape of a batch of 0, with -1, which ONNX leaves open there, as of any other batch."""
     source, target = inputs
     if source is None or target is None or target.data is None or target.data.ndim != 1 or 0 not in source.shape:
@@ -309,9 +308,7 @@ def has_body(node: Node, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def function_body(
-    node: Node, inputs: Sequence[Value | None], opset: int
-) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
+def function_body(node: Node, inputs: Operands, opset: int) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
     """The nodes and constants of ONNX's body for ``node``, named after it inside; ``None`` where there is none."""
     model = _inlined(node, inputs, opset) if has_body(node, opset) else None
     if model is None or any(each.op_type == node.op_type for each in model.graph.node):
@@ -326,7 +323,7 @@ def function_body(
     return tuple(each.renamed(names).replace(name="") for each in nodes), constants
 
 
-def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto | None:
+def _inlined(node: Node, inputs: Operands, opset: int) -> ModelProto | None:
     from onnx import TypeProto, helper, inliner
 
     schema = find_schema(node, opset)

@@ -565,10 +565,7 @@ class PRelu(Follower, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         (x, slope), bl = call.sources, call.bl
-        return (
-            lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1),
-            lambda grad: grad * bl.min(x, 0.0),
-        )
+        return (lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1), lambda grad: grad * bl.min(x, 0.0))
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         given = argument(problem, "weights")

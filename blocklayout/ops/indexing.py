@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -92,12 +92,7 @@ class Scatter(ir.Facts, frozen=True):
 
 
 def _scatter(
-    x: np.ndarray,
-    places: np.ndarray,
-    updates: np.ndarray,
-    out: np.ndarray,
-    index_of: Callable[[np.ndarray], Any],
-    function: np.ufunc | None,
+    x: np.ndarray, places: np.ndarray, updates: np.ndarray, out: np.ndarray, index_of: Any, function: np.ufunc | None
 ) -> None:
     np.copyto(out, x)
     if function is None:

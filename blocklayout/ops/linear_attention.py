@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +20,7 @@ class LinearAttention(ir.Facts, frozen=True):
         n_queries, n_heads = node.int_attr("q_num_heads", 1), node.int_attr("kv_num_heads", 1)
         scale = node.float_attr("scale", 0.0) or 1 / math.sqrt(node.shape(0)[-1] // n_queries)
 
-        def attend(
-            query: np.ndarray,
-            key: np.ndarray,
-            value: np.ndarray,
-            *given: np.ndarray | None,
-            out: np.ndarray | tuple[np.ndarray | None, ...],
-        ) -> None:
+        def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, *given: ir.Given, out: Any) -> None:
             past, decay, beta = (*given, None, None, None)[:3]
             result, present = out if isinstance(out, tuple) else (out, None)
             q, k, v = (_heads(x, n) for x, n in ((query, n_queries), (key, n_heads), (value, n_heads)))

@@ -11,16 +11,7 @@ from blocklayout import dnnl, ir
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source, per_channel
-from blocklayout.ops._layouts import (
-    Follower,
-    Run,
-    digits,
-    is_padded,
-    n_lanes,
-    over_padding,
-    runs,
-    with_padding,
-)
+from blocklayout.ops._layouts import Follower, Run, digits, is_padded, n_lanes, over_padding, runs, with_padding
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 

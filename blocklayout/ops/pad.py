@@ -62,7 +62,7 @@ class Pad(Follower, frozen=True):
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         mode = node.string_attr("mode", _MODES)
-        return partial(_padded, mode=mode, attrs=node.attrs)
+        return partial(_padded, mode, node.attrs)
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -229,16 +229,8 @@ def _borders(
         yield copy, MemoryDesc(box, dtype, strides=strides, offset=source.offset0), target
 
 
-def _padded(
-    x: np.ndarray,
-    given: np.ndarray | None = None,
-    value: np.ndarray | None = None,
-    axes: np.ndarray | None = None,
-    *,
-    out: np.ndarray,
-    mode: str,
-    attrs: Mapping[str, Any],
-) -> None:
+def _padded(mode: str, attrs: Mapping[str, Any], x: np.ndarray, *inputs: ir.Given, out: np.ndarray) -> None:
+    given, value, axes = (*inputs, None, None, None)[:3]
     numbers = np.reshape(attrs["pads"] if given is None else given, (2, -1))
     pads = np.zeros((2, x.ndim), np.int64)
     pads[:, slice(None) if axes is None else axes] = numbers

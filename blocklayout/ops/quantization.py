@@ -157,9 +157,7 @@ class IntegerProduct(ByteProduct, frozen=True):
     result_format = staticmethod(row_major)
 
 
-def exact_product(
-    a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None
-) -> np.ndarray:
+def exact_product(a: np.ndarray, b: np.ndarray, a_zero: ir.Given = None, b_zero: ir.Given = None) -> np.ndarray:
     """By floats, which the library behind numpy multiplies fast, wide enough for every sum."""
     wide = exact_floats(a.shape[-1])
     first, second = a.astype(wide), b.astype(wide)
@@ -204,9 +202,7 @@ def exact_convolution(node: ir.NodeInfo, weights: tuple[int, ...]) -> Any:
     window = read_window(node, weights[2:], node.shape(0)[2:])
     groups = node.int_attr("group", 1)
 
-    def convolve(
-        x: np.ndarray, w: np.ndarray, x_zero: np.ndarray | None = None, w_zero: np.ndarray | None = None
-    ) -> np.ndarray:
+    def convolve(x: np.ndarray, w: np.ndarray, x_zero: ir.Given = None, w_zero: ir.Given = None) -> np.ndarray:
         wide = exact_floats(prod(w.shape[1:]))
         x, w = x.astype(wide), w.astype(wide)
         if x_zero is not None:
@@ -383,9 +379,7 @@ def _around_zero(integers: ir.Value, array: np.ndarray, zero: ir.Value | None, a
     return ir.Value(f"{integers.name}.signed", integers.shape, "s8", signed) if (signed == wide).all() else None
 
 
-def _quantize(
-    x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None, *, out: np.ndarray, axis: int, block: int
-) -> None:
+def _quantize(x: np.ndarray, scale: np.ndarray, zero: ir.Given = None, *, out: Any, axis: int, block: int) -> None:
     write_rounded(np.divide(x, _spread(scale, x, axis, block)), _spread(zero, x, axis, block), out)
 
 
@@ -398,9 +392,7 @@ def write_rounded(numbers: np.ndarray, zero: np.ndarray | None, out: np.ndarray)
     np.copyto(out, np.clip(numbers, limits.min, limits.max), casting="unsafe")
 
 
-def _dequantize(
-    x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None, *, out: np.ndarray, axis: int, block: int
-) -> None:
+def _dequantize(x: np.ndarray, scale: np.ndarray, zero: ir.Given = None, *, out: Any, axis: int, block: int) -> None:
     wide = x.astype(np.float32)
     if zero is not None:
         wide -= _spread(zero, x, axis, block).astype(np.float32)

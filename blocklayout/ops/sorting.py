@@ -24,9 +24,7 @@ class TopK(ir.Facts, frozen=True):
         axis = node.axis_attr("axis", len(node.shape(0)), -1)
         is_largest = bool(node.int_attr("largest", 1))
 
-        def top(
-            x: np.ndarray, k: np.ndarray | None = None, *, out: tuple[np.ndarray | None, np.ndarray | None]
-        ) -> None:
+        def top(x: np.ndarray, k: ir.Given = None, *, out: tuple[ir.Given, ir.Given]) -> None:
             del k  # is the results' extent
             [extent, *_] = (each.shape[axis] for each in out if each is not None)
             for written, found in zip(out, _top(x, extent, axis, is_largest=is_largest), strict=True):

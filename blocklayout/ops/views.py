@@ -245,13 +245,7 @@ class Identity(ir.BaseOperator, frozen=True):
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         seed, may_drop = node.attrs.get("seed"), _is_training(node)
 
-        def drop(
-            x: np.ndarray,
-            ratio: np.ndarray | None = None,
-            training: np.ndarray | None = None,
-            *,
-            out: np.ndarray | tuple[np.ndarray | None, np.ndarray | None],
-        ) -> None:
+        def drop(x: np.ndarray, ratio: ir.Given = None, training: ir.Given = None, *, out: Any) -> None:
             result, mask = out if isinstance(out, tuple) else (out, None)
             share = 0.5 if ratio is None else float(ratio.item())
             is_dropping = may_drop and share and training is not None and bool(training.item())
@@ -259,9 +253,8 @@ class Identity(ir.BaseOperator, frozen=True):
             if mask is not None:
                 mask[...] = kept
             if result is not None:
-                np.multiply(
-                    x, kept * (1 / (1 - share)) if is_dropping else x.dtype.type(1), out=result, casting="unsafe"
-                )
+                factor = kept * (1 / (1 - share)) if is_dropping else x.dtype.type(1)
+                np.multiply(x, factor, out=result, casting="unsafe")
 
         return drop if node.op_type == "Dropout" else None
 
