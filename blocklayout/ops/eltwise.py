@@ -1,4 +1,4 @@
-"""Functions of one element."""
+"""Functions of one element, casts among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import always, are_floats, broadcast_dims, is_known, is_source
+from blocklayout.ops._answers import always, are_floats, broadcast_dims, is_known, is_source, of_source
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import (
     Follower,
     are_eltwise,
@@ -28,6 +29,7 @@ from blocklayout.ops._layouts import (
     seen_as,
     with_padding,
 )
+from blocklayout.ops.views import Identity, same_if_same_shape
 
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "Abs": ("abs",),
@@ -599,3 +601,74 @@ _PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
 
 The library is fast with slopes for all elements, and with slopes for each index along dimension 1.
 """
+
+
+# --- other types: by a table of all bytes, or by a cast
+
+
+class ByteTable(Follower, frozen=True):
+    """The byte of a constant table for each byte of the source; in ONNX functions between two quantisations.
+
+    The inputs are bytes, and 256 of them: for 0 to 127, then for 128 to 255, or -128 to -1.
+    """
+
+    op_types = ("ByteTable",)
+    is_elementwise = True
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        src, table = node.required(0, "src"), node.required(1, "table")
+        if src.dtype not in BYTE_DTYPES or table.data is None:
+            return node.refused(f"{src.name} is {src.dtype}", "a constant table of bytes is for bytes")
+        return cls().bind({"src": src, "table": table})
+
+    keeps_rows = staticmethod(of_source)
+
+    in_numpy = staticmethod(always(lambda src, table, out: np.take(table, src.view(np.uint8), out=out)))
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        if attr.post_ops or src.n_padding:
+            return None
+        table = argument(problem, "table")
+        spec = dnnl.lookup(src, MemoryDesc(table.dims, table.dtype), dst, n_threads=problem.n_threads)
+        return ir.Recipe.single(spec)
+
+
+_CONVERTED = ("u8", "s8", "s32", "bool")
+"""Data types that reorders take; a bool is a byte that is 0 or 1."""
+
+
+class Cast(Follower, frozen=True):
+    """Numbers as floats: a reorder, or nothing between floats. To integers numpy converts: primitives round."""
+
+    op_types = ("Cast", "CastLike")
+    is_quick_on_arrays = True
+    is_elementwise = True
+    elements_read = (0,)
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        src, dst = node.required(0, "input"), node.result
+        refusal = node.of_other_dtype(dst) or node.of_other_dtype(src, (*_CONVERTED, *PRIMITIVE_FLOATS))
+        operator = Identity() if src.dtype in PRIMITIVE_FLOATS else cls()
+        return refusal or operator.bind({"src": src})
+
+    backward = staticmethod(always((same,)))
+    in_numpy = staticmethod(always(lambda x, *_, out: np.copyto(out, x, casting="unsafe")))
+    same_as = staticmethod(same_if_same_shape)
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        if attr.post_ops or (src.dtype == "bool" and src.inner_blks):  # nothing brings bools into blocks
+            return None
+        bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
+        step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
+        return ir.Recipe.single(step, whole=(("src", src), ("dst", dst)))
+
+
+class BitCast(ir.Facts, frozen=True):
+    """The same bits as numbers of another type of that size."""
+
+    op_types = ("BitCast",)
+    is_elementwise = True
+
+    in_numpy = staticmethod(always(lambda x, out: np.copyto(out.view(x.dtype), x)))

@@ -300,8 +300,7 @@ class Dequantize(Quantized, frozen=True):
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
 
-    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
-        return desc
+    back = through
 
 
 class Quantize(Quantized, frozen=True):

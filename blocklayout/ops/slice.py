@@ -64,10 +64,18 @@ class Slice(ir.BaseOperator, frozen=True):
         starts, ends, axes, steps = (node.integers(index, name) or () for name, index in _INPUTS.items())
         axes = axes or tuple(range(len(starts)))
         steps = steps or (1,) * len(starts)
-        shape, offsets, distances = _box(node, src.shape, axes, starts, ends, steps)
+        ndims = len(src.shape)
+        if any(not -ndims <= axis < ndims for axis in axes):
+            raise node.wrong(f"axes are {list(axes)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
+        offsets, distances = [0] * ndims, [1] * ndims
+        for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+            kept = range(*slice(*bounds).indices(src.shape[axis]))
+            # What has no elements begins anywhere, and one element takes no step.
+            offsets[axis] = kept[0] if kept else 0
+            distances[axis] = bounds[-1] if len(kept) > 1 else 1
         if all(distance == 1 for distance in distances):
-            return cls(shape, offsets).bind({"src": src})
-        return node.of_other_dtype(src, MOVED) or SteppedSlice(offsets, distances).bind({"src": src})
+            return cls(node.result.shape, tuple(offsets)).bind({"src": src})
+        return node.of_other_dtype(src, MOVED) or SteppedSlice(tuple(offsets), tuple(distances)).bind({"src": src})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -167,27 +175,6 @@ def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: s
     target = MemoryDesc((line.n_kept for line in lines), dtype).submemory(box, begins)
     backwards = tuple(axis for axis, line in enumerate(lines) if line.step < 0)
     return MemoryDesc(box, dtype, strides=strides, offset=offset), target, backwards
-
-
-def _box(
-    node: ir.NodeInfo,
-    dims: tuple[int, ...],
-    axes: tuple[int, ...],
-    starts: tuple[int, ...],
-    ends: tuple[int, ...],
-    steps: tuple[int, ...],
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Extents, beginnings and steps along every dimension; negative bounds count from the end, and all are clamped."""
-    if any(not -len(dims) <= axis < len(dims) for axis in axes):
-        raise node.wrong(f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
-    shape, offsets, distances = list(dims), [0] * len(dims), [1] * len(dims)
-    for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
-        kept = range(*slice(first, last, step).indices(dims[axis]))
-        shape[axis] = len(kept)
-        # What has no elements begins anywhere, and one element takes no step.
-        offsets[axis] = kept[0] if kept else 0
-        distances[axis] = step if len(kept) > 1 else 1
-    return tuple(shape), tuple(offsets), tuple(distances)
 
 
 class Split(ir.Facts, frozen=True):

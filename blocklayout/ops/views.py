@@ -261,8 +261,7 @@ class Identity(ir.BaseOperator, frozen=True):
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
 
-    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
-        return desc
+    back = through
 
 
 class Blocks(ir.Facts, frozen=True):
