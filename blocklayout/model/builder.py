@@ -201,15 +201,9 @@ class Builder:
         """
         if not self._outputs:
             raise ModelError(f"the model {self.name!r} has no output; call output(name, value)")
-        graph = Graph(
-            self.name,
-            self.opset,
-            tuple(self._nodes),
-            dict(self._values),
-            tuple(self._inputs),
-            tuple(self._outputs),
-            formats=dict(self._formats),
-        )
+        inputs, outputs = tuple(self._inputs), tuple(self._outputs)
+        values, formats = dict(self._values), dict(self._formats)
+        graph = Graph(self.name, self.opset, tuple(self._nodes), values, inputs, outputs, formats=formats)
         graph = bypass(graph, self._output_sources)
         return graph.replace(demands=Demands(self.pinned, self.expected)).opened()
 
@@ -368,10 +362,8 @@ class BuildValue(Operators):
             for extent, n, step, first, last in zip(output_shape[2:], self.shape[2:], steps, begin, end, strict=False)
         ]
         if output_shape[:2] != self.shape[:2] or len(output_shape) != len(self.shape) or min(kernel) < 1:
-            raise ModelError(
-                f"output_shape is {output_shape}; {self.name!r} of shape {self.shape} takes "
-                f"{self.shape[:2]} and {n_spatial} extents that hold its windows"
-            )
+            wanted = f"{self.shape[:2]} and {n_spatial} extents that hold its windows"
+            raise ModelError(f"output_shape is {output_shape}; {self.name!r} of shape {self.shape} takes {wanted}")
         return kernel
 
     def _window(self, **attrs: Extents) -> dict[str, Extents | None]:

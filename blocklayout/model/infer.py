@@ -119,17 +119,12 @@ def _check_types(node: Node, schema: OpSchema, inputs: Operands) -> None:
         if value is None:
             continue
         onnx_type = onnx_type_name(value.dtype)
+        what = f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}"
         if onnx_type not in formal.types:
-            takes = ", ".join(sorted(formal.types))
-            raise ModelError(
-                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}; "
-                f"it takes {takes}"
-            )
+            raise ModelError(f"{what}; it takes {', '.join(sorted(formal.types))}")
         if formal.is_homogeneous and bound.setdefault(formal.type_str, onnx_type) != onnx_type:
-            raise ModelError(
-                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}, "
-                f"but an earlier input of the same type parameter is {bound[formal.type_str]}; cast one of them"
-            )
+            other = bound[formal.type_str]
+            raise ModelError(f"{what}, but an earlier input of the same type parameter is {other}; cast one of them")
 
 
 @lru_cache(maxsize=1024)
@@ -292,12 +287,12 @@ def _target_of_empty(node: Node, inputs: Operands) -> dict[str, np.ndarray]:
 
 def _check_n_elements(node: Node, source: Value | None, result: Value | None) -> None:
     """Complain where a Reshape would make or lose elements: shape inference does not."""
-    if source is None or result is None or math.prod(source.shape) == math.prod(result.shape):
+    if source is None or result is None:
         return
-    raise ModelError(
-        f"node {node.name!r}: Reshape of {source.name!r} {source.shape} to {result.shape}: the first has "
-        f"{math.prod(source.shape)} elements and the second {math.prod(result.shape)}; they must be equally many"
-    )
+    n, n_wanted = math.prod(source.shape), math.prod(result.shape)
+    if n != n_wanted:
+        what = f"node {node.name!r}: Reshape of {source.name!r} {source.shape} to {result.shape}"
+        raise ModelError(f"{what}: the first has {n} elements and the second {n_wanted}; they must be equally many")
 
 
 def has_body(node: Node, opset: int) -> bool:

@@ -33,22 +33,12 @@ def lower(graph: Graph, find: FindOperator | None = None) -> ir.Program:
     constants = _Constants()
     nodes = live_nodes(graph.nodes, graph.outputs)
     aliases, gone = former_names(graph, nodes)
-    kernels = tuple(
-        replace(
-            _kernel(graph, node, find, constants),
-            op_types=_op_types(graph, node),
-            aliases=tuple(aliases.get(node.name, ())),
-        )
-        for node in nodes
-    )
-    return ir.Program(
-        name=graph.name,
-        kernels=kernels,
-        inputs=tuple(graph.values[name] for name in graph.inputs),
-        outputs=tuple(graph.values[name] for name in graph.outputs),
-        gone=gone,
-        precision_report=graph.precision_report,
-    )
+    kernels = []
+    for node in nodes:
+        former = {"op_types": _op_types(graph, node), "aliases": tuple(aliases.get(node.name, ()))}
+        kernels.append(replace(_kernel(graph, node, find, constants), **former))
+    inputs, outputs = (tuple(graph.values[name] for name in side) for side in (graph.inputs, graph.outputs))
+    return ir.Program(graph.name, tuple(kernels), inputs, outputs, gone, graph.precision_report)
 
 
 def _with_quantizations(graph: Graph) -> Graph:

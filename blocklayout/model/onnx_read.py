@@ -235,10 +235,9 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
     packed = _dequantized_from_four_bits(proto.graph)
-    constants = {
-        tensor.name: to_array(tensor, model_path, raw_data=raw_data.get(index), unpacks=tensor.name in packed)
-        for index, tensor in enumerate(proto.graph.initializer)
-    }
+    constants = {}
+    for index, each in enumerate(proto.graph.initializer):
+        constants[each.name] = to_array(each, model_path, raw_data=raw_data.get(index), unpacks=each.name in packed)
     skeleton = _inlined(_without_weights(proto, constants), origin)
     _check_domains(skeleton)
     opset = _opset(skeleton, origin)

@@ -185,22 +185,17 @@ def _check_against(info: DeclaredValue, shape: tuple[int, ...], by_symbol: dict[
     if info.extents is None:
         return
     if len(shape) != len(info.extents):
-        raise InputError(
-            f"input {info.name!r} has {len(info.extents)} dimensions, {_show(info.extents)}; "
-            f"the given shape {shape} has {len(shape)}"
-        )
+        what = f"input {info.name!r} has {len(info.extents)} dimensions, {_show(info.extents)}"
+        raise InputError(f"{what}; the given shape {shape} has {len(shape)}")
     for axis, (extent, declared) in enumerate(zip(shape, info.extents, strict=True)):
         if isinstance(declared, int) and extent != declared:
-            raise InputError(
-                f"input {info.name!r} is declared {_show(info.extents)}: extent {axis} is fixed to {declared}, "
-                f"not {extent}"
-            )
+            what = f"input {info.name!r} is declared {_show(info.extents)}"
+            raise InputError(f"{what}: extent {axis} is fixed to {declared}, not {extent}")
         if isinstance(declared, str):
             first, owner = by_symbol.setdefault(declared, (extent, info.name))
             if first != extent:
-                raise InputError(
-                    f"input {info.name!r}: extent {axis} is {declared!r}, which is {first} in {owner!r}, not {extent}"
-                )
+                what = f"input {info.name!r}: extent {axis} is {declared!r}"
+                raise InputError(f"{what}, which is {first} in {owner!r}, not {extent}")
 
 
 def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:

@@ -129,10 +129,8 @@ def digits(desc: MemoryDesc, kept: Collection[int] = ()) -> tuple[Digit, ...] | 
         return None
     blocks, strides = desc.layout.blocks, desc.layout.strides
     outer = [Digit(dim, desc.padded_dims[dim] // blocks[dim], strides[dim]) for dim in desc.dim_order]
-    inner = [
-        Digit(dim, extent, prod(desc.inner_blks[index + 1 :]))
-        for index, (dim, extent) in enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True))
-    ]
+    blocked = enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True), start=1)
+    inner = [Digit(dim, extent, prod(desc.inner_blks[behind:])) for behind, (dim, extent) in blocked]
     return tuple(digit for digit in [*outer, *inner] if digit.extent != 1 or digit.dim in kept)
 
 
@@ -144,9 +142,8 @@ def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:
         >>> [(run.is_marked, run.extent) for run in runs(nhwc, {2, 3})]
         [(False, 2), (True, 20), (False, 17)]
     """
-    return tuple(
-        Run(is_marked, n_elements(list(group))) for is_marked, group in groupby(parts, lambda part: part.dim in marked)
-    )
+    groups = groupby(parts, lambda part: part.dim in marked)
+    return tuple(Run(is_marked, n_elements(list(group))) for is_marked, group in groups)
 
 
 def as_rows(found: Sequence[Run]) -> tuple[int, int] | None:

@@ -34,10 +34,8 @@ class Col2Im(ir.Facts, frozen=True):
             for place in product(*map(range, kernel)):
                 window: Any = (slice(None), slice(None), *place)
                 begins = [at * dilation for at, dilation in zip(place, dilations, strict=True)]
-                index: list[Any] = [
-                    slice(begin, begin + step * count, step)
-                    for begin, step, count in zip(begins, strides, counts, strict=True)
-                ]
+                lines = zip(begins, strides, counts, strict=True)
+                index: Any = (slice(begin, begin + step * count, step) for begin, step, count in lines)
                 image[(..., *index)] += windows[window]
             inside: Any = (slice(pads[i], pads[i] + extent) for i, extent in enumerate(out.shape[2:]))
             out[...] = image[(..., *inside)]

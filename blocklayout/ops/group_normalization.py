@@ -185,18 +185,17 @@ def _backward(call: ir.Called, n_groups: int) -> Any:
 def _with_computed_vectors(recipe: ir.Recipe, rows: MemoryDesc, problem: ir.Problem) -> ir.Recipe:
     """The recipe behind copies of computed scales and shifts, one for each image."""
     computed = {name: f"{name}_rows" for name in ("scale", "shift") if name in problem.sources}
-    whole, copies = dict(recipe.whole), []
+    whole, steps = dict(recipe.whole), []
     for name, copied in computed.items():
         vector = MemoryDesc(problem.sources[name].dims, problem.sources[name].dtype)
         repeated = MemoryDesc(rows.dims, vector.dtype, strides=(0, 1, *(0 for _ in rows.dims[2:])))
         spec = dnnl.reorder(repeated, rows, n_threads=problem.n_threads)
-        copies.append(ir.RecipeStep(spec, (("dst", copied), ("src", name))))
+        steps.append(ir.RecipeStep(spec, (("dst", copied), ("src", name))))
         whole[name] = vector
-    steps = [
-        replace(step, operands=tuple((arg, computed.get(name, name)) for arg, name in step.operands))
-        for step in recipe.steps
-    ]
-    return ir.Recipe((*copies, *steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))
+    for step in recipe.steps:
+        operands = tuple((arg, computed.get(name, name)) for arg, name in step.operands)
+        steps.append(replace(step, operands=operands))
+    return ir.Recipe(tuple(steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))
 
 
 _FIRST_OPSET_OF_CHANNELS = 21

@@ -32,10 +32,8 @@ class LRN(Follower, frozen=True):
         src, size = node.required(0, "X"), node.int_attr("size", 1)
         if size < 1:
             raise node.wrong(f"attribute size is {size}", "it must be at least 1")
-        operator = cls(
-            size, node.float_attr("alpha", 1e-4), node.float_attr("beta", 0.75), node.float_attr("bias", 1.0)
-        )
-        return operator.bind({"src": src})
+        usual = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+        return cls(size, *(node.float_attr(*each) for each in usual.items())).bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
@@ -70,11 +68,8 @@ class LRN(Follower, frozen=True):
             return over_padding(self._spec(with_padding(src), problem.n_threads), {"src": src, "dst": dst})
         if self._is_fast(src) or not found:
             return ir.Recipe.single(self._spec(src, problem.n_threads)) if self.size % 2 else None
-        return ir.Recipe(
-            self._steps(found, src.dtype, problem.n_threads),
-            (("squares", with_padding(src)),),
-            (("src", src), ("dst", dst)),
-        )
+        steps = self._steps(found, src.dtype, problem.n_threads)
+        return ir.Recipe(steps, (("squares", with_padding(src)),), (("src", src), ("dst", dst)))
 
     def _is_fast(self, src: MemoryDesc) -> bool:
         """Whether the library has more than a reference kernel: for the sizes of the first networks."""
@@ -84,14 +79,7 @@ class LRN(Follower, frozen=True):
 
     def _spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
         return dnnl.lrn(
-            src,
-            src,
-            algorithm="lrn_across_channels",
-            local_size=self.size,
-            alpha=self.alpha,
-            beta=self.beta,
-            k=self.bias,
-            n_threads=n_threads,
+            src, src, local_size=self.size, alpha=self.alpha, beta=self.beta, k=self.bias, n_threads=n_threads
         )
 
     def _steps(self, found: tuple[Run, ...], dtype: str, n_threads: int) -> tuple[ir.RecipeStep, ...]:
@@ -103,16 +91,8 @@ class LRN(Follower, frozen=True):
         before = (self.size - 1) // 2
         factor = (dnnl.Eltwise("linear", self.alpha, self.bias), dnnl.Eltwise("pow", 1.0, -self.beta))
         square = dnnl.eltwise(row, row, "square", n_threads=n_threads)
-        mean = dnnl.pooling(
-            image,
-            image,
-            "pooling_avg_include_padding",
-            kernel=(self.size, 1),
-            strides=(1, 1),
-            pads=(before, 0, self.size - 1 - before, 0),
-            attr=dnnl.Attr(factor),
-            n_threads=n_threads,
-        )
+        around: Any = {"kernel": (self.size, 1), "pads": (before, 0, self.size - 1 - before, 0), "n_threads": n_threads}
+        mean = dnnl.pooling(image, image, "pooling_avg_include_padding", **around, attr=dnnl.Attr(factor))
         product = dnnl.binary(row, row, row, "mul", n_threads=n_threads)
         return (
             ir.RecipeStep(square, (("dst", "squares"), ("src", "src"))),

@@ -102,15 +102,10 @@ class MatMul(ir.BaseOperator, frozen=True):
         if bias is not None and bias.ndims < len(problem.dst.dims):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
-        packed = _packed(problem, weights.dims)
-        spec = dnnl.matmul(
-            seen.get("src") or wish.src_desc(argument(problem, "src")),
-            seen.get("weights") or packed or dict(wish.others).get("weights") or plain(weights),
-            wish.dst_desc(problem.dst),
-            bias,
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        packed, wished = _packed(problem, weights.dims), dict(wish.others).get("weights")
+        src = seen.get("src") or wish.src_desc(argument(problem, "src"))
+        matrix = seen.get("weights") or packed or wished or plain(weights)
+        spec = dnnl.matmul(src, matrix, wish.dst_desc(problem.dst), bias, attr=attr, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, names, whole.items())
 
 
@@ -135,14 +130,10 @@ def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[d
     seen = {name: rows for name, desc in whole.items() if (rows := _rows_of(desc)) is not None}
     if len(seen) < len(whole) or ("bias" in seen and seen["bias"].dims[0] > 1):
         return None
-    spec = dnnl.matmul(
-        seen["src"],
-        _packed(problem, seen["weights"].dims) or seen["weights"],
-        seen["dst"],
-        seen.get("bias"),
-        attr=replace(attr, post_ops=post_ops, scales=tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)),
-        n_threads=problem.n_threads,
-    )
+    scales = tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)
+    given: Any = {"attr": replace(attr, post_ops=post_ops, scales=scales), "n_threads": problem.n_threads}
+    matrix = _packed(problem, seen["weights"].dims) or seen["weights"]
+    spec = dnnl.matmul(seen["src"], matrix, seen["dst"], seen.get("bias"), **given)
     # Of constants only the bytes matter.
     return spec, {name: desc for name, desc in whole.items() if name not in problem.constants}
 
@@ -242,15 +233,10 @@ class InnerProduct(ir.BaseOperator, frozen=True):
             return self._over_pixels(problem, attr)
         weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
-        spec = dnnl.inner_product(
-            wish.src_desc(argument(problem, "src")),
-            _packed(problem, weights.dims) or plain(weights),
-            wish.dst_desc(problem.dst),
-            bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias,
-            prop_kind=wish.prop_kind,
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        vector = bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias
+        src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        given: Any = {"prop_kind": wish.prop_kind, "attr": attr, "n_threads": problem.n_threads}
+        spec = dnnl.inner_product(src, _packed(problem, weights.dims) or plain(weights), dst, vector, **given)
         return ir.Recipe.single(spec, whole=whole)
 
     def _over_pixels(self, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
@@ -259,14 +245,8 @@ class InnerProduct(ir.BaseOperator, frozen=True):
             return None  # its operand would have to be an image, too
         src, weights, bias = argument(problem, "src"), argument(problem, "weights"), plain_if_any(problem, "bias")
         images = [MemoryDesc((1, info.dims[1], 1, info.dims[0]), info.dtype, "nhwc") for info in (src, problem.dst)]
-        spec = dnnl.convolution(
-            images[0],
-            dnnl.AnyDesc((*weights.dims, 1, 1), weights.dtype),
-            images[1],
-            bias and bias.reshaped(problem.dst.dims[1:]),
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        taps, vector = dnnl.AnyDesc((*weights.dims, 1, 1), weights.dtype), bias and bias.reshaped(problem.dst.dims[1:])
+        spec = dnnl.convolution(images[0], taps, images[1], vector, attr=attr, n_threads=problem.n_threads)
         whole = {"src": plain(src), "dst": plain(problem.dst)} | ({"bias": bias} if bias else {})
         return ir.Recipe.single(spec, whole=whole.items())
 

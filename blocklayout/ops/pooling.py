@@ -68,9 +68,8 @@ class Pooling(Follower, frozen=True):
         if algorithm != "pooling_avg_include_padding" or covering == window:
             return cls(algorithm, covering).bind({"src": src})
         # ONNX counts pads, but not those that ceil_mode adds behind; oneDNN counts the whole window.
-        return cls(algorithm, covering, is_shared=True).bind(
-            {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
-        )
+        shares = _shares(window, covering, src.shape[2:])
+        return cls(algorithm, covering, is_shared=True).bind({"src": src}, {"share": shares})
 
     keeps_rows = staticmethod(of_source)
 
@@ -183,10 +182,8 @@ class Pooling(Follower, frozen=True):
         last = 2 + n_sliding
         letters = "abcde"[:last]
         tag = letters[0] + letters[2:] + letters[1]
-        src, dst = (
-            MemoryDesc((prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]), desc.dtype, tag)
-            for desc in descs
-        )
+        extents = [(prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]) for desc in descs]
+        src, dst = (MemoryDesc(dims, desc.dtype, tag) for dims, desc in zip(extents, descs, strict=True))
         parts = (window.kernel, window.strides, window.pads_begin, window.pads_end, window.dilations)
         return (src, dst), ir.Window(*(part[:n_sliding] for part in parts))
 
@@ -306,9 +303,8 @@ class LpPooling(Follower, frozen=True):
             """By the sum of powers, and then by each element; 0 where all of a window are 0."""
             of_sum = grad * float(prod(window.kernel)) / bl.max(y ** (p - 1), 1e-30)
             given = (x.desc, window.kernel, window.strides, window.pads)
-            return (
-                bl.average_pool_backward(of_sum, *given, count_include_pad=True) * bl.op("Sign", x) * abs(x) ** (p - 1)
-            )
+            of_power = bl.average_pool_backward(of_sum, *given, count_include_pad=True)
+            return of_power * bl.op("Sign", x) * abs(x) ** (p - 1)
 
         return (gradient,)
 
@@ -320,22 +316,15 @@ class LpPooling(Follower, frozen=True):
         source, steps = "src", []
         powers, roots = self._functions()
         for function in powers:
-            power = dnnl.eltwise(
-                src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
-            )
+            given = function.algorithm, function.alpha, function.beta
+            power = dnnl.eltwise(src, src, *given, n_threads=problem.n_threads)
             steps.append(ir.RecipeStep(power, (("dst", "powers"), ("src", source))))
             source = "powers"
         # The mean counts pads, which are zeros, so that it is the sum over as many elements everywhere.
         total = dnnl.Eltwise("linear", prod(self.window.kernel))
-        mean = dnnl.pooling(
-            src,
-            dst,
-            "pooling_avg_include_padding",
-            kernel=self.window.kernel,
-            **sliding(self.window),
-            attr=dnnl.Attr((total, *roots, *attr.post_ops)),
-            n_threads=problem.n_threads,
-        )
+        slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
+        after = dnnl.Attr((total, *roots, *attr.post_ops))
+        mean = dnnl.pooling(src, dst, "pooling_avg_include_padding", **slides, attr=after)
         steps.append(ir.RecipeStep(mean, (("dst", "dst"), ("src", source))))
         return ir.Recipe(tuple(steps), (("powers", src),))
 

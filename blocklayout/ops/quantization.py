@@ -123,9 +123,8 @@ def _with_operands(recipe: ir.Recipe, problem: ir.Problem) -> ir.Recipe:
             temporaries.append((f"zero_point_{name}", wide))
     [product] = recipe.steps
     operands = (*product.operands, *((f"zero_point_{name}", f"zero_point_{name}") for name in _shifted(problem)))
-    return replace(
-        recipe, steps=(*steps, replace(product, operands=operands)), temporaries=(*recipe.temporaries, *temporaries)
-    )
+    steps.append(replace(product, operands=operands))
+    return replace(recipe, steps=tuple(steps), temporaries=(*recipe.temporaries, *temporaries))
 
 
 def _shifted(problem: ir.Problem) -> tuple[str, ...]:
@@ -352,16 +351,10 @@ class Quantize(Quantized, frozen=True):
         stays = src.with_dtype(dst.dtype) == dst and dst.is_dense and not dst.n_padding
         if not stays or src.dtype == "f16" or problem.constants["scale"].dims != (1,):
             return None
-        row, one = (1, dst.nbytes), (1, 1)
-        shift = (dnnl.Binary("add", MemoryDesc(one, "s32")),) if "zero_point" in problem.constants else ()
-        spec = dnnl.binary(
-            MemoryDesc(row, src.dtype),
-            MemoryDesc(one),
-            MemoryDesc(row, dst.dtype),
-            "div",
-            attr=dnnl.Attr(shift),
-            n_threads=problem.n_threads,
-        )
+        numbers, integers = (MemoryDesc((1, dst.nbytes), desc.dtype) for desc in (src, dst))
+        shift = (dnnl.Binary("add", MemoryDesc((1, 1), "s32")),) if "zero_point" in problem.constants else ()
+        given: Any = {"attr": dnnl.Attr(shift), "n_threads": problem.n_threads}
+        spec = dnnl.binary(numbers, MemoryDesc((1, 1)), integers, "div", **given)
         names = {"dst": "dst", "src_0": "src", "src_1": "scale"}
         names |= {"post_op_0_src_1": "zero_point"} if shift else {}
         step = ir.RecipeStep(spec, tuple(sorted(names.items())))

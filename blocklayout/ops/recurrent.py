@@ -426,11 +426,10 @@ def _not_in_the_library(node: ir.NodeInfo, functions: Sequence[Sequence[Activati
 def _constants(node: ir.NodeInfo, *, is_linear_first: bool) -> dict[str, np.ndarray]:
     """Weights, biases and peepholes as the library has them, views where gates keep their order."""
     order, n_states = _GATE_ORDER[node.op_type], node.shape(2)[-1]
-    names = {"weights": 1, "weights_iter": 2}
-    arrays = {
-        name: _by_gate(node.known(node.required(index, name), name), order).transpose(0, 3, 1, 2)[None]
-        for name, index in names.items()
-    }
+    arrays = {}
+    for index, name in enumerate(("weights", "weights_iter"), start=1):
+        by_gate = _by_gate(node.known(node.required(index, name), name), order)
+        arrays[name] = by_gate.transpose(0, 3, 1, 2)[None]
     bias = node.constant(3)
     of_src = of_state = np.zeros((node.shape(1)[0], len(order), n_states), np.float32)
     if bias is not None:

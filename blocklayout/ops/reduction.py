@@ -47,9 +47,8 @@ class Steps(Struct):
 
     def add_eltwise(self, n: int, function: dnnl.Eltwise) -> None:
         """Append a function of each of ``n`` elements."""
-        desc = self._rows(n)
-        alpha, beta = function.alpha, function.beta
-        self.add(dnnl.eltwise(desc, desc, function.algorithm, alpha=alpha, beta=beta, n_threads=self.n_threads))
+        desc, given = self._rows(n), (function.algorithm, function.alpha, function.beta)
+        self.add(dnnl.eltwise(desc, desc, *given, n_threads=self.n_threads))
 
     def add_reduction(self, found: Sequence[Run], algorithm: str, functions: tuple[dnnl.Eltwise, ...]) -> None:
         """Append the reduction of all marked runs, of which there is one at least, and functions of each result."""

@@ -385,17 +385,10 @@ def _is_like_dnnl(node: ir.NodeInfo, mode: str, axis: Axis) -> bool:
 
 
 def _matrices(node: ir.NodeInfo, mode: str, resized: Sequence[Axis]) -> dict[int, NDArray[np.float32]]:
-    kernel = Neighbours(
-        mode == "cubic",
-        node.float_attr("cubic_coeff_a", -0.75),
-        node.flag_attr("antialias"),
-        node.flag_attr("exclude_outside"),
-    )
-    return {
-        dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel)
-        for dim, axis in enumerate(resized)
-        if axis.src != axis.dst or not np.isclose(axis.scale, 1.0)
-    }
+    flags = (node.flag_attr(name) for name in ("antialias", "exclude_outside"))
+    kernel = Neighbours(mode == "cubic", node.float_attr("cubic_coeff_a", -0.75), *flags)
+    changed = {i: axis for i, axis in enumerate(resized) if axis.src != axis.dst or not np.isclose(axis.scale, 1.0)}
+    return {dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel) for dim, axis in changed.items()}
 
 
 def _taken(node: ir.NodeInfo, axis: Axis) -> list[NDArray[np.int64]]:
@@ -423,9 +416,8 @@ def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered
     matrices = {}
     for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True)):
         if not np.array_equal(elements, np.arange(extent)):
-            check_affordable(
-                (len(elements), extent), 4, f"node {node.name!r}: the matrix that picks along dimension {dim}"
-            )
+            what = f"node {node.name!r}: the matrix that picks along dimension {dim}"
+            check_affordable((len(elements), extent), 4, what)
             matrices[dim] = np.zeros((len(elements), extent), np.float32)
             matrices[dim][np.arange(len(elements)), elements] = 1
     return interpolated(src, matrices)

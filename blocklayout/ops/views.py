@@ -276,10 +276,8 @@ class Blocks(ir.Facts, frozen=True):
         size, is_columns_first = node.int_attr("blocksize", 1), node.string_attr("mode", ("DCR", "CRD")) == "DCR"
         if node.op_type == "SpaceToDepth":
             return (lambda grad: op("DepthToSpace", grad, blocksize=size),)
-        order, parts = (
-            (0, 3, 5, 1, 2, 4) if is_columns_first else (0, 1, 3, 5, 2, 4),
-            (n, c // size**2, h, size, w, size),
-        )
+        order = (0, 3, 5, 1, 2, 4) if is_columns_first else (0, 1, 3, 5, 2, 4)
+        parts = (n, c // size**2, h, size, w, size)
         return (lambda grad: grad.reshape(parts).transpose(order),)
 
 

@@ -82,9 +82,8 @@ def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bound
         limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}
         return node.replace(op_type="Clip", inputs=(source,), attrs=limits)
     dtype = to_numpy(graph.values[source].dtype)
-    names = [
-        draft.constant(f"{node.name}.{name}", np.asarray(value, dtype)) if math.isfinite(value) else ""
-        for name, value in zip(("min", "max"), bounds, strict=True)
-    ]
-    inputs = (source, *names)
-    return node.replace(op_type="Clip", inputs=inputs if names[1] else inputs[:2], attrs={})
+    inputs = [source]
+    for name, value in zip(("min", "max"), bounds, strict=True):
+        is_given = math.isfinite(value)
+        inputs.append(draft.constant(f"{node.name}.{name}", np.asarray(value, dtype)) if is_given else "")
+    return node.replace(op_type="Clip", inputs=tuple(inputs if inputs[2] else inputs[:2]), attrs={})

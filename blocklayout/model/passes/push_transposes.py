@@ -269,11 +269,10 @@ class _Walk:
         key = (name, perm)
         if key not in self._turned:
             data = self.draft.values[name].data
-            self._turned[key] = (
-                self._transpose(name, perm)
-                if data is None
-                else self._constant(name, perm, lambda: np.transpose(data, perm))
-            )
+            if data is None:
+                self._turned[key] = self._transpose(name, perm)
+            else:
+                self._turned[key] = self._constant(name, perm, lambda: np.transpose(data, perm))
         return self._turned[key]
 
     def _constant(self, name: str, how: Hashable, make: Callable[[], np.ndarray]) -> str:
