@@ -374,10 +374,9 @@ class BuildValue(Operators):
             n_wanted = 2 * n_spatial if attr == "pads" else n_spatial
             each = each * 2 if attr == "pads" and len(each) == n_spatial else each
             if len(each) != n_wanted:
-                raise ModelError(
-                    f"{attr} {given!r} has {len(each)} values; {self.name!r} of shape {self.shape} has {n_spatial} "
-                    f"spatial dimensions: give one number, or {n_wanted} of them"
-                )
+                what = f"{self.name!r} of shape {self.shape} has {n_spatial} spatial dimensions"
+                rule = f"give one number, or {n_wanted} of them"
+                raise ModelError(f"{attr} {given!r} has {len(each)} values; {what}: {rule}")
             default = 0 if attr in ("pads", "output_padding") else 1
             is_default = attr != "kernel_shape" and all(number == default for number in each)
             spread[attr] = None if is_default else each

@@ -188,9 +188,8 @@ def _activated(x: BuildValue, activation: str, parameters: Sequence[float]) -> B
             return x.clip(low, high)
         case ["HardSigmoid", alpha, beta]:
             return x.hard_sigmoid(alpha, beta)
-    raise NotDoneError(
-        f"the attribute 'activation' {activation!r} with 'activation_params' {list(parameters)} is unknown"
-    )
+    given = f"{activation!r} with 'activation_params' {list(parameters)}"
+    raise NotDoneError(f"the attribute 'activation' {given} is unknown")
 
 
 def _fused_conv(

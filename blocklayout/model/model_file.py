@@ -57,9 +57,8 @@ class ModelFile:
         """
         if self._contents is None:
             if _stamp(os.fstat(self._descriptor)) != self._stamp:
-                raise ModelError(
-                    f"{self.path} was altered since it was loaded, and another plan needs its weights: load it anew"
-                )
+                why = "another plan needs its weights: load it anew"
+                raise ModelError(f"{self.path} was altered since it was loaded, and {why}")
             self._contents = self._read()
         return self._contents
 

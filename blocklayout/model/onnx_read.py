@@ -392,9 +392,8 @@ def _check_functions(skeleton: ModelProto, origin: str) -> None:
         pending -= ready
     n_inlined = n_nodes(Counter((node.domain, node.op_type) for node in _with_inner(skeleton.graph)))
     if n_inlined > MAX_INLINED_NODES:
-        raise UnsupportedError(
-            f"{origin}: with its functions inlined the model has {n_inlined:,} nodes; {MAX_INLINED_NODES:,} can be read"
-        )
+        what = f"{origin}: with its functions inlined the model has {n_inlined:,} nodes"
+        raise UnsupportedError(f"{what}; {MAX_INLINED_NODES:,} can be read")
 
 
 def _opset(skeleton: ModelProto, origin: str) -> int:

@@ -43,9 +43,8 @@ def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProt
     """
     graph = _with_stored_bytes(graph)
     if weights_nbytes(graph) > MAX_INLINE_NBYTES:
-        raise ModelError(
-            f"the weights are {weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
-        )
+        what = f"the weights are {weights_nbytes(graph)} bytes"
+        raise ModelError(f"{what}, too much for one ModelProto; write the model to a path")
     model = _model(graph, [_tensor(value, raw_data=array.tobytes()) for value, array in _constants(graph)], functions)
     _check(model)
     return model

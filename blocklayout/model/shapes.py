@@ -255,9 +255,8 @@ def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
 
 def _check_condition(node: Node, condition: Value) -> None:
     if prod(condition.shape) != 1:
-        raise ModelError(
-            f"node {node.name!r}: the condition {condition.name!r} must be one bool, not {condition.shape}"
-        )
+        what = f"node {node.name!r}: the condition {condition.name!r}"
+        raise ModelError(f"{what} must be one bool, not {condition.shape}")
 
 
 def both_branches(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:

@@ -79,9 +79,8 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if model_path is None:
-        raise ModelError(
-            f"the constant {name!r} lies in another file, {location!r}; give the model's path instead of its contents"
-        )
+        what = f"the constant {name!r} lies in another file, {location!r}"
+        raise ModelError(f"{what}; give the model's path instead of its contents")
     path = _beside(model_path, location, name)
     shape = tuple(tensor.dims)
     count = int(np.prod(shape, dtype=object))
@@ -89,9 +88,8 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", count * dtype.itemsize))
     except ValueError as error:
-        raise ModelError(
-            f"the constant {name!r} has an offset or length that is no number; the file is damaged"
-        ) from error
+        what = f"the constant {name!r} has an offset or length that is no number"
+        raise ModelError(f"{what}; the file is damaged") from error
     if offset < 0 or length != count * dtype.itemsize:
         raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes, but {length} are declared")
     try:

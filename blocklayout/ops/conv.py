@@ -330,7 +330,7 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         takes_bytes = weights.dtype == "s8"  # with scales in front of the bias
         if takes_bytes or bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
             return ir.Recipe.single(deconvolution(bias=bias, attr=attr), whole=whole)
-        product = deconvolution()
+        product = deconvolution(attr=dnnl.Attr())
         first = ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))
         steps = first, _bias_step(bias, dst, attr, problem.n_threads)
         return ir.Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))

@@ -30,9 +30,8 @@ def take(x: np.ndarray, places: np.ndarray, out: np.ndarray, axis: int) -> None:
 def check_places(places: np.ndarray, extent: int) -> None:
     """Raise IndexError where one is out of range."""
     if places.size and not (-extent <= places.min() and places.max() < extent):
-        raise IndexError(
-            f"indices are {places.min()} to {places.max()}; an extent of {extent} has {-extent} to {extent - 1}"
-        )
+        what = f"indices are {places.min()} to {places.max()}"
+        raise IndexError(f"{what}; an extent of {extent} has {-extent} to {extent - 1}")
 
 
 class GatherElements(ir.Facts, frozen=True):

@@ -21,9 +21,7 @@ def _place(node: ir.NodeInfo, position: np.ndarray | None, n: int, n_places: int
     return place + n if place < 0 else place
 
 
-def _insert(
-    node: ir.NodeInfo, sequence: Sequence[Any], tensor: Any, position: np.ndarray | None = None
-) -> tuple[list[Any]]:
+def _insert(node: ir.NodeInfo, sequence: Sequence[Any], tensor: Any, position: ir.Given = None) -> tuple[list[Any]]:
     place = _place(node, position, len(sequence), len(sequence) + 1)
     return ([*sequence[:place], tensor, *sequence[place:]],)
 

@@ -196,9 +196,8 @@ def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
     """Refuse images of which poolings and strides leave nothing."""
     for value in builder.to_graph().values.values():
         if 0 in value.shape[1:]:
-            raise ModelError(
-                f"{builder.name} cannot take {shape}: of {value.name!r}, {value.shape}, nothing would be left"
-            )
+            what = f"of {value.name!r}, {value.shape}, nothing would be left"
+            raise ModelError(f"{builder.name} cannot take {shape}: {what}")
 
 
 def _extents(name: str, network: CatalogueEntry, size: int | Sequence[int] | None) -> tuple[int, ...]:
