@@ -91,7 +91,7 @@ def _accepted(node: Node, info: ir.NodeInfo, find: FindOperator) -> ir.Lowered |
     """The answer of the operator that claims the node."""
     operator = find(node.op_type)
     if operator is None:
-        return ir.Refusal(_no_operator(node))
+        return ir.Refusal(f"node {node.name!r}: {_no_operator(node.op_type)}")
     read = [value for value in info.outputs if value is not None]
     names = ", ".join(repr(value.name) for value in read)
     refusal = ir.Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
@@ -238,18 +238,14 @@ def _refused(quantization: ir.Quantization, array: np.ndarray | None, axis: int 
     return "" if is_stored else "is not the stored bytes, but computed of them"
 
 
-def _no_operator(node: Node) -> str:
-    message = f"node {node.name!r}: no primitive computes {node.op_type!r}"
-    close = _closest(node.op_type)
-    return f"{message}; the closest that run are {', '.join(close)}" if close else message
-
-
 @cache
-def _closest(op_type: str) -> tuple[str, ...]:
-    """Operators of similar names; looking for them takes milliseconds, and whether a node is native is asked often."""
+def _no_operator(op_type: str) -> str:
+    """Why nothing computes it; looking for similar names takes milliseconds, and that is asked often."""
     from blocklayout import ops
 
-    return tuple(close_names(op_type, ops.op_types()))
+    close = close_names(op_type, ops.op_types())
+    hint = f"; the closest that run are {', '.join(close)}" if close else ""
+    return f"no primitive computes {op_type!r}{hint}"
 
 
 class _Constants:

@@ -95,9 +95,8 @@ def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ..
     for name, value in graph.values.items():
         if value.data is not None and (names[name] not in values or names[name] in outputs):
             values[names[name]] = value.renamed(names)
-    made = [
-        each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in live_nodes(graph.nodes, graph.outputs)
-    ]
+    nodes = live_nodes(graph.nodes, graph.outputs)
+    made = [each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in nodes]
     return tuple(each.replace(name=node.name) if node.outputs[0] in each.outputs else each for each in made)
 
 
@@ -167,10 +166,6 @@ def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
     x = _plus(x, bias)
     cubic = x + x * x * x * 0.044715
     return x * ((cubic * math.sqrt(2 / math.pi)).tanh() + 1.0) * 0.5
-
-
-def _quick_gelu(x: BuildValue, /, *, alpha: float = 1.702) -> BuildValue:
-    return x * (x * alpha).sigmoid()
 
 
 def _activated(x: BuildValue, activation: str, parameters: Sequence[float]) -> BuildValue:
@@ -700,7 +695,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "QLinearSoftmax": partial(_of_one, of="Softmax"),
     "QLinearWhere": _quantized_where,
     "QuantizeLinear": _quantized,
-    "QuickGelu": _quick_gelu,
+    "QuickGelu": lambda x, /, *, alpha=1.702: x * (x * alpha).sigmoid(),
     "SimplifiedLayerNormalization": _rms_normalization,
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_rms_normalization,

@@ -74,10 +74,8 @@ class ModelFile:
             UnsupportedError: Valid ONNX that cannot run here.
         """
         if self._model is None and self._emptied is not None:
-            (network, origins), file = self._emptied, self._taken()
-            constants = {
-                name: origin.array(file) if isinstance(origin, Part) else origin for name, origin in origins.items()
-            }
+            (network, held), file = self._emptied, self._taken()
+            constants = {name: each.array(file) if isinstance(each, Part) else each for name, each in held.items()}
             self._model = replace(network, constants=constants)
         elif self._model is None:
             self._model = open_contents(self._taken(), self.path)

@@ -149,9 +149,8 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     opsets = [helper.make_opsetid("", graph.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     # the oldest format that has this operator set: the more runtimes can read it
     version = max(helper.find_min_ir_version_for(opsets[:1]), _FUNCTIONS_SINCE if functions else 4)
-    model = helper.make_model(
-        proto, functions=functions, opset_imports=opsets, ir_version=version, producer_name="blocklayout"
-    )
+    header: Any = {"opset_imports": opsets, "ir_version": version, "producer_name": "blocklayout"}
+    model = helper.make_model(proto, functions=functions, **header)
     if graph.demands:
         model.metadata_props.add(key=DEMANDS_KEY, value=demands_text(_by_present_names(graph)))
     return model

@@ -82,9 +82,8 @@ def n_seen(window: ir.Window, d: int, n_windows: int, end: int, begin: int = 0) 
         array([2, 3, 2])
     """
     starts = np.arange(n_windows) * window.strides[d]
-    before_end, before = (
-        np.clip(-((starts - limit) // window.dilations[d]), 0, window.kernel[d]) for limit in (end, begin)
-    )
+    reached = (-((starts - limit) // window.dilations[d]) for limit in (end, begin))
+    before_end, before = (np.clip(each, 0, window.kernel[d]) for each in reached)
     return before_end - before
 
 

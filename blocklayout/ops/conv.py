@@ -121,9 +121,8 @@ class Conv(ir.BaseOperator, frozen=True):
             return None
         weights = argument(problem, "weights")
         row_major = MemoryDesc((*weights.dims[:2], 1), weights.dtype)
-        spec = dnnl.convolution(
-            image[0], row_major, image[1], plain_if_any(problem, "bias"), attr=attr, n_threads=problem.n_threads
-        )
+        bias = plain_if_any(problem, "bias")
+        spec = dnnl.convolution(image[0], row_major, image[1], bias, attr=attr, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
 
     def _of_line(

@@ -107,9 +107,8 @@ def by_groups(
     if descs is None:
         return ()
     whole = {name: plain(argument(problem, name)) for name in ("scale", "shift")}
-    scale, shift = (
-        MemoryDesc((1, *desc.dims) if desc.ndims == 1 else desc.dims[:2], desc.dtype) for desc in whole.values()
-    )
+    rows = (desc.reshaped((1, *desc.dims)) if desc.ndims == 1 else desc for desc in whole.values())
+    scale, shift = (MemoryDesc(desc.dims[:2], desc.dtype) for desc in rows)
     spec = dnnl.group_normalization(*descs, scale, shift, n_groups, epsilon, attr=attr, n_threads=problem.n_threads)
     return (ir.Recipe.single(spec, whole=whole.items()),)
 
@@ -226,9 +225,8 @@ class GroupNormalization(Follower, frozen=True):
         n_groups = node.int_attr("num_groups", 0)
         if n_groups < 1 or n_channels % n_groups:
             raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
-        vectors = {
-            name: _by_group(node, index, n_groups, n_channels) for index, name in enumerate(("scale", "shift"), start=1)
-        }
+        names = {"scale": 1, "shift": 2}
+        vectors = {name: _by_group(node, index, n_groups, n_channels) for name, index in names.items()}
         epsilon = node.float_attr("epsilon", 1e-5)
         is_per_group = all((vector == vector[:, :1]).all() for vector in vectors.values())
         ones = (1,) * (len(src.shape) - 2)

@@ -76,9 +76,8 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
             return ()
         rows, whole = seen
         scale, shift = (MemoryDesc((1, rows.dims[1])) if name in whole else None for name in _VECTORS)
-        spec = dnnl.group_normalization(
-            rows, rows, scale, shift, epsilon=self.epsilon, attr=attr, n_threads=problem.n_threads
-        )
+        given: Any = {"epsilon": self.epsilon, "attr": attr, "n_threads": problem.n_threads}
+        spec = dnnl.group_normalization(rows, rows, scale, shift, **given)
         return (ir.Recipe.single(spec, whole=whole.items()),)
 
     def _seen(self, problem: ir.Problem, wish: ir.Wish) -> tuple[MemoryDesc, dict[str, MemoryDesc]] | None:

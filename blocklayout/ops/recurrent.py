@@ -113,9 +113,8 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     for side in range(n_sides):
         of_side = _Side(attrs, functions[side], *(each[side] for each in parameters))
         results.append(_one_way(_STEPS[op_type], of_side, x, lengths, is_reverse=is_reverse or side == 1))
-    y, last, last_cell = (
-        np.stack(each, axis) for each, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True)
-    )
+    of_sides = zip(*results, strict=True)
+    y, last, last_cell = (np.stack(each, axis) for each, axis in zip(of_sides, (1, 0, 0), strict=True))
     if attrs.get("layout"):
         return y.transpose(2, 0, 1, 3), swapped(last), swapped(last_cell)
     return y, last, last_cell

@@ -149,10 +149,8 @@ def _align(
         if count.min() < 1:
             out[chosen] = 0
             continue
-        points = [
-            _points(begins[chosen, dim], sizes[chosen, dim], out.shape[2 + dim], count[dim], x.shape[2 + dim])
-            for dim in (0, 1)
-        ]
+        lines = zip(begins[chosen].T, sizes[chosen].T, out.shape[2:], count, x.shape[2:], strict=True)
+        points = [_points(*line) for line in lines]
         results = np.empty((len(chosen), *out.shape[1:]), out.dtype)
         read(x.transpose(0, 2, 3, 1), images[chosen], points, results)
         out[chosen] = results
@@ -191,10 +189,8 @@ def _means_of(at: np.ndarray, is_near: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def _maxima(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: np.ndarray) -> None:
     """The largest of the products that each point is the sum of: four elements, times their weights."""
-    extents = pixels.shape[1:3]
-    (rows, of_rows), (columns, of_columns) = (
-        _taps_of(*each, extent) for each, extent in zip(points, extents, strict=True)
-    )
+    lines = zip(points, pixels.shape[1:3], strict=True)
+    (rows, of_rows), (columns, of_columns) = (_taps_of(*each, extent) for each, extent in lines)
     for index, image in enumerate(images.tolist()):
         read = pixels[image][rows[index].ravel()[:, None], columns[index].ravel()]
         read = read * of_rows[index].reshape(-1, 1, 1) * of_columns[index].reshape(1, -1, 1)

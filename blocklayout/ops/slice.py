@@ -85,10 +85,9 @@ class Slice(ir.BaseOperator, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         node, bl, desc = call.node, call.bl, call.sources[0].desc
-        starts, ends, axes = (*(node.integers(_INPUTS[name], name) for name in ("starts", "ends")), _sliced_axes(node))
-        steps = (
-            node.integers(_INPUTS["steps"], "steps") or () if node.has_input(_INPUTS["steps"]) else (1,) * desc.ndims
-        )
+        starts, ends, _, steps = (node.integers(index, name) for name, index in _INPUTS.items())
+        axes, has_steps = _sliced_axes(node), node.has_input(_INPUTS["steps"])
+        steps = steps if has_steps else (1,) * desc.ndims
         if not (starts and ends and axes and steps):
             return "its bounds are computed; give numbers"
         index = [slice(None)] * desc.ndims

@@ -143,9 +143,8 @@ def info(name: str) -> NetworkInfo:
     """
     net = _written(name)
     graph = net.builder.to_graph()
-    return NetworkInfo(
-        name, graph.shape("x"), net.n_parameters, sum(_multiply_adds(graph, node) for node in graph.nodes)
-    )
+    multiply_adds = sum(_multiply_adds(graph, node) for node in graph.nodes)
+    return NetworkInfo(name, graph.shape("x"), net.n_parameters, multiply_adds)
 
 
 def _written(

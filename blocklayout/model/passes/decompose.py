@@ -324,9 +324,8 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     given, arrow, result = equation.replace(" ", "").partition("->")
     operands = given.split(",")
     unused = [letter for letter in string.ascii_uppercase + string.ascii_lowercase if letter not in equation]
-    n_hidden = [
-        rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in zip(operands, ranks, strict=True)
-    ]
+    ranked = zip(operands, ranks, strict=True)
+    n_hidden = [rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in ranked]
     hidden = "".join(unused[: max(n_hidden)])
     letters = [each.replace("...", hidden[len(hidden) - n :]) for each, n in zip(operands, n_hidden, strict=True)]
     if arrow:

@@ -166,9 +166,8 @@ class FoldPads(Struct, frozen=True):
                 continue
             # Exporters write the lowest number of a type where they mean negative infinity.
             lowest = -65504.0 if result.dtype == "f16" else float(np.finfo(np.float32).min)
-            is_lowest = padding.value <= lowest or (
-                padding.value == 0 and _is_never_negative(graph, producers, node.inputs[0])
-            )
+            is_lowest = padding.value <= lowest
+            is_lowest = is_lowest or (padding.value == 0 and _is_never_negative(graph, producers, node.inputs[0]))
             takers = readers[result.name]
             padded = [_padded(graph, taker, node, padding, is_lowest=is_lowest) for taker in takers]
             found = {taker.name: taker for taker in padded if taker is not None}

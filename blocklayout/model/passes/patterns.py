@@ -48,7 +48,7 @@ class Call(Struct, frozen=True):
             yield from READINGS[self.name].read(expressions, node)
         elif len(node.inputs) == len(self.args):
             orders = permutations(node.inputs) if self.name in _COMMUTATIVE else (node.inputs,)
-            yield from (Reading.of(node, *inputs) for inputs in orders)
+            yield from (Reading(inputs, frozenset((node.name,))) for inputs in orders)
 
 
 class Pattern(Struct, frozen=True):
@@ -238,11 +238,6 @@ class Reading(Struct, frozen=True):
     scale: float = 1.0
     is_inverse: bool = False
 
-    @staticmethod
-    def of(node: Node, *arguments: Any) -> Reading:
-        """A node that computes the function as it is."""
-        return Reading(arguments, frozenset((node.name,)))
-
     def letters(self, value: str) -> dict[str, str]:
         """The letters for ``value`` and its inverse in a polynomial."""
         return {value: "1/g"} if self.is_inverse else {value: "g", f"1/{value}": "1/g"}
@@ -286,7 +281,7 @@ def _mean(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``mean(p, axes)``, of p's rank."""
     axes = node.facts.reduced_axes(expressions.graph.info(node))
     if axes and len(expressions.graph.shape(node.outputs[0])) == len(expressions.graph.shape(node.inputs[0])):
-        yield Reading.of(node, node.inputs[0], axes)
+        yield Reading((node.inputs[0], axes), frozenset((node.name,)))
 
 
 def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
