@@ -91,10 +91,7 @@ class Recipe(Struct, frozen=True):
 
     @classmethod
     def single(
-        cls,
-        spec: Spec,
-        operands: Mapping[str, str] | None = None,
-        whole: Iterable[tuple[str, MemoryDesc]] = (),
+        cls, spec: Spec, operands: Mapping[str, str] | None = None, whole: Iterable[tuple[str, MemoryDesc]] = ()
     ) -> Recipe:
         """A recipe of one primitive whose arguments are the kernel's own, unless renamed."""
         names = {name: name for name, _ in spec.descs} | dict(operands or {})

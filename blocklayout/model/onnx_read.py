@@ -53,10 +53,7 @@ MAX_INLINED_NODES = 1 << 20
 _UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynamic)[_\d]*)", re.IGNORECASE)
 """Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
 _ONNXRUNTIME = "com.microsoft"
-_ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {
-    "LayerNormalization": 17,
-    "SimplifiedLayerNormalization": math.inf,
-}
+_ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {"LayerNormalization": 17, "SimplifiedLayerNormalization": math.inf}
 """Operators that it has in ONNX's set before the version from which on ``onnx`` has, or computes, them."""
 
 

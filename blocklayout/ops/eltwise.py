@@ -209,32 +209,6 @@ class Power(Eltwise, frozen=True):
         return "pow", 1.0, parameters["exponent"]
 
 
-class NumpyFunctions(ir.Facts, frozen=True):
-    """Functions of every element that no primitive computes."""
-
-    op_types: ClassVar[tuple[str, ...]] = (
-        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Erf", "IsInf", "IsNaN"),
-        *("Not", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
-    )
-    is_elementwise: ClassVar[bool] = True
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        if node.op_type == "Shrink":
-            return partial(_shrink, bias=node.float_attr("bias", 0.0), limit=node.float_attr("lambd", 0.5))
-        if node.op_type == "IsInf":
-            signs = {1: node.int_attr("detect_positive", 1), -1: node.int_attr("detect_negative", 1)}
-            return partial(_is_infinite, signs=[sign for sign, is_sought in signs.items() if is_sought])
-        if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
-            return None  # the polynomials are of single precision
-        return _IN_NUMPY.get(node.op_type)
-
-    @classmethod
-    def backward(cls, call: ir.Called) -> Any:
-        slope, bl, node, x = _SLOPES.get(call.node.op_type), call.bl, call.node, call.sources[0]
-        return (lambda grad: grad * slope(x, bl, node),) if slope else super().backward(call)
-
-
 def _elu_slope(x: Any, bl: Any, alpha: float) -> Any:
     return bl.elu_backward(bl.ones_like(x), x, alpha)
 
@@ -258,6 +232,29 @@ _SLOPES: Mapping[str, Callable[[Any, Any, ir.NodeInfo], Any]] = {
     "Softsign": lambda x, *_: (abs(x) + 1) ** -2.0,
     "Tan": lambda x, bl, _: bl.op("Cos", x) ** -2.0,
 }
+
+
+class NumpyFunctions(ir.Facts, frozen=True):
+    """Functions of every element that no primitive computes."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("BitwiseNot", "IsInf", "IsNaN", "Not", *_SLOPES)
+    is_elementwise: ClassVar[bool] = True
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        if node.op_type == "Shrink":
+            return partial(_shrink, bias=node.float_attr("bias", 0.0), limit=node.float_attr("lambd", 0.5))
+        if node.op_type == "IsInf":
+            signs = {1: node.int_attr("detect_positive", 1), -1: node.int_attr("detect_negative", 1)}
+            return partial(_is_infinite, signs=[sign for sign, is_sought in signs.items() if is_sought])
+        if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
+            return None  # the polynomials are of single precision
+        return _IN_NUMPY.get(node.op_type)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        slope, bl, node, x = _SLOPES.get(call.node.op_type), call.bl, call.node, call.sources[0]
+        return (lambda grad: grad * slope(x, bl, node),) if slope else super().backward(call)
 
 
 def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
