@@ -35,8 +35,9 @@ def lower(graph: Graph, find: FindOperator | None = None) -> ir.Program:
     aliases, gone = former_names(graph, nodes)
     kernels = []
     for node in nodes:
-        former = {"op_types": _op_types(graph, node), "aliases": tuple(aliases.get(node.name, ()))}
-        kernels.append(replace(_kernel(graph, node, find, constants), **former))
+        read = [graph.as_read[name].op_type for name in (node.name, *node.absorbed) if name in graph.as_read]
+        known = {"op_types": tuple(dict.fromkeys((node.op_type, *read))), "aliases": tuple(aliases.get(node.name, ()))}
+        kernels.append(replace(_kernel(graph, node, find, constants), **known))
     inputs, outputs = (tuple(graph.values[name] for name in side) for side in (graph.inputs, graph.outputs))
     return ir.Program(graph.name, tuple(kernels), inputs, outputs, gone, graph.precision_report)
 
@@ -52,12 +53,6 @@ def _with_quantizations(graph: Graph) -> Graph:
         if found is not None and found.integers is None and node.outputs[0]:
             values[node.outputs[0]] = replace(values[node.outputs[0]], quantization=found)
     return graph.replace(values=values)
-
-
-def _op_types(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The operator of a node, and those of the nodes that were read for it."""
-    read = [graph.as_read[name].op_type for name in (node.name, *node.absorbed) if name in graph.as_read]
-    return tuple(dict.fromkeys((node.op_type, *read)))
 
 
 def is_native(graph: Graph, node: Node) -> bool:
@@ -156,8 +151,12 @@ def _named(
 ) -> tuple[tuple[str, ir.Constant], ...]:
     given = [value for value in inputs if value is not None and value.data is not None]
     given += [value.quantization.scale for value in inputs if value is not None and value.quantization is not None]
-    named = ((arg, array, _name_of(array, given, f"{node.name}.{arg}")) for arg, array in arrays.items())
-    return tuple((arg, constants.of(array, wanted)) for arg, array, wanted in named)
+    named = []
+    for arg, array in arrays.items():
+        known = ((value.name, value.data) for value in given if value.data is not None)
+        owners = (name for name, data in known if data is array or np.may_share_memory(data, array))
+        named.append((arg, constants.of(array, next(owners, f"{node.name}.{arg}"))))
+    return tuple(named)
 
 
 def _numbers(quantization: ir.Quantization) -> dict[str, np.ndarray]:
@@ -263,11 +262,3 @@ class _Constants:
             self._taken.add(name)
             self._by_view[view] = ir.Constant(name, array)
         return self._by_view[view]
-
-
-def _name_of(array: np.ndarray, given: list[ir.Value], otherwise: str) -> str:
-    """The initializer that ``array`` is, or is a view of."""
-    for value in given:
-        if value.data is array or (value.data is not None and np.may_share_memory(value.data, array)):
-            return value.name
-    return otherwise

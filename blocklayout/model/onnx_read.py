@@ -222,7 +222,11 @@ def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
 def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: Path | None, origin: str) -> OnnxModel:
     from onnx import TensorProto
 
-    _check_header(proto, origin)
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise ModelError(f"not an ONNX model: {origin} has no graph with outputs")
+    if not proto.opset_import:
+        why = "it is damaged, cut short or of another format"
+        raise ModelError(f"not an ONNX model: {origin} names no operator set; {why}")
     _check_texts(proto)
     entries = ((tensor.name, entry) for tensor in proto.graph.initializer for entry in tensor.metadata_props)
     formats = {name: entry.value for name, entry in entries if entry.key == FORMAT_KEY}
@@ -292,14 +296,6 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
     nodes = tuple(_node(node, model_path) for node in written if not _is_constant(node))
     constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
-
-
-def _check_header(proto: ModelProto, origin: str) -> None:
-    if not proto.HasField("graph") or not proto.graph.output:
-        raise ModelError(f"not an ONNX model: {origin} has no graph with outputs")
-    if not proto.opset_import:
-        why = "it is damaged, cut short or of another format"
-        raise ModelError(f"not an ONNX model: {origin} names no operator set; {why}")
 
 
 def _check_texts(message: Any) -> None:

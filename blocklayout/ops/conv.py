@@ -330,21 +330,19 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         if takes_bytes or bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
             return ir.Recipe.single(deconvolution(bias=bias, attr=attr), whole=whole)
         product = deconvolution(attr=dnnl.Attr())
-        first = ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))
-        steps = first, _bias_step(bias, dst, attr, problem.n_threads)
+        channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
+        total = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=problem.n_threads)
+        names = {"src_0": "product", "src_1": "bias"}
+        steps = (
+            ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights"))),
+            ir.RecipeStep(total, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(total.descs))),
+        )
         return ir.Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
 
     def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
         """Whether only a bias keeps the library from its fast kernel: ``dnnl/primitives/deconvolution.py``."""
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
         return is_strided and not dst.inner_blks and not dst.is_contiguous()
-
-
-def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep:
-    channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
-    spec = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=n_threads)
-    names = {"src_0": "product", "src_1": "bias"}
-    return ir.RecipeStep(spec, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(spec.descs)))
 
 
 def _by_output_channel(dims: tuple[int, ...], n_groups: int) -> tuple[tuple[int, ...], Perm]:

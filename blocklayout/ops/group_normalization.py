@@ -225,8 +225,13 @@ class GroupNormalization(Follower, frozen=True):
         n_groups = node.int_attr("num_groups", 0)
         if n_groups < 1 or n_channels % n_groups:
             raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
-        names = {"scale": 1, "shift": 2}
-        vectors = {name: _by_group(node, index, n_groups, n_channels) for name, index in names.items()}
+        vectors, n = {}, n_groups if node.opset < _FIRST_OPSET_OF_CHANNELS else n_channels
+        for index, (name, onnx_name) in enumerate({"scale": "scale", "shift": "bias"}.items(), start=1):
+            vector = node.known(node.required(index, onnx_name), onnx_name)
+            if vector.shape != (n,):
+                what = f"{onnx_name} has extents {list(vector.shape)}"
+                raise node.wrong(what, f"opset {node.opset} makes them [{n}]")
+            vectors[name] = np.repeat(vector, n_channels // n).reshape(n_groups, n_channels // n_groups)
         epsilon = node.float_attr("epsilon", 1e-5)
         is_per_group = all((vector == vector[:, :1]).all() for vector in vectors.values())
         ones = (1,) * (len(src.shape) - 2)
@@ -282,14 +287,3 @@ class GroupNormalization(Follower, frozen=True):
                 n_inner = n_within // block
                 split += [Digit(1, self.n_groups, part.stride * n_inner), Digit(_WITHIN, n_inner, part.stride)]
         return tuple(digit for digit in split if digit.extent != 1)
-
-
-def _by_group(node: ir.NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:
-    """A scale or bias as a matrix (groups, channels of a group)."""
-    name = ("X", "scale", "bias")[index]
-    vector = node.known(node.required(index, name), name)
-    n = n_groups if node.opset < _FIRST_OPSET_OF_CHANNELS else n_channels
-    if vector.shape != (n,):
-        raise node.wrong(f"{name} has extents {list(vector.shape)}", f"opset {node.opset} makes them [{n}]")
-    n_within = n_channels // n_groups
-    return np.repeat(vector, n_channels // n).reshape(n_groups, n_within)

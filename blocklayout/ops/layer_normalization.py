@@ -46,9 +46,10 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
                     return vector
                 arrays[name] = vector
                 continue
-            if value is not None and not _is_row(value.shape, src.shape[axis:]):
+            row = src.shape[axis:]
+            if value is not None and (value.shape[-len(row) :] != row or prod(value.shape) != prod(row)):
                 what = f"{name} is computed at run time and has extents {list(value.shape)}"
-                return node.refused(what, f"its primitive takes {list(src.shape[axis:])}")
+                return node.refused(what, f"its primitive takes {list(row)}")
             arguments[name] = value
         return cls(axis, node.float_attr("epsilon", 1e-5)).bind(arguments, arrays)
 
@@ -99,10 +100,6 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
                 return None
             whole[name] = seen
         return rows, whole
-
-
-def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    return dims[-len(row) :] == row and prod(dims) == prod(row)
 
 
 def _vector(

@@ -227,7 +227,9 @@ class Reduce(ir.BaseOperator, frozen=True):
             # Blocks exist at some ranks only; the result is little to move.
             steps.add(dnnl.reorder(kept, MemoryDesc(kept.dims, kept.dtype), n_threads=problem.n_threads))
             dst = MemoryDesc(problem.dst.dims, kept.dtype)
-        if not _is_wished(wish, problem, dst):
+        # One name or descriptor on both sides asks to be followed; the rank may be another one behind.
+        wished = dst if wish.dst in (wish.src, "any") else wish.dst_desc(problem.dst)
+        if not isinstance(wished, MemoryDesc) or not wished.physically_equal(dst):
             return None
         done, temporaries = steps.finished()
         if dst.n_padding and not self.formula.keeps_zero:
@@ -253,14 +255,6 @@ class Reduce(ir.BaseOperator, frozen=True):
             steps.add_eltwise(n_elements(parts), formula.before)
         steps.add_reduction(runs(parts, self.axes), algorithm, functions)
         return steps
-
-
-def _is_wished(wish: ir.Wish, problem: ir.Problem, dst: MemoryDesc) -> bool:
-    # One name or descriptor on both sides asks to be followed; the rank may be another one behind.
-    if wish.dst in (wish.src, "any"):
-        return True
-    wished = wish.dst_desc(problem.dst)
-    return isinstance(wished, MemoryDesc) and wished.physically_equal(dst)
 
 
 def _along_axes(node: ir.NodeInfo, function: ir.NumpyFunction) -> ir.NumpyFunction:
