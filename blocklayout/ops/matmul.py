@@ -294,21 +294,17 @@ class _Gemm(Struct, frozen=True, eq=False):
         alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 1.0)
         c = node.input(2) if beta != 0 else None
         gemm = cls(node, a, b, c, alpha, beta, node.flag_attr("transA"), node.flag_attr("transB"))
-        gemm.check()
-        return gemm
-
-    def check(self) -> None:
-        """Compare the extents of all four matrices."""
-        node, dst = self.node, self.node.result.shape
-        if len(self.a.shape) != 2 or len(self.b.shape) != 2:
-            raise node.wrong(f"A has extents {list(self.a.shape)} and B {list(self.b.shape)}", "both must be matrices")
-        m, k = self.a.shape[::-1] if self.is_a_transposed else self.a.shape
-        k_of_b, n = self.b.shape[::-1] if self.is_b_transposed else self.b.shape
+        dst = node.result.shape
+        if len(a.shape) != 2 or len(b.shape) != 2:
+            raise node.wrong(f"A has extents {list(a.shape)} and B {list(b.shape)}", "both must be matrices")
+        m, k = a.shape[::-1] if gemm.is_a_transposed else a.shape
+        k_of_b, n = b.shape[::-1] if gemm.is_b_transposed else b.shape
         if k != k_of_b or dst != (m, n):
             what = f"A is {m}x{k} and B {k_of_b}x{n} after transposition"
             raise node.wrong(what, f"they must multiply to the output's {list(dst)}")
-        if self.c is not None and broadcast_dims(self.c.shape, dst) is None:
-            raise node.wrong(f"C has extents {list(self.c.shape)}", f"they must broadcast to {list(dst)}")
+        if c is not None and broadcast_dims(c.shape, dst) is None:
+            raise node.wrong(f"C has extents {list(c.shape)}", f"they must broadcast to {list(dst)}")
+        return gemm
 
     @property
     def is_inner_product(self) -> bool:
