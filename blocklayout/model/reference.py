@@ -21,7 +21,7 @@ from blocklayout.model.types import from_elem_type
 from blocklayout.resource_limits import interrupted
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import NodeProto, TensorProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
 
     from blocklayout.model.graph import Node
@@ -47,9 +47,14 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     """
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
+    from onnx import defs, helper
     from onnx.reference import ReferenceEvaluator
 
-    model = _one_node_model(node, inputs, outputs, opset)
+    version = opset if schema_or_none(node.op_type, opset) else defs.onnx_opset_version()
+    infos = [value_info(value) for value in arguments(inputs).values()]
+    read = [value_info(value) for value in outputs if value is not None]
+    graph = helper.make_graph([to_proto(with_named_outputs(node))], "plain", infos, read)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     where = f"node {node.name!r}"
     with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
         ReferenceEvaluator(model)
@@ -136,21 +141,6 @@ def compute_of(spec: HostSpec) -> Compute:
             arrays[arg][...] = array.reshape(arrays[arg].shape)
 
     return compute
-
-
-def _one_node_model(
-    node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int
-) -> ModelProto:
-    from onnx import defs, helper
-
-    version = opset if schema_or_none(node.op_type, opset) else defs.onnx_opset_version()
-    graph = helper.make_graph(
-        [to_proto(with_named_outputs(node))],
-        "plain",
-        [value_info(value) for value in arguments(inputs).values()],
-        [value_info(value) for value in outputs if value is not None],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
 
 
 def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
