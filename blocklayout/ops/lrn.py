@@ -66,16 +66,12 @@ class LRN(Follower, frozen=True):
             if self.size % 2 == 0:
                 return None
             return over_padding(self._spec(with_padding(src), problem.n_threads), {"src": src, "dst": dst})
-        if self._is_fast(src) or not found:
+        # For the sizes of the first networks, the library has more than a reference kernel.
+        is_usual = (self.size, self.beta, src.ndims) == (_USUAL_SIZE, _USUAL_BETA, len("nchw"))
+        if (is_usual and src.dims[1] % n_lanes() == 0 and src.dims[1] >= 2 * n_lanes()) or not found:
             return ir.Recipe.single(self._spec(src, problem.n_threads)) if self.size % 2 else None
         steps = self._steps(found, src.dtype, problem.n_threads)
         return ir.Recipe(steps, (("squares", with_padding(src)),), (("src", src), ("dst", dst)))
-
-    def _is_fast(self, src: MemoryDesc) -> bool:
-        """Whether the library has more than a reference kernel: for the sizes of the first networks."""
-        channels = src.dims[1]
-        is_usual = self.size == _USUAL_SIZE and self.beta == _USUAL_BETA
-        return is_usual and src.ndims == len("nchw") and channels % n_lanes() == 0 and channels >= 2 * n_lanes()
 
     def _spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
         return dnnl.lrn(

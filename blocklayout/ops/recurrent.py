@@ -254,7 +254,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
         [name, alpha, _] = functions[0][-1]
         operator = cls(
             "lbr_gru" if is_linear_first else _CELLS[node.op_type],
-            _DIRECTIONS[_direction(node)],
+            _DIRECTIONS[node.string_attr("direction", tuple(_DIRECTIONS))],
             node.shape(2)[-1],
             tuple(name for name, value in zip(_RESULTS, node.outputs, strict=False) if value is not None),
             node.flag_attr("layout"),
@@ -377,12 +377,9 @@ def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info:
     return None
 
 
-def _direction(node: ir.NodeInfo) -> str:
-    return node.string_attr("direction", tuple(_DIRECTIONS))
-
-
 def _check_extents(node: ir.NodeInfo) -> None:
-    n_gates, n_sides = len(_GATE_ORDER[node.op_type]), 2 if _direction(node) == "bidirectional" else 1
+    direction, n_gates = node.string_attr("direction", tuple(_DIRECTIONS)), len(_GATE_ORDER[node.op_type])
+    n_sides = 2 if direction == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
     batch = src[0 if node.flag_attr("layout") else 1]
     width = n_gates * n_states

@@ -78,12 +78,10 @@ def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bound
         return node.replace(op_type="Relu", inputs=(source,), attrs={})
     if node.op_type == "Clip" and node.inputs[0] == source and clip_bounds(graph, node) == bounds:
         return node
+    limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}
     if graph.opset < 11:
-        limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}
         return node.replace(op_type="Clip", inputs=(source,), attrs=limits)
-    dtype = to_numpy(graph.values[source].dtype)
-    inputs = [source]
-    for name, value in zip(("min", "max"), bounds, strict=True):
-        is_given = math.isfinite(value)
-        inputs.append(draft.constant(f"{node.name}.{name}", np.asarray(value, dtype)) if is_given else "")
-    return node.replace(op_type="Clip", inputs=tuple(inputs if inputs[2] else inputs[:2]), attrs={})
+    arrays = {name: np.asarray(value, to_numpy(graph.values[source].dtype)) for name, value in limits.items()}
+    names = {name: draft.constant(f"{node.name}.{name}", array) for name, array in arrays.items()}
+    inputs = (source, names.get("min", ""), *([names["max"]] if "max" in names else []))
+    return node.replace(op_type="Clip", inputs=inputs, attrs={})
