@@ -11,12 +11,13 @@ _NAMES = {
         "Compute Elementwise HostSpec Plain arguments copy_spec mover results row_major_descs zero_padding_step"
     ),
     "kernel": "ByteOperands Constant Kernel KernelInfo Program",
-    "made_weights": "MadeWeights TapSums TapsAsChannels",
     "node": "Need NodeInfo Refusal",
     "operator": (
         "BYTES LAYOUT_NAMES BaseOperator Lowered PostOpUse Problem Role TensorInfo Wish in_blocks wished_desc"
     ),
-    "recipe": "Candidate Fused Recipe RecipeStep ValueLayout layout_name readable_as",
+    "recipe": (
+        "Candidate Fused MadeWeights Recipe RecipeStep TapSums TapsAsChannels ValueLayout layout_name readable_as"
+    ),
     "value": "Quantization Value",
 }
 _HOMES = homes_of(__name__, _NAMES)
