@@ -6,17 +6,18 @@ from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
     "demands": "Asked Demand Demanded Demands Names preceding",
-    "facts": "Affine ArraysFunction Called Facts NumpyFunction Padding Transposed Window keeps_broadcast_rows",
+    "facts": "Affine ArraysFunction Called Facts Given NumpyFunction Padding Transposed Window keeps_broadcast_rows",
     "host_spec": (
         "Compute Elementwise HostSpec Plain arguments copy_spec mover results row_major_descs zero_padding_step"
     ),
     "kernel": "ByteOperands Constant Kernel KernelInfo Program",
-    "made_weights": "MadeWeights TapSums TapsAsChannels",
     "node": "Need NodeInfo Refusal",
     "operator": (
         "BYTES LAYOUT_NAMES BaseOperator Lowered PostOpUse Problem Role TensorInfo Wish in_blocks wished_desc"
     ),
-    "recipe": "Candidate Fused Recipe RecipeStep ValueLayout layout_name readable_as",
+    "recipe": (
+        "Candidate Fused MadeWeights Recipe RecipeStep TapSums TapsAsChannels ValueLayout layout_name readable_as"
+    ),
     "value": "Quantization Value",
 }
 _HOMES = homes_of(__name__, _NAMES)

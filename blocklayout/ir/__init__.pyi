@@ -10,6 +10,7 @@ from blocklayout.ir.facts import Affine as Affine
 from blocklayout.ir.facts import ArraysFunction as ArraysFunction
 from blocklayout.ir.facts import Called as Called
 from blocklayout.ir.facts import Facts as Facts
+from blocklayout.ir.facts import Given as Given
 from blocklayout.ir.facts import NumpyFunction as NumpyFunction
 from blocklayout.ir.facts import Padding as Padding
 from blocklayout.ir.facts import Transposed as Transposed
@@ -30,9 +31,6 @@ from blocklayout.ir.kernel import Constant as Constant
 from blocklayout.ir.kernel import Kernel as Kernel
 from blocklayout.ir.kernel import KernelInfo as KernelInfo
 from blocklayout.ir.kernel import Program as Program
-from blocklayout.ir.made_weights import MadeWeights as MadeWeights
-from blocklayout.ir.made_weights import TapSums as TapSums
-from blocklayout.ir.made_weights import TapsAsChannels as TapsAsChannels
 from blocklayout.ir.node import Need as Need
 from blocklayout.ir.node import NodeInfo as NodeInfo
 from blocklayout.ir.node import Refusal as Refusal
@@ -49,8 +47,11 @@ from blocklayout.ir.operator import in_blocks as in_blocks
 from blocklayout.ir.operator import wished_desc as wished_desc
 from blocklayout.ir.recipe import Candidate as Candidate
 from blocklayout.ir.recipe import Fused as Fused
+from blocklayout.ir.recipe import MadeWeights as MadeWeights
 from blocklayout.ir.recipe import Recipe as Recipe
 from blocklayout.ir.recipe import RecipeStep as RecipeStep
+from blocklayout.ir.recipe import TapSums as TapSums
+from blocklayout.ir.recipe import TapsAsChannels as TapsAsChannels
 from blocklayout.ir.recipe import ValueLayout as ValueLayout
 from blocklayout.ir.recipe import layout_name as layout_name
 from blocklayout.ir.recipe import readable_as as readable_as

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
@@ -26,6 +26,9 @@ NumpyFunction = Callable[..., object]
 Arrays of the node's inputs, ``None`` for an absent one; where it has several outputs ``out`` is a tuple, with ``None``
 for an unread one.
 """
+
+Given: TypeAlias = "np.ndarray | None"
+"""An optional input of such a function."""
 
 ArraysFunction = Callable[..., Any]
 """Computes a node apart from any plan: ``function(*inputs)`` returns the result, or a tuple of several.

@@ -9,8 +9,8 @@ from hashlib import blake2b
 import numpy as np
 from msgspec import Struct, field
 
-from blocklayout.ir.made_weights import MadeWeights
 from blocklayout.ir.operator import BaseOperator
+from blocklayout.ir.recipe import MadeWeights
 from blocklayout.ir.value import Value
 
 _DIGEST_NBYTES = 16

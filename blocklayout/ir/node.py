@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -97,10 +96,7 @@ class NodeInfo(Struct, frozen=True):
 
     def int_attr(self, name: str, default: int) -> int:
         """An integer attribute."""
-        value = self.attrs.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise self.wrong(f"attribute {name} is {value!r}", "it must be an integer")
-        return int(value)
+        return int(self.attrs.get(name, default))
 
     def flag_attr(self, name: str) -> bool:
         """An integer attribute that means yes or no; anything but 0 is yes, absent is no."""
@@ -109,24 +105,20 @@ class NodeInfo(Struct, frozen=True):
     def float_attr(self, name: str, default: float) -> float:
         """A finite floating-point attribute."""
         value = self.attrs.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        if not math.isfinite(value):
             raise self.wrong(f"attribute {name} is {value!r}", "it must be a finite number")
         return float(value)
 
     def string_attr(self, name: str, choices: Sequence[str]) -> str:
         """A string attribute out of ``choices``, the first of which is the default."""
-        value = self.attrs.get(name, choices[0])
-        text = value.decode(errors="replace") if isinstance(value, bytes) else value
+        text: str = self.attrs.get(name, choices[0])
         if text not in choices:
             raise self.wrong(f"attribute {name} is {text!r}", f"it must be one of {', '.join(choices)}")
-        return str(text)
+        return text
 
     def ints_attr(self, name: str, length: int, default: int, at_least: int) -> tuple[int, ...]:
         """A list attribute of ``length`` integers, ``default`` repeated where it is absent."""
-        value = self.attrs.get(name, ())
-        if not isinstance(value, (list, tuple)) or not all(isinstance(number, Integral) for number in value):
-            raise self.wrong(f"attribute {name} is {value!r}", "it must be a list of integers")
-        numbers = tuple(int(number) for number in value) or (default,) * length
+        numbers = tuple(map(int, self.attrs.get(name, ()))) or (default,) * length
         if len(numbers) != length:
             raise self.wrong(f"attribute {name} has {len(numbers)} values", f"this rank needs {length}")
         if min(numbers) < at_least:

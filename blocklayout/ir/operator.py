@@ -14,9 +14,8 @@ from msgspec import Struct, field
 
 from blocklayout.dnnl import AnyDesc, Attr, DepthwiseConv, Desc, PostOp
 from blocklayout.ir.facts import Facts
-from blocklayout.ir.made_weights import MadeWeights
 from blocklayout.ir.node import Need, NodeInfo, Refusal
-from blocklayout.ir.recipe import Recipe
+from blocklayout.ir.recipe import MadeWeights, Recipe
 from blocklayout.ir.value import Value
 from blocklayout.layout import MemoryDesc
 

@@ -45,12 +45,15 @@ def row_major(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str)
 def pointwise(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The format of the first operand that is not broadcast: scalars and vectors have no say."""
     whole = [desc for desc in operands if desc.dims == dims]
-    return _led_by(whole or [max(operands, key=lambda desc: desc.ndims)], dims, dtype)
+    return concatenated(whole or [max(operands, key=lambda desc: desc.ndims)], dims, dtype)
 
 
 def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-    """The first operand's format."""
-    return _led_by(operands, dims, dtype)
+    """The first operand's format, and the reason if another differs."""
+    first, *rest = operands
+    other = next((desc for desc in rest if not agree(first, desc)), None)
+    reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
+    return Followed(_like(first, dims, dtype).desc, reason)
 
 
 def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
@@ -72,14 +75,6 @@ def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str
     if not weights.inner_blks and _is_channels_last(weights, ndims):
         return Followed(MemoryDesc(dims, dtype, "channels_last"))
     return _like(source, dims, dtype)
-
-
-def _led_by(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-    """The first one's format, and the reason if another differs."""
-    first, *rest = operands
-    other = next((desc for desc in rest if not agree(first, desc)), None)
-    reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
-    return Followed(_like(first, dims, dtype).desc, reason)
 
 
 def _like(desc: MemoryDesc, dims: tuple[int, ...], dtype: str) -> Followed:

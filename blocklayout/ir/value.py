@@ -83,8 +83,6 @@ class Value(Struct, frozen=True, eq=False):
         given, n_more = self.quantization, len(shape) - len(self.shape)
         if given is None or given.integers is None or shape != (1,) * n_more + self.shape:
             return Value(name, shape, self.dtype, data)
-        axis, integers = (
-            given.axis % max(len(self.shape), 1) + n_more,
-            given.integers.reshaped(given.integers.name, shape),
-        )
+        integers = given.integers.reshaped(given.integers.name, shape)
+        axis = given.axis % max(len(self.shape), 1) + n_more
         return Value(name, shape, self.dtype, data, replace(given, axis=axis, integers=integers))

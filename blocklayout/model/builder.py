@@ -13,6 +13,7 @@ from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 from blocklayout.model.infer import evaluate
+from blocklayout.model.onnx_read import OLDEST_OPSET
 from blocklayout.model.passes.rewrite import bypass
 from blocklayout.model.scales import check_scales
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
@@ -40,7 +41,10 @@ class Builder:
 
     Args:
         name: The model's.
-        opset: Version of ONNX's operator set to write in.
+        opset: Version of ONNX's operator set to write in, 7 at least.
+
+    Raises:
+        ModelError: The operator set is too old.
 
     Example:
         >>> b = Builder()
@@ -58,6 +62,8 @@ class Builder:
     """
 
     def __init__(self, name: str = "model", opset: int = DEFAULT_OPSET) -> None:
+        if opset < OLDEST_OPSET:
+            raise ModelError(f"operator set {opset} is too old to be written; give {OLDEST_OPSET} or a later one")
         self.name = name
         self.opset = opset
         self._values: dict[str, Value] = {}
@@ -195,15 +201,9 @@ class Builder:
         """
         if not self._outputs:
             raise ModelError(f"the model {self.name!r} has no output; call output(name, value)")
-        graph = Graph(
-            self.name,
-            self.opset,
-            tuple(self._nodes),
-            dict(self._values),
-            tuple(self._inputs),
-            tuple(self._outputs),
-            formats=dict(self._formats),
-        )
+        inputs, outputs = tuple(self._inputs), tuple(self._outputs)
+        values, formats = dict(self._values), dict(self._formats)
+        graph = Graph(self.name, self.opset, tuple(self._nodes), values, inputs, outputs, formats=formats)
         graph = bypass(graph, self._output_sources)
         return graph.replace(demands=Demands(self.pinned, self.expected)).opened()
 
@@ -362,10 +362,8 @@ class BuildValue(Operators):
             for extent, n, step, first, last in zip(output_shape[2:], self.shape[2:], steps, begin, end, strict=False)
         ]
         if output_shape[:2] != self.shape[:2] or len(output_shape) != len(self.shape) or min(kernel) < 1:
-            raise ModelError(
-                f"output_shape is {output_shape}; {self.name!r} of shape {self.shape} takes "
-                f"{self.shape[:2]} and {n_spatial} extents that hold its windows"
-            )
+            wanted = f"{self.shape[:2]} and {n_spatial} extents that hold its windows"
+            raise ModelError(f"output_shape is {output_shape}; {self.name!r} of shape {self.shape} takes {wanted}")
         return kernel
 
     def _window(self, **attrs: Extents) -> dict[str, Extents | None]:
@@ -376,10 +374,9 @@ class BuildValue(Operators):
             n_wanted = 2 * n_spatial if attr == "pads" else n_spatial
             each = each * 2 if attr == "pads" and len(each) == n_spatial else each
             if len(each) != n_wanted:
-                raise ModelError(
-                    f"{attr} {given!r} has {len(each)} values; {self.name!r} of shape {self.shape} has {n_spatial} "
-                    f"spatial dimensions: give one number, or {n_wanted} of them"
-                )
+                what = f"{self.name!r} of shape {self.shape} has {n_spatial} spatial dimensions"
+                rule = f"give one number, or {n_wanted} of them"
+                raise ModelError(f"{attr} {given!r} has {len(each)} values; {what}: {rule}")
             default = 0 if attr in ("pads", "output_padding") else 1
             is_default = attr != "kernel_shape" and all(number == default for number in each)
             spread[attr] = None if is_default else each

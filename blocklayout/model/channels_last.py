@@ -119,7 +119,8 @@ class _Rewriting:
             return False
         if turned is not None and turned.result == to_first(ndims):
             return self._add(node, turned, ndims)
-        can_be_one = self._has_functions and leader == node.inputs[0] and len(outputs) == 1 and _is_computed(node)
+        role = getattr(node.facts, "role", Role.VIEW)  # primitives compute what has one and is more than a view
+        can_be_one = self._has_functions and leader == node.inputs[0] and len(outputs) == 1 and role is not Role.VIEW
         return can_be_one and self._add_function(node, ndims)
 
     def _leader(self, node: Node) -> str | None:
@@ -191,11 +192,3 @@ class _Rewriting:
         name = fresh_name(f"{result}.transpose", self._names)
         self._names.add(name)
         self._nodes.append(Node(name, "Transpose", (source,), (result,), {"perm": tuple(perm)}))
-
-
-def _is_computed(node: Node) -> bool:
-    """Whether primitives compute the operator, and it is more than a view."""
-    from blocklayout import ops
-
-    operator = ops.find(node.op_type)
-    return operator is not None and operator.role is not Role.VIEW

@@ -80,9 +80,8 @@ def has_much_to_do(node: Node) -> bool:
 
 def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
     """The function that computes a node apart from plans, if its operator has one; ``bodies`` are of its subgraphs."""
-    return node.facts.on_arrays(
-        NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
-    )
+    info = NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
+    return node.facts.on_arrays(info)
 
 
 def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:

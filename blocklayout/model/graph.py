@@ -57,14 +57,9 @@ class Node(Struct, frozen=True, eq=False):
 
     def info(self, values: Mapping[str, Value], opset: int) -> NodeInfo:
         """The node as its operator reads it, among ``values``."""
-        return NodeInfo(
-            name=self.name,
-            op_type=self.op_type,
-            attrs=self.attrs,
-            inputs=tuple([values[name] if name else None for name in self.inputs]),
-            outputs=tuple([values[name] if name else None for name in self.outputs]),
-            opset=opset,
-        )
+        inputs = tuple([values[name] if name else None for name in self.inputs])
+        outputs = tuple([values[name] if name else None for name in self.outputs])
+        return NodeInfo(self.name, self.op_type, self.attrs, inputs, outputs, opset)
 
     def attr(self, name: str, default: Any) -> Any:
         """An attribute, or ``default`` where the node does not set it."""

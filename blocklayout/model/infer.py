@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TypeProto
     from onnx.defs import OpSchema
 
+Operands: TypeAlias = "Sequence[Value | None]"
+Results: TypeAlias = "tuple[Value | None, ...]"
+
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
-_OF_SCALARS = frozenset(("Range",))
-"""Operators that other runtimes, and function bodies of ONNX's own, also give one element of rank 1."""
 _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
 
 
-def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
+def evaluate(node: Node, inputs: Operands, opset: int) -> Results:
     """The outputs of ``node``: computed if its inputs are constants, else their extents and types.
 
     A registered operator is not run for constants.
@@ -53,14 +54,14 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         return _of_other_domain(node, inputs, opset)
     if branches_of(node):
         raise DependsOnDataError(f"node {node.name!r}: {node.op_type} runs a subgraph as often as its data say", node)
-    inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
-    misread = _MISREAD_DEFAULTS.get(node.op_type)
-    spelled_out = node.replace(attrs=misread | dict(node.attrs)) if misread else node
+    if node.op_type == "Range":
+        inputs = _as_scalars(inputs)
+    spelled_out = node.replace(attrs=_MISREAD_DEFAULTS.get(node.op_type, {}) | dict(node.attrs))
     proto = to_proto(with_named_outputs(spelled_out))
     schema = find_schema(node, opset)
     _check_types(node, schema, inputs)
     types = _infer_types(node, proto, schema, inputs, opset)
-    if node.op_type in _OF_SCALARS and not _inferred_nbytes(types):
+    if node.op_type == "Range" and not _inferred_nbytes(types):
         _count_again(node, inputs, opset)
     folded = _fold(node, proto, inputs, types, opset)
     if folded is not None:
@@ -80,7 +81,7 @@ def _check_itself(node: Node) -> None:
         raise ModelError(f"node {node.name!r}: attribute batch_dims is {node.attrs['batch_dims']}; give 0 or more")
 
 
-def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
+def _of_other_domain(node: Node, inputs: Operands, opset: int) -> Results:
     from blocklayout.ops.registered import result_of
 
     found = node.facts.inferred(NodeInfo(node.name, node.op_type, node.attrs, tuple(inputs), (), opset))
@@ -92,7 +93,8 @@ def _of_other_domain(node: Node, inputs: Sequence[Value | None], opset: int) -> 
     return (result_of(node.op_type, node.name, node.attrs, inputs, node.outputs[0]),)
 
 
-def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
+def _as_scalars(inputs: Operands) -> list[Value | None]:
+    """Single elements as scalars: other runtimes, and function bodies of ONNX's own, also give them with rank 1."""
     return [
         Value(value.name, (), value.dtype, value.data.reshape(()))
         if value is not None and value.data is not None and value.data.size == 1
@@ -101,7 +103,7 @@ def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
     ]
 
 
-def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None:
+def _count_again(node: Node, inputs: Operands, opset: int) -> None:
     """Refuse ranges that shape inference takes for empty: of more elements than 64 bits count, and of NaN."""
     compute = node.facts.on_arrays(NodeInfo(node.name, node.op_type, node.attrs, (), (), opset))
     data = [value.data for value in inputs if value is not None and value.data is not None]
@@ -109,7 +111,7 @@ def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None
         compute(*data)
 
 
-def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
+def _check_types(node: Node, schema: OpSchema, inputs: Operands) -> None:
     """Inference alone would let Relu of integers or a sum of f32 and f64 pass."""
     bound: dict[str, str] = {}
     formals = _formal_inputs(schema)
@@ -117,17 +119,12 @@ def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -
         if value is None:
             continue
         onnx_type = onnx_type_name(value.dtype)
+        what = f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}"
         if onnx_type not in formal.types:
-            takes = ", ".join(sorted(formal.types))
-            raise ModelError(
-                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}; "
-                f"it takes {takes}"
-            )
+            raise ModelError(f"{what}; it takes {', '.join(sorted(formal.types))}")
         if formal.is_homogeneous and bound.setdefault(formal.type_str, onnx_type) != onnx_type:
-            raise ModelError(
-                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}, "
-                f"but an earlier input of the same type parameter is {bound[formal.type_str]}; cast one of them"
-            )
+            other = bound[formal.type_str]
+            raise ModelError(f"{what}, but an earlier input of the same type parameter is {other}; cast one of them")
 
 
 @lru_cache(maxsize=1024)
@@ -135,20 +132,15 @@ def _formal_inputs(schema: OpSchema) -> list[Any]:
     return list(schema.inputs)
 
 
-def _infer_types(
-    node: Node, proto: NodeProto, schema: OpSchema, inputs: Sequence[Value | None], opset: int
-) -> dict[str, TypeProto]:
+def _infer_types(node: Node, proto: NodeProto, schema: OpSchema, inputs: Operands, opset: int) -> dict[str, TypeProto]:
     from onnx import checker, helper, numpy_helper, shape_inference
 
     present = [value for value in inputs if value is not None]
     arrays = {value.name: value.data for value in present if value.data is not None}
     if node.op_type == "Reshape":
         arrays |= _target_of_empty(node, inputs)
-    data = {
-        name: numpy_helper.from_array(array, name)
-        for name, array in arrays.items()
-        if array.size <= _MAX_INFERENCE_ELEMENTS
-    }
+    small = {name: array for name, array in arrays.items() if array.size <= _MAX_INFERENCE_ELEMENTS}
+    data = {name: numpy_helper.from_array(array, name) for name, array in small.items()}
     known = {value.name: type_proto(value.dtype, value.shape) for value in present}
     opsets = [helper.make_opsetid("", opset)]
     try:
@@ -177,7 +169,7 @@ def _forget_windows_behind(node: Node, spatial: Sequence[int], types: Iterable[T
                 extent.dim_value -= 1
 
 
-def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
+def _said(node: Node, inputs: Operands) -> dict[str, TypeProto]:
     """The result's type by the extents that a MaxUnpool reads, which shape inference does not look at."""
     if node.op_type != "MaxUnpool" or len(inputs) < 3:
         return {}
@@ -187,7 +179,7 @@ def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
     return {node.outputs[0]: type_proto(first.dtype, tuple(map(int, extents.data)))}
 
 
-def _infer_through_body(node: Node, inputs: Sequence[Value | None], opset: int) -> dict[str, TypeProto]:
+def _infer_through_body(node: Node, inputs: Operands, opset: int) -> dict[str, TypeProto]:
     """Of operators that are specified only by a function body of simpler ones."""
     body = function_body(node, inputs, opset)
     if body is None:
@@ -225,9 +217,7 @@ def _value(node: Node, name: str, type_: TypeProto | None) -> Value:
     return Value(name, shape, dtype)
 
 
-def _fold(
-    node: Node, proto: NodeProto, inputs: Sequence[Value | None], types: dict[str, TypeProto], opset: int
-) -> tuple[Value | None, ...] | None:
+def _fold(node: Node, proto: NodeProto, inputs: Operands, types: dict[str, TypeProto], opset: int) -> Results | None:
     feeds = _feeds(node, inputs)
     if feeds is None or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
         return None
@@ -241,9 +231,8 @@ def _fold(
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
         return None
     outputs = [name for name in node.outputs if name]
-    folded = {
-        name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, computed, strict=False)
-    }
+    named = zip(outputs, computed, strict=False)
+    folded = {name: _as_constant(name, result, types.get(name)) for name, result in named}
     if any(folded.get(name) is None for name in outputs):
         return None
     results = tuple(folded[name] if name else None for name in node.outputs)
@@ -253,7 +242,7 @@ def _fold(
     return tuple(value and replace(value, quantization=quantization) for value in results)
 
 
-def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
+def _feeds(node: Node, inputs: Operands) -> dict[str, np.ndarray] | None:
     """Inputs of the reference; ``None`` where something is only known at run time."""
     present = [value for value in inputs if value is not None]
     if any(value.data is None and value.name in node.elements_read for value in present):
@@ -263,11 +252,8 @@ def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] 
 
 
 def _inferred_nbytes(types: dict[str, TypeProto]) -> int:
-    total = 0
-    for type_ in types.values():
-        if _is_complete(type_):
-            total += 8 * int(np.prod([extent.dim_value for extent in type_.tensor_type.shape.dim], dtype=object))
-    return total
+    complete = (type_.tensor_type.shape.dim for type_ in types.values() if _is_complete(type_))
+    return sum(8 * math.prod(extent.dim_value for extent in dims) for dims in complete)
 
 
 def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | None:
@@ -282,7 +268,7 @@ def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | Non
     return Value(name, array.shape, dtype, array)
 
 
-def _target_of_empty(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray]:
+def _target_of_empty(node: Node, inputs: Operands) -> dict[str, np.ndarray]:
     """The target of a Reshape of a batch of 0, with -1, which ONNX leaves open there, as of any other batch."""
     source, target = inputs
     if source is None or target is None or target.data is None or target.data.ndim != 1 or 0 not in source.shape:
@@ -301,12 +287,12 @@ def _target_of_empty(node: Node, inputs: Sequence[Value | None]) -> dict[str, np
 
 def _check_n_elements(node: Node, source: Value | None, result: Value | None) -> None:
     """Complain where a Reshape would make or lose elements: shape inference does not."""
-    if source is None or result is None or math.prod(source.shape) == math.prod(result.shape):
+    if source is None or result is None:
         return
-    raise ModelError(
-        f"node {node.name!r}: Reshape of {source.name!r} {source.shape} to {result.shape}: the first has "
-        f"{math.prod(source.shape)} elements and the second {math.prod(result.shape)}; they must be equally many"
-    )
+    n, n_wanted = math.prod(source.shape), math.prod(result.shape)
+    if n != n_wanted:
+        what = f"node {node.name!r}: Reshape of {source.name!r} {source.shape} to {result.shape}"
+        raise ModelError(f"{what}: the first has {n} elements and the second {n_wanted}; they must be equally many")
 
 
 def has_body(node: Node, opset: int) -> bool:
@@ -317,9 +303,7 @@ def has_body(node: Node, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def function_body(
-    node: Node, inputs: Sequence[Value | None], opset: int
-) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
+def function_body(node: Node, inputs: Operands, opset: int) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
     """The nodes and constants of ONNX's body for ``node``, named after it inside; ``None`` where there is none."""
     model = _inlined(node, inputs, opset) if has_body(node, opset) else None
     if model is None or any(each.op_type == node.op_type for each in model.graph.node):
@@ -334,7 +318,7 @@ def function_body(
     return tuple(each.renamed(names).replace(name="") for each in nodes), constants
 
 
-def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto | None:
+def _inlined(node: Node, inputs: Operands, opset: int) -> ModelProto | None:
     from onnx import TypeProto, helper, inliner
 
     schema = find_schema(node, opset)

@@ -9,30 +9,15 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from blocklayout import ir
 from blocklayout.errors import LimitError, UnsupportedError, close_names
-from blocklayout.ir import (
-    BaseOperator,
-    ByteOperands,
-    Constant,
-    Kernel,
-    Lowered,
-    NodeInfo,
-    Plain,
-    Program,
-    Quantization,
-    Refusal,
-    Role,
-    Value,
-    arguments,
-    results,
-)
 from blocklayout.model.graph import Graph, Node, former_names, fresh_name, live_nodes
 from blocklayout.model.reference import plain_spec
 
-FindOperator = Callable[[str], type[BaseOperator] | None]
+FindOperator = Callable[[str], type[ir.BaseOperator] | None]
 
 
-def lower(graph: Graph, find: FindOperator | None = None) -> Program:
+def lower(graph: Graph, find: FindOperator | None = None) -> ir.Program:
     """Every node as a kernel: an operator bound to its sources and constants, or a plain kernel that says why not.
 
     Any graph gives a program with the same results. Legalize it first (:func:`blocklayout.model.legalize`) for speed:
@@ -48,22 +33,13 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     constants = _Constants()
     nodes = live_nodes(graph.nodes, graph.outputs)
     aliases, gone = former_names(graph, nodes)
-    kernels = tuple(
-        replace(
-            _kernel(graph, node, find, constants),
-            op_types=_op_types(graph, node),
-            aliases=tuple(aliases.get(node.name, ())),
-        )
-        for node in nodes
-    )
-    return Program(
-        name=graph.name,
-        kernels=kernels,
-        inputs=tuple(graph.values[name] for name in graph.inputs),
-        outputs=tuple(graph.values[name] for name in graph.outputs),
-        gone=gone,
-        precision_report=graph.precision_report,
-    )
+    kernels = []
+    for node in nodes:
+        read = [graph.as_read[name].op_type for name in (node.name, *node.absorbed) if name in graph.as_read]
+        known = {"op_types": tuple(dict.fromkeys((node.op_type, *read))), "aliases": tuple(aliases.get(node.name, ()))}
+        kernels.append(replace(_kernel(graph, node, find, constants), **known))
+    inputs, outputs = (tuple(graph.values[name] for name in side) for side in (graph.inputs, graph.outputs))
+    return ir.Program(graph.name, tuple(kernels), inputs, outputs, gone, graph.precision_report)
 
 
 def _with_quantizations(graph: Graph) -> Graph:
@@ -71,7 +47,7 @@ def _with_quantizations(graph: Graph) -> Graph:
     values = dict(graph.values)
     for node in graph.nodes:
         found = node.facts.quantization(node.info(values, graph.opset))
-        if found is None and getattr(node.facts, "role", None) is Role.VIEW:
+        if found is None and getattr(node.facts, "role", None) is ir.Role.VIEW:
             given = values[node.inputs[0]].quantization
             found = given if given is not None and given.is_of_whole else None
         if found is not None and found.integers is None and node.outputs[0]:
@@ -79,15 +55,9 @@ def _with_quantizations(graph: Graph) -> Graph:
     return graph.replace(values=values)
 
 
-def _op_types(graph: Graph, node: Node) -> tuple[str, ...]:
-    """The operator of a node, and those of the nodes that were read for it."""
-    read = [graph.as_read[name].op_type for name in (node.name, *node.absorbed) if name in graph.as_read]
-    return tuple(dict.fromkeys((node.op_type, *read)))
-
-
 def is_native(graph: Graph, node: Node) -> bool:
     """Whether a primitive, or a view, computes a node as it is."""
-    return isinstance(_accepted(node, graph.info(node), _find_operator), Lowered)
+    return isinstance(_accepted(node, graph.info(node), _find_operator), ir.Lowered)
 
 
 def is_computed(graph: Graph, node: Node) -> bool:
@@ -97,72 +67,72 @@ def is_computed(graph: Graph, node: Node) -> bool:
     return is_native(graph, node) or functions.operator_of(graph.info(node)) is not None
 
 
-def _find_operator(op_type: str) -> type[BaseOperator] | None:
+def _find_operator(op_type: str) -> type[ir.BaseOperator] | None:
     from blocklayout import ops
 
     return ops.find(op_type)
 
 
-def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> Kernel:
+def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> ir.Kernel:
     info = graph.info(node)
     lowered = _accepted(node, info, find)
-    if isinstance(lowered, Refusal):
+    if isinstance(lowered, ir.Refusal):
         return _plain(node, info, constants, lowered.reason)
     as_plain = partial(_plain, node, info, constants, f"no primitive on this CPU computes {node.op_type}")
     return _bound(node, info, lowered, constants, as_plain=as_plain)
 
 
-def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refusal:
+def _accepted(node: Node, info: ir.NodeInfo, find: FindOperator) -> ir.Lowered | ir.Refusal:
     """The answer of the operator that claims the node."""
     operator = find(node.op_type)
     if operator is None:
-        return Refusal(_no_operator(node))
+        return ir.Refusal(f"node {node.name!r}: {_no_operator(node.op_type)}")
     read = [value for value in info.outputs if value is not None]
     names = ", ".join(repr(value.name) for value in read)
-    refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
+    refusal = ir.Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
     if info.outputs[0] is None and not operator.any_output:
         return refusal
     if 0 in read[0].shape:
         return operator.accept(info) if len(read) == 1 else refusal
-    empty = Refusal(f"node {node.name!r}: primitives compute nothing of tensors without elements")
+    empty = ir.Refusal(f"node {node.name!r}: primitives compute nothing of tensors without elements")
     if any(0 in value.shape for value in info.inputs if value is not None and value.data is None):
         return empty
     lowered = operator.accept(info)
-    if isinstance(lowered, Refusal):
+    if isinstance(lowered, ir.Refusal):
         return lowered
     if len(read) != 1 + len(lowered.others):
         return refusal
-    if lowered.operator.role is Role.VIEW and not lowered.sources:
-        return Refusal(f"node {node.name!r}: {node.op_type} is a view of a constant, which was not folded")
+    if lowered.operator.role is ir.Role.VIEW and not lowered.sources:
+        return ir.Refusal(f"node {node.name!r}: {node.op_type} is a view of a constant, which was not folded")
     # An empty constant may be an argument left out: only those that the operator took are computed with.
     return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
 
 
-def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:
+def _plain(node: Node, info: ir.NodeInfo, constants: _Constants, reason: str) -> ir.Kernel:
     """The kernel that numpy or the reference evaluator computes; ``reason`` is why."""
     from blocklayout.ops import functions
 
     operator = functions.operator_of(info)
     try:
-        operator = operator or Plain(plain_spec(node, info.inputs, info.outputs, info.opset))
+        operator = operator or ir.Plain(plain_spec(node, info.inputs, info.outputs, info.opset))
     except LimitError:
         raise
     except UnsupportedError as error:
         raise UnsupportedError(f"{reason}; nor can the reference: {error}") from None
-    _, *others = results(info.outputs).items()
-    lowered = Lowered(operator, arguments(info.inputs), others=dict(others))
+    _, *others = ir.results(info.outputs).items()
+    lowered = ir.Lowered(operator, ir.arguments(info.inputs), others=dict(others))
     return _bound(node, info, lowered, constants, reason=reason)
 
 
-def _bound(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants, **how: Any) -> Kernel:
+def _bound(node: Node, info: ir.NodeInfo, lowered: ir.Lowered, constants: _Constants, **how: Any) -> ir.Kernel:
     """The kernel of an operator with its sources, its constants and ``how`` it came about."""
     arrays = {arg: value.data for arg, value in lowered.sources.items() if value.data is not None}
     arrays |= lowered.constants
     dst = next(value for value in info.outputs if value is not None)
-    if lowered.operator.role is Role.VIEW and dst.quantization is not None:  # for whom a reorder makes numbers of it
+    if lowered.operator.role is ir.Role.VIEW and dst.quantization is not None:  # for whom a reorder makes numbers of it
         arrays |= _numbers(dst.quantization)
     in_bytes = _in_bytes(node, info, lowered, constants)
-    return Kernel(
+    return ir.Kernel(
         name=node.name,
         operator=lowered.operator,
         sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
@@ -177,15 +147,19 @@ def _bound(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants, 
 
 
 def _named(
-    arrays: Mapping[str, np.ndarray], node: Node, inputs: Iterable[Value | None], constants: _Constants
-) -> tuple[tuple[str, Constant], ...]:
+    arrays: Mapping[str, np.ndarray], node: Node, inputs: Iterable[ir.Value | None], constants: _Constants
+) -> tuple[tuple[str, ir.Constant], ...]:
     given = [value for value in inputs if value is not None and value.data is not None]
     given += [value.quantization.scale for value in inputs if value is not None and value.quantization is not None]
-    named = ((arg, array, _name_of(array, given, f"{node.name}.{arg}")) for arg, array in arrays.items())
-    return tuple((arg, constants.of(array, wanted)) for arg, array, wanted in named)
+    named = []
+    for arg, array in arrays.items():
+        known = ((value.name, value.data) for value in given if value.data is not None)
+        owners = (name for name, data in known if data is array or np.may_share_memory(data, array))
+        named.append((arg, constants.of(array, next(owners, f"{node.name}.{arg}"))))
+    return tuple(named)
 
 
-def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
+def _numbers(quantization: ir.Quantization) -> dict[str, np.ndarray]:
     """Scale and zero point as primitives take them; no zero point where that is 0."""
     given = {"scale": quantization.scale, "zero_point": quantization.zero_point}
     wide = {"scale": np.float32, "zero_point": np.int32}
@@ -193,14 +167,14 @@ def _numbers(quantization: Quantization) -> dict[str, np.ndarray]:
     return {arg: array.reshape(-1).astype(wide[arg], copy=False) for arg, array in known.items()}
 
 
-def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants) -> ByteOperands | str:
+def _in_bytes(node: Node, info: ir.NodeInfo, lowered: ir.Lowered, constants: _Constants) -> ir.ByteOperands | str:
     """The operands of a kernel that reads bytes; why it reads none, empty if they stand for no operand."""
     args, operator = lowered.operator.byte_operands, node.facts
     if lowered.operator.mixes_bytes:
         args = tuple(arg for arg in args if arg in lowered.sources)
     values = {arg: lowered.sources.get(arg, value) for arg, value in zip(args, info.inputs, strict=False)}
     quantizations = {arg: value.quantization for arg, value in values.items() if value and value.quantization}
-    if not quantizations or not lowered.sources or not issubclass(operator, BaseOperator):
+    if not quantizations or not lowered.sources or not issubclass(operator, ir.BaseOperator):
         return "" if args else _no_byte_operands(node, info, lowered)
     named = {arg: repr(value.name) if value else arg for arg, value in values.items()}
     for arg in args:
@@ -211,7 +185,7 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
         for value in info.inputs
     )
     bound = operator.from_onnx(replace(info, inputs=inputs))
-    if isinstance(bound, Refusal):
+    if isinstance(bound, ir.Refusal):
         return bound.reason
     axes = {arg: operator.channel_axis(info) for arg in args[1:]}
     if operator.sums_channels_apart(info):
@@ -229,23 +203,23 @@ def _in_bytes(node: Node, info: NodeInfo, lowered: Lowered, constants: _Constant
         scales[weights[0]] = scales[weights[0]] * scales.pop(source)
     given = (*inputs, *info.inputs)
     of_scales, of_zeros = (_named(each, node, given, constants) for each in (scales, zeros))
-    return ByteOperands(
+    return ir.ByteOperands(
         _named(arrays, node, given, constants),
         tuple((arg.removeprefix("scale_"), constant) for arg, constant in of_scales),
         tuple((arg.removeprefix("zero_point_"), constant) for arg, constant in of_zeros),
     )
 
 
-def _no_byte_operands(node: Node, info: NodeInfo, lowered: Lowered) -> str:
+def _no_byte_operands(node: Node, info: ir.NodeInfo, lowered: ir.Lowered) -> str:
     """Why a kernel whose primitive takes no bytes computes with numbers where they stand for those it reads."""
-    if lowered.operator.role is Role.VIEW or not any(value.quantization for value in lowered.sources.values()):
+    if lowered.operator.role is ir.Role.VIEW or not any(value.quantization for value in lowered.sources.values()):
         return ""
     if node.facts.selects(info) is not None:
         return "only bytes of one scale and zero point are moved as they are, where a primitive does so"
     return f"no primitive computes this {node.op_type} with bytes"
 
 
-def _refused(quantization: Quantization, array: np.ndarray | None, axis: int | None) -> str:
+def _refused(quantization: ir.Quantization, array: np.ndarray | None, axis: int | None) -> str:
     """Why primitives do not take an argument so: scales along another axis, or constants that are not as stored.
 
     ``array`` are the bytes as the kernel has them: signed, around 0, and not made of others.
@@ -263,40 +237,28 @@ def _refused(quantization: Quantization, array: np.ndarray | None, axis: int | N
     return "" if is_stored else "is not the stored bytes, but computed of them"
 
 
-def _no_operator(node: Node) -> str:
-    message = f"node {node.name!r}: no primitive computes {node.op_type!r}"
-    close = _closest(node.op_type)
-    return f"{message}; the closest that run are {', '.join(close)}" if close else message
-
-
 @cache
-def _closest(op_type: str) -> tuple[str, ...]:
-    """Operators of similar names; looking for them takes milliseconds, and whether a node is native is asked often."""
+def _no_operator(op_type: str) -> str:
+    """Why nothing computes it; looking for similar names takes milliseconds, and that is asked often."""
     from blocklayout import ops
 
-    return tuple(close_names(op_type, ops.op_types()))
+    close = close_names(op_type, ops.op_types())
+    hint = f"; the closest that run are {', '.join(close)}" if close else ""
+    return f"no primitive computes {op_type!r}{hint}"
 
 
 class _Constants:
     """The constants of a program: a name stands for one array, seen one way."""
 
     def __init__(self) -> None:
-        self._by_view: dict[tuple[object, ...], Constant] = {}
+        self._by_view: dict[tuple[object, ...], ir.Constant] = {}
         self._taken: set[str] = set()
 
-    def of(self, array: np.ndarray, wanted: str) -> Constant:
+    def of(self, array: np.ndarray, wanted: str) -> ir.Constant:
         """The constant that ``array`` is: called ``wanted``, or numbered where another view has that name."""
         view = (wanted, array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
         if view not in self._by_view:
             name = fresh_name(wanted, self._taken)
             self._taken.add(name)
-            self._by_view[view] = Constant(name, array)
+            self._by_view[view] = ir.Constant(name, array)
         return self._by_view[view]
-
-
-def _name_of(array: np.ndarray, given: list[Value], otherwise: str) -> str:
-    """The initializer that ``array`` is, or is a view of."""
-    for value in given:
-        if value.data is array or (value.data is not None and np.may_share_memory(value.data, array)):
-            return value.name
-    return otherwise

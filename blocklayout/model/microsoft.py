@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
     Given = BuildValue | None
     """An optional input."""
+    Stored = tuple[BuildValue, BuildValue, Given]
+    """Three inputs: integers, and the scale and zero point by which they stand for numbers."""
+    Scheme = tuple[BuildValue, Given]
+    """Two inputs: a scale and a zero point."""
+
+_PARTS: Mapping[str, Sequence[str]] = {"Stored": ("", "_scale", "_zero_point"), "Scheme": ("_scale", "_zero_point")}
+"""By the type of a parameter, endings of the names of inputs that it stands for."""
 
 DOMAIN = "com.microsoft"
 _FIRST_OPSET_OF_LAYER_NORMALIZATION = 17
@@ -88,9 +95,8 @@ def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ..
     for name, value in graph.values.items():
         if value.data is not None and (names[name] not in values or names[name] in outputs):
             values[names[name]] = value.renamed(names)
-    made = [
-        each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in live_nodes(graph.nodes, graph.outputs)
-    ]
+    nodes = live_nodes(graph.nodes, graph.outputs)
+    made = [each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in nodes]
     return tuple(each.replace(name=node.name) if node.outputs[0] in each.outputs else each for each in made)
 
 
@@ -110,19 +116,15 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
             names = ", ".join((*known, *refused))
             raise UnsupportedError(f"{where}: the attribute {name!r} is not known here; known are {names}")
     missing = [name for name, each in known.items() if each.default is each.empty and name not in node.attrs]
-    formal = [each for each in parameters if each.kind is each.POSITIONAL_ONLY]
-    taken = [value for index, value in enumerate(inputs) if index not in refused_inputs]
-    given = [*taken, *[None] * len(formal)]
-    absent = (each for each, value in zip(formal, given, strict=False) if value is None)
-    missing += [each.name for each in absent if each.annotation != "Given"]
-    if missing:
-        raise ModelError(f"{where}: {missing[0]!r} is missing; it is required")
+    given, absent = _given(parameters, [each for index, each in enumerate(inputs) if index not in refused_inputs])
+    for name in (*missing, *absent):
+        raise ModelError(f"{where}: {name!r} is missing; it is required")
     refused |= {name: inputs[index] for index, name in refused_inputs.items() if index < len(inputs)}
     for name, value in refused.items():
         if value is not None and value != 0:
             raise UnsupportedError(f"{where}: {name!r} is given; that is not done here")
     try:
-        result = write(*taken, **{name: value for name, value in node.attrs.items() if name not in refused})
+        result = write(*given, **{name: value for name, value in node.attrs.items() if name not in refused})
     except NotDoneError as error:
         raise UnsupportedError(f"{where}: {error}") from None
     except ModelError as error:
@@ -132,6 +134,19 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
     except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # of inputs and attributes that do not fit
         raise ModelError(f"{where} with {len(inputs)} inputs: {error}") from error
     return result if isinstance(result, tuple) else (result,)
+
+
+def _given(parameters: Iterable[inspect.Parameter], inputs: Sequence[Given]) -> tuple[list[Any], list[str]]:
+    """Arguments for positional parameters, of inputs in order, and names of inputs that are missing."""
+    given, missing, left = [], [], list(inputs)
+    for each in (each for each in parameters if each.kind is each.POSITIONAL_ONLY):
+        parts = _PARTS.get(each.annotation, ("",))
+        values, left = [*left, *[None] * len(parts)][: len(parts)], left[len(parts) :]
+        for part, value in zip(parts, values, strict=True):
+            if value is None and each.annotation != "Given" and part != "_zero_point":
+                missing.append(each.name + part)
+        given.append(values if len(parts) > 1 else values[0])
+    return [*given, *left], missing
 
 
 def _op(op_type: str, x: BuildValue, *others: Given, **attrs: Any) -> BuildValue:
@@ -153,10 +168,6 @@ def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
     return x * ((cubic * math.sqrt(2 / math.pi)).tanh() + 1.0) * 0.5
 
 
-def _quick_gelu(x: BuildValue, /, *, alpha: float = 1.702) -> BuildValue:
-    return x * (x * alpha).sigmoid()
-
-
 def _activated(x: BuildValue, activation: str, parameters: Sequence[float]) -> BuildValue:
     case: tuple[Any, ...] = (activation, *parameters)
     match case:
@@ -172,9 +183,8 @@ def _activated(x: BuildValue, activation: str, parameters: Sequence[float]) -> B
             return x.clip(low, high)
         case ["HardSigmoid", alpha, beta]:
             return x.hard_sigmoid(alpha, beta)
-    raise NotDoneError(
-        f"the attribute 'activation' {activation!r} with 'activation_params' {list(parameters)} is unknown"
-    )
+    given = f"{activation!r} with 'activation_params' {list(parameters)}"
+    raise NotDoneError(f"the attribute 'activation' {given} is unknown")
 
 
 def _fused_conv(
@@ -546,73 +556,34 @@ def _beside(x: BuildValue, scale: BuildValue, axis: int) -> tuple[int, ...]:
 
 
 def _quantized_conv(
-    x: BuildValue,
-    x_scale: BuildValue,
-    x_zero: BuildValue,
-    w: BuildValue,
-    w_scale: BuildValue,
-    w_zero: BuildValue,
-    y_scale: BuildValue,
-    y_zero: BuildValue,
-    bias: Given = None,
-    /,
-    *,
-    channels_last: int = 0,
-    **window: Any,
+    x: Stored, w: Stored, y: Scheme, bias: Given = None, /, *, channels_last: int = 0, **window: Any
 ) -> BuildValue:
     if channels_last:
         raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
-    real_bias = None if bias is None else _dequantized(bias, x_scale * w_scale, axis=0)
-    weights = _dequantized(w, w_scale, w_zero, axis=0)
-    return _quantized(_op("Conv", _dequantized(x, x_scale, x_zero), weights, real_bias, **window), y_scale, y_zero)
+    real_bias = None if bias is None else _dequantized(bias, x[1] * w[1], axis=0)
+    weights = _dequantized(*w, axis=0)
+    return _quantized(_op("Conv", _dequantized(*x), weights, real_bias, **window), *y)
 
 
-def _of_one(
-    x: BuildValue,
-    x_scale: BuildValue,
-    x_zero: Given,
-    y_scale: BuildValue,
-    y_zero: Given = None,
-    /,
-    *,
-    of: str,
-    **attrs: Any,
-) -> BuildValue:
+def _of_one(x: Stored, y: Scheme, /, *, of: str, **attrs: Any) -> BuildValue:
     """One of ONNX's operators between two changes of type."""
     if attrs.pop("channels_last", 0):
         raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
     if attrs.pop("opset", _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS) < _FIRST_OPSET_OF_SOFTMAX_ALONG_AXIS:
         raise NotDoneError("the attribute 'opset' is below 13; a softmax is of one dimension here")
-    return _quantized(_op(of, _dequantized(x, x_scale, x_zero), **attrs), y_scale, y_zero)
+    return _quantized(_op(of, _dequantized(*x), **attrs), *y)
 
 
-def _of_two(
-    a: BuildValue,
-    a_scale: BuildValue,
-    a_zero: Given,
-    b: BuildValue,
-    b_scale: BuildValue,
-    b_zero: Given,
-    c_scale: BuildValue,
-    c_zero: Given = None,
-    /,
-    *,
-    of: str,
-    axes: tuple[int, int, int] = (1, 1, 1),
-) -> BuildValue:
+def _of_two(a: Stored, b: Stored, c: Scheme, /, *, of: str, axes: tuple[int, int, int] = (1, 1, 1)) -> BuildValue:
     """Likewise; ``axes`` are the dimensions along which there are scales. Between them everything is of f32."""
-    a_scale, b_scale, c_scale = (each.astype("f32") for each in (a_scale, b_scale, c_scale))
-    left, right = _dequantized(a, a_scale, a_zero, axis=axes[0]), _dequantized(b, b_scale, b_zero, axis=axes[1])
-    return _quantized(_op(of, left, right), c_scale, c_zero, axis=axes[2])
+    a_scale, b_scale, c_scale = (each.astype("f32") for each in (a[1], b[1], c[0]))
+    left, right = _dequantized(a[0], a_scale, a[2], axis=axes[0]), _dequantized(b[0], b_scale, b[2], axis=axes[1])
+    return _quantized(_op(of, left, right), c_scale, c[1], axis=axes[2])
 
 
 def _quantized_gemm(
-    a: BuildValue,
-    a_scale: BuildValue,
-    a_zero: BuildValue,
-    b: BuildValue,
-    b_scale: BuildValue,
-    b_zero: BuildValue,
+    a: Stored,
+    b: Stored,
     c: Given = None,
     y_scale: Given = None,
     y_zero: Given = None,
@@ -623,31 +594,19 @@ def _quantized_gemm(
     transB: int = 0,
 ) -> BuildValue:
     """Real where there is no scale for the result; the addend's includes ``alpha``."""
-    addend = None if c is None else _dequantized(c, a_scale * b_scale * alpha, axis=-1)
-    left, right = _dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero, axis=0 if transB else 1)
+    addend = None if c is None else _dequantized(c, a[1] * b[1] * alpha, axis=-1)
+    left, right = _dequantized(*a), _dequantized(*b, axis=0 if transB else 1)
     y = left.gemm(right, addend, alpha=alpha, trans_a=bool(transA), trans_b=bool(transB))
     return y if y_scale is None else _quantized(y, y_scale, y_zero)
 
 
-def _quantized_where(
-    condition: BuildValue,
-    x: BuildValue,
-    x_scale: BuildValue,
-    x_zero: BuildValue,
-    y: BuildValue,
-    y_scale: BuildValue,
-    y_zero: BuildValue,
-    z_scale: BuildValue,
-    z_zero: BuildValue,
-    /,
-) -> BuildValue:
-    chosen = _op("Where", condition, _dequantized(x, x_scale, x_zero), _dequantized(y, y_scale, y_zero))
-    return _quantized(chosen, z_scale, z_zero)
+def _quantized_where(condition: BuildValue, x: Stored, y: Stored, z: Scheme, /) -> BuildValue:
+    return _quantized(_op("Where", condition, _dequantized(*x), _dequantized(*y)), *z)
 
 
-def _concat(y_scale: BuildValue, y_zero: BuildValue, /, *sources: BuildValue, axis: int) -> BuildValue:
+def _concat(y: Scheme, /, *sources: BuildValue, axis: int) -> BuildValue:
     parts = [_dequantized(*sources[index : index + 3]) for index in range(0, len(sources), 3)]
-    return _quantized(y_scale.builder.concat(parts, axis), y_scale, y_zero)
+    return _quantized(y[0].builder.concat(parts, axis), *y)
 
 
 def _dynamic_lstm(
@@ -736,7 +695,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "QLinearSoftmax": partial(_of_one, of="Softmax"),
     "QLinearWhere": _quantized_where,
     "QuantizeLinear": _quantized,
-    "QuickGelu": _quick_gelu,
+    "QuickGelu": lambda x, /, *, alpha=1.702: x * (x * alpha).sigmoid(),
     "SimplifiedLayerNormalization": _rms_normalization,
     "SkipLayerNormalization": _skip_layer_normalization,
     "SkipSimplifiedLayerNormalization": _skip_rms_normalization,

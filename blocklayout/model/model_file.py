@@ -57,9 +57,8 @@ class ModelFile:
         """
         if self._contents is None:
             if _stamp(os.fstat(self._descriptor)) != self._stamp:
-                raise ModelError(
-                    f"{self.path} was altered since it was loaded, and another plan needs its weights: load it anew"
-                )
+                why = "another plan needs its weights: load it anew"
+                raise ModelError(f"{self.path} was altered since it was loaded, and {why}")
             self._contents = self._read()
         return self._contents
 
@@ -75,10 +74,8 @@ class ModelFile:
             UnsupportedError: Valid ONNX that cannot run here.
         """
         if self._model is None and self._emptied is not None:
-            (network, origins), file = self._emptied, self._taken()
-            constants = {
-                name: origin.array(file) if isinstance(origin, Part) else origin for name, origin in origins.items()
-            }
+            (network, held), file = self._emptied, self._taken()
+            constants = {name: each.array(file) if isinstance(each, Part) else each for name, each in held.items()}
             self._model = replace(network, constants=constants)
         elif self._model is None:
             self._model = open_contents(self._taken(), self.path)

@@ -53,10 +53,7 @@ MAX_INLINED_NODES = 1 << 20
 _UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynamic)[_\d]*)", re.IGNORECASE)
 """Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
 _ONNXRUNTIME = "com.microsoft"
-_ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {
-    "LayerNormalization": 17,
-    "SimplifiedLayerNormalization": math.inf,
-}
+_ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {"LayerNormalization": 17, "SimplifiedLayerNormalization": math.inf}
 """Operators that it has in ONNX's set before the version from which on ``onnx`` has, or computes, them."""
 
 
@@ -225,24 +222,23 @@ def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
 def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: Path | None, origin: str) -> OnnxModel:
     from onnx import TensorProto
 
-    _check_header(proto, origin)
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise ModelError(f"not an ONNX model: {origin} has no graph with outputs")
+    if not proto.opset_import:
+        why = "it is damaged, cut short or of another format"
+        raise ModelError(f"not an ONNX model: {origin} names no operator set; {why}")
     _check_texts(proto)
-    formats = {
-        tensor.name: entry.value
-        for tensor in proto.graph.initializer
-        for entry in tensor.metadata_props
-        if entry.key == FORMAT_KEY
-    }
+    entries = ((tensor.name, entry) for tensor in proto.graph.initializer for entry in tensor.metadata_props)
+    formats = {name: entry.value for name, entry in entries if entry.key == FORMAT_KEY}
     demands = _demands(proto, origin)
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     proto = _upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
     packed = _dequantized_from_four_bits(proto.graph)
-    constants = {
-        tensor.name: to_array(tensor, model_path, raw_data=raw_data.get(index), unpacks=tensor.name in packed)
-        for index, tensor in enumerate(proto.graph.initializer)
-    }
+    constants = {}
+    for index, each in enumerate(proto.graph.initializer):
+        constants[each.name] = to_array(each, model_path, raw_data=raw_data.get(index), unpacks=each.name in packed)
     skeleton = _inlined(_without_weights(proto, constants), origin)
     _check_domains(skeleton)
     opset = _opset(skeleton, origin)
@@ -300,15 +296,6 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
     nodes = tuple(_node(node, model_path) for node in written if not _is_constant(node))
     constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
-
-
-def _check_header(proto: ModelProto, origin: str) -> None:
-    if not proto.HasField("graph") or not proto.graph.output:
-        raise ModelError(f"not an ONNX model: {origin} has no graph with outputs")
-    if not proto.opset_import:
-        raise ModelError(
-            f"not an ONNX model: {origin} names no operator set; it is damaged, cut short or of another format"
-        )
 
 
 def _check_texts(message: Any) -> None:
@@ -398,9 +385,8 @@ def _check_functions(skeleton: ModelProto, origin: str) -> None:
         pending -= ready
     n_inlined = n_nodes(Counter((node.domain, node.op_type) for node in _with_inner(skeleton.graph)))
     if n_inlined > MAX_INLINED_NODES:
-        raise UnsupportedError(
-            f"{origin}: with its functions inlined the model has {n_inlined:,} nodes; {MAX_INLINED_NODES:,} can be read"
-        )
+        what = f"{origin}: with its functions inlined the model has {n_inlined:,} nodes"
+        raise UnsupportedError(f"{what}; {MAX_INLINED_NODES:,} can be read")
 
 
 def _opset(skeleton: ModelProto, origin: str) -> int:
@@ -522,10 +508,8 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
 def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.ndarray]:
     if len(node.attribute) != 1 or len(node.output) != 1:
-        n_attributes, n_outputs = len(node.attribute), len(node.output)
-        raise ModelError(
-            f"{_label(node)} has {n_attributes} attributes and {n_outputs} outputs; a constant has one of each"
-        )
+        given = f"{len(node.attribute)} attributes and {len(node.output)} outputs"
+        raise ModelError(f"{_label(node)} has {given}; a constant has one of each")
     attribute = node.attribute[0]
     if attribute.name == "value":
         return node.output[0], to_array(attribute.t, model_path, default_name=node.output[0])

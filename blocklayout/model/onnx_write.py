@@ -43,9 +43,8 @@ def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProt
     """
     graph = _with_stored_bytes(graph)
     if weights_nbytes(graph) > MAX_INLINE_NBYTES:
-        raise ModelError(
-            f"the weights are {weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
-        )
+        what = f"the weights are {weights_nbytes(graph)} bytes"
+        raise ModelError(f"{what}, too much for one ModelProto; write the model to a path")
     model = _model(graph, [_tensor(value, raw_data=array.tobytes()) for value, array in _constants(graph)], functions)
     _check(model)
     return model
@@ -150,9 +149,8 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     opsets = [helper.make_opsetid("", graph.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     # the oldest format that has this operator set: the more runtimes can read it
     version = max(helper.find_min_ir_version_for(opsets[:1]), _FUNCTIONS_SINCE if functions else 4)
-    model = helper.make_model(
-        proto, functions=functions, opset_imports=opsets, ir_version=version, producer_name="blocklayout"
-    )
+    header: Any = {"opset_imports": opsets, "ir_version": version, "producer_name": "blocklayout"}
+    model = helper.make_model(proto, functions=functions, **header)
     if graph.demands:
         model.metadata_props.add(key=DEMANDS_KEY, value=demands_text(_by_present_names(graph)))
     return model

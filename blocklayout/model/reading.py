@@ -179,19 +179,13 @@ def _deciding(
     chosen = (each for n_operands in range(1, len(candidates) + 1) for each in combinations(candidates, n_operands))
     for names in (frozenset().union(*each) for each in chosen):
         found = {name: np.array(contents(name)) for name in names}
-        if _settles(model, shapes, {**known, **found}, undecided, error.node):
-            return found
+        try:
+            set_shapes(model, shapes, {**known, **found}, undecided)
+        except DependsOnDataError as later:
+            if later.node.outputs == error.node.outputs:
+                continue  # the walk did not come to a later one
+        return found
     return {}
-
-
-def _settles(
-    model: OnnxModel, shapes: Shapes, known: Mapping[str, np.ndarray], undecided: Container[str], node: Node
-) -> bool:
-    try:
-        set_shapes(model, shapes, known, undecided)
-    except DependsOnDataError as error:
-        return error.node.outputs != node.outputs  # the walk came to a later one
-    return True
 
 
 def _candidates(model: OnnxModel, shapes: Shapes, known: Collection[str], node: Node) -> list[frozenset[str]]:

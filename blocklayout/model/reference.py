@@ -21,7 +21,7 @@ from blocklayout.model.types import from_elem_type
 from blocklayout.resource_limits import interrupted
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import NodeProto, TensorProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
 
     from blocklayout.model.graph import Node
@@ -47,21 +47,19 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     """
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
+    from onnx import defs, helper
     from onnx.reference import ReferenceEvaluator
 
-    model = _one_node_model(node, inputs, outputs, opset)
-    with _refusing(node):
+    version = opset if schema_or_none(node.op_type, opset) else defs.onnx_opset_version()
+    infos = [value_info(value) for value in arguments(inputs).values()]
+    read = [value_info(value) for value in outputs if value is not None]
+    graph = helper.make_graph([to_proto(with_named_outputs(node))], "plain", infos, read)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    where = f"node {node.name!r}"
+    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
         ReferenceEvaluator(model)
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     return HostSpec("plain", row_major_descs(inputs, outputs), node.op_type, text)
-
-
-@contextmanager
-def _refusing(node: Node) -> Iterator[None]:
-    """Name the node where the evaluator lacks its operator."""
-    where = f"node {node.name!r}"
-    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
-        yield
 
 
 @contextmanager
@@ -145,21 +143,6 @@ def compute_of(spec: HostSpec) -> Compute:
     return compute
 
 
-def _one_node_model(
-    node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int
-) -> ModelProto:
-    from onnx import defs, helper
-
-    version = opset if schema_or_none(node.op_type, opset) else defs.onnx_opset_version()
-    graph = helper.make_graph(
-        [to_proto(with_named_outputs(node))],
-        "plain",
-        [value_info(value) for value in arguments(inputs).values()],
-        [value_info(value) for value in outputs if value is not None],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-
-
 def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
     tensor = info.type.tensor_type
     return tuple(extent.dim_value for extent in tensor.shape.dim), to_numpy(from_elem_type(tensor.elem_type, info.name))
@@ -196,15 +179,13 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     """
     if branches_of(node) or node.domain:
         raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
-    proto = to_proto(with_named_outputs(node))
-    with _refusing(node):
+    proto, where = to_proto(with_named_outputs(node)), f"node {node.name!r}"
+    with _naming(f"{where}: onnx.reference cannot compute {node.op_type}"), interrupted(where):
         evaluator = evaluator_of([proto], dict.fromkeys(node.inputs), proto.output, opset)
 
     def compute(*given: Any) -> tuple[Any, ...]:
         feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
-        where = f"node {node.name!r}"
-        failed = f"{where}: onnx.reference's {node.op_type} failed"
-        with _naming(failed, shows_class=True), interrupted(where):
+        with _naming(f"{where}: onnx.reference's {node.op_type} failed", shows_class=True), interrupted(where):
             return tuple(evaluator.run(None, feed))
 
     return compute

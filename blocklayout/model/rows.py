@@ -62,9 +62,8 @@ class _Proof:
     def _check_node(self, node: Node, other: Node) -> None:
         if (node.op_type, node.inputs) != (other.op_type, other.inputs) or not _are_equal(node.attrs, other.attrs):
             raise _refusal(f"{node.op_type} {node.name!r} is another node for {self._n} rows than for one")
-        places = frozenset(
-            place for place, name in enumerate(node.inputs) if name and self._has_rows(node, place, name)
-        )
+        named = {place: name for place, name in enumerate(node.inputs) if name}
+        places = frozenset(place for place, name in named.items() if self._has_rows(node, place, name))
         if not places and node.facts.is_random:
             raise _refusal(f"{node.op_type} {node.name!r} is random")
         if places and not node.facts.keeps_rows(self._graph.info(node), places):

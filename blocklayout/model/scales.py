@@ -12,10 +12,7 @@ from blocklayout.ir import NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Node
 
-_INPUTS = {
-    "DequantizeLinear": ("x", "x_scale", "x_zero_point"),
-    "QuantizeLinear": ("x", "y_scale", "y_zero_point"),
-}
+_INPUTS = {"DequantizeLinear": ("x", "x_scale", "x_zero_point"), "QuantizeLinear": ("x", "y_scale", "y_zero_point")}
 
 
 def check_scales(node: Node, values: Mapping[str, Value], opset: int) -> None:

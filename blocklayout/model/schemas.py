@@ -179,13 +179,10 @@ def literal_as_array(
         raise ModelError(f"{what} must be a value, an array or a number, not {type(literal).__name__}")
     if hasattr(literal, "dtype") or schema is None or not schema.inputs:
         return array
-    dtype = _wanted_dtype(schema, index, [dtype for dtype in dtypes if dtype is not None])
-    return array.astype(to_numpy(dtype)) if dtype else array
-
-
-def _wanted_dtype(schema: OpSchema, index: int, beside: Sequence[str]) -> str | None:
     allowed = schema.inputs[min(index, len(schema.inputs) - 1)].types
-    return next((dtype for dtype in (*beside, "s64", "f32", *DTYPES) if onnx_type_name(dtype) in allowed), None)
+    tried = filter(None, (*dtypes, "s64", "f32", *DTYPES))
+    dtype = next((each for each in tried if onnx_type_name(each) in allowed), None)
+    return array.astype(to_numpy(dtype)) if dtype else array
 
 
 def _converted(op_type: str, name: str, value: Any, kind: str) -> Any:

@@ -157,21 +157,17 @@ _SIDE, _LENGTH = 224, 128
 
 def concrete_extents(inputs: Sequence[DeclaredValue], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The extents of every input, given by the caller or declared by the model."""
-    _check_known(shapes, [info.name for info in inputs])
+    known = [info.name for info in inputs]
+    for name in shapes:
+        if name not in known:
+            hint = did_you_mean(str(name), known)
+            raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
     given = {name: as_shape(name, shape) for name, shape in shapes.items()}
     by_symbol: dict[str, tuple[int, str]] = {}
     for info in inputs:
         if info.name in given:
             _check_against(info, given[info.name], by_symbol)
     return {info.name: given[info.name] if info.name in given else _declared(info, by_symbol) for info in inputs}
-
-
-def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
-    for name in shapes:
-        if name in known:
-            continue
-        hint = did_you_mean(str(name), known)
-        raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
 
 
 def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:
@@ -189,22 +185,17 @@ def _check_against(info: DeclaredValue, shape: tuple[int, ...], by_symbol: dict[
     if info.extents is None:
         return
     if len(shape) != len(info.extents):
-        raise InputError(
-            f"input {info.name!r} has {len(info.extents)} dimensions, {_show(info.extents)}; "
-            f"the given shape {shape} has {len(shape)}"
-        )
+        what = f"input {info.name!r} has {len(info.extents)} dimensions, {_show(info.extents)}"
+        raise InputError(f"{what}; the given shape {shape} has {len(shape)}")
     for axis, (extent, declared) in enumerate(zip(shape, info.extents, strict=True)):
         if isinstance(declared, int) and extent != declared:
-            raise InputError(
-                f"input {info.name!r} is declared {_show(info.extents)}: extent {axis} is fixed to {declared}, "
-                f"not {extent}"
-            )
+            what = f"input {info.name!r} is declared {_show(info.extents)}"
+            raise InputError(f"{what}: extent {axis} is fixed to {declared}, not {extent}")
         if isinstance(declared, str):
             first, owner = by_symbol.setdefault(declared, (extent, info.name))
             if first != extent:
-                raise InputError(
-                    f"input {info.name!r}: extent {axis} is {declared!r}, which is {first} in {owner!r}, not {extent}"
-                )
+                what = f"input {info.name!r}: extent {axis} is {declared!r}"
+                raise InputError(f"{what}, which is {first} in {owner!r}, not {extent}")
 
 
 def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:
@@ -264,9 +255,8 @@ def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
 
 def _check_condition(node: Node, condition: Value) -> None:
     if prod(condition.shape) != 1:
-        raise ModelError(
-            f"node {node.name!r}: the condition {condition.name!r} must be one bool, not {condition.shape}"
-        )
+        what = f"node {node.name!r}: the condition {condition.name!r}"
+        raise ModelError(f"{what} must be one bool, not {condition.shape}")
 
 
 def both_branches(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -79,9 +79,8 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if model_path is None:
-        raise ModelError(
-            f"the constant {name!r} lies in another file, {location!r}; give the model's path instead of its contents"
-        )
+        what = f"the constant {name!r} lies in another file, {location!r}"
+        raise ModelError(f"{what}; give the model's path instead of its contents")
     path = _beside(model_path, location, name)
     shape = tuple(tensor.dims)
     count = int(np.prod(shape, dtype=object))
@@ -89,9 +88,8 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: 
         offset = int(entries.get("offset", 0))
         length = int(entries.get("length", count * dtype.itemsize))
     except ValueError as error:
-        raise ModelError(
-            f"the constant {name!r} has an offset or length that is no number; the file is damaged"
-        ) from error
+        what = f"the constant {name!r} has an offset or length that is no number"
+        raise ModelError(f"{what}; the file is damaged") from error
     if offset < 0 or length != count * dtype.itemsize:
         raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes, but {length} are declared")
     try:
@@ -142,40 +140,28 @@ def split_raw_data(contents: memoryview) -> tuple[bytes | memoryview, dict[int, 
     """A ``ModelProto`` without its initializers' large raw data, and those by number; as it is where damaged."""
     found: dict[int, memoryview] = {}
     try:
-        rest = b"".join(_model_parts(contents, found))
+        rest = b"".join(_parts(contents, (_GRAPH, _INITIALIZER, _RAW_DATA), found))
     except _NotWellFormedError:
         return contents, {}
     return (rest, found) if found else (contents, {})
 
 
-def _model_parts(contents: memoryview, found: dict[int, memoryview]) -> Iterator[bytes | memoryview]:
-    has_graph = False
-    for number, field, value in _fields(contents):
-        if number == _GRAPH and value is not None:
-            if has_graph:
-                raise _NotWellFormedError  # protobuf merges several, which no exporter writes
-            has_graph = True
-            yield _message(_GRAPH, _graph_parts(value, found))
+def _parts(
+    message: memoryview, path: Sequence[int], found: dict[int, memoryview], place: int = 0
+) -> Iterator[bytes | memoryview]:
+    """The message of this place without the large contents that lie at ``path``, numbers of fields in one another."""
+    wanted, *inner = path
+    n_messages = 0
+    for number, field, value in _fields(message):
+        if number != wanted or value is None or not (inner or len(value) >= MIN_NBYTES):
+            yield field
+        elif not inner:
+            found[place] = value
+        elif wanted == _GRAPH and n_messages:
+            raise _NotWellFormedError  # protobuf merges several, which no exporter writes
         else:
-            yield field
-
-
-def _graph_parts(graph: memoryview, found: dict[int, memoryview]) -> Iterator[bytes | memoryview]:
-    n_initializers = 0
-    for number, field, value in _fields(graph):
-        if number != _INITIALIZER or value is None:
-            yield field
-            continue
-        yield _message(_INITIALIZER, _tensor_parts(value, n_initializers, found))
-        n_initializers += 1
-
-
-def _tensor_parts(tensor: memoryview, index: int, found: dict[int, memoryview]) -> Iterator[memoryview]:
-    for number, field, value in _fields(tensor):
-        if number == _RAW_DATA and value is not None and len(value) >= MIN_NBYTES:
-            found[index] = value
-        else:
-            yield field
+            yield _message(number, _parts(value, inner, found, n_messages))
+            n_messages += 1
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview | None]]:

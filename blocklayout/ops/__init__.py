@@ -42,6 +42,7 @@ def facts_of(op_type: str) -> type[ir.Facts]:
     return _operators().get(op_type) or (Registered if is_registered(op_type) else ir.Facts)
 
 
+@cache
 def op_type_named(function: str) -> str:
     """The ONNX op type that a function in Python is named after; empty where none is.
 
@@ -49,7 +50,8 @@ def op_type_named(function: str) -> str:
         >>> op_type_named("conv_transpose"), op_type_named("batch_norm")
         ('ConvTranspose', '')
     """
-    return _by_lower_case().get(function.replace("_", ""), "")
+    by_lower_case = {op_type.lower(): op_type for op_type in _operators()}
+    return by_lower_case.get(function.replace("_", ""), "")
 
 
 def op_types() -> tuple[str, ...]:
@@ -75,11 +77,6 @@ def known() -> tuple[str, ...]:
 def _public() -> tuple[str, ...]:
     """Op types but for those of steps of training, which are of a domain of their own."""
     return tuple(op_type for op_type in _operators() if "." not in op_type)
-
-
-@cache
-def _by_lower_case() -> Mapping[str, str]:
-    return {op_type.lower(): op_type for op_type in _operators()}
 
 
 @cache

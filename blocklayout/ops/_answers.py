@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,16 +34,17 @@ def is_source(lowest: int, highest: int, dtypes: Sequence[str] = PRIMITIVE_FLOAT
     return need
 
 
-def are_floats(node: ir.NodeInfo) -> ir.Refusal | None:
-    """All inputs are of floats."""
-    refusals = (node.of_other_dtype(value) for value in node.inputs if value is not None)
-    return next(filter(None, refusals), None)
+def are_of(*dtypes: str) -> ir.Need:
+    """All inputs are of one of these types."""
+
+    def need(node: ir.NodeInfo) -> ir.Refusal | None:
+        refusals = (node.of_other_dtype(value, dtypes) for value in node.inputs if value is not None)
+        return next(filter(None, refusals), None)
+
+    return need
 
 
-def are_moved(node: ir.NodeInfo) -> ir.Refusal | None:
-    """All inputs are of a type that primitives move."""
-    refusals = (node.of_other_dtype(value, MOVED) for value in node.inputs if value is not None)
-    return next(filter(None, refusals), None)
+are_floats, are_moved = are_of(*PRIMITIVE_FLOATS), are_of(*MOVED)
 
 
 def is_known(index: int, name: str) -> ir.Need:
@@ -77,31 +78,22 @@ def has_f32_statistics(node: ir.NodeInfo) -> ir.Refusal | None:
     return node.refused(f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
 
 
-FIRST_OPSET_OF_NUMPY_RULES = 7
-"""Before it, the second operand was aligned at the attribute ``axis``, if ``broadcast`` was set."""
-
-
 def bind_broadcast(operator: ir.BaseOperator, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
     """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank, others must have it."""
-    srcs = [node.required(index, f"input {index}") for index in range(len(node.inputs))]
-    dst = node.result
-    refusal = are_floats(node) or node.of_other_rank(dst, 1, 12) or _of_lower_rank(node, srcs, dst)
-    if refusal:
-        return refusal
-    shapes = [_full_shape(node, src, dst, is_second=index == 1) for index, src in enumerate(srcs)]
-    _check(node, shapes, dst)
-    arguments = {f"src_{index}": src for index, src in enumerate(srcs)}
-    arrays = {
-        name: src.data.reshape(shape)
-        for (name, src), shape in zip(arguments.items(), shapes, strict=True)
-        if src.data is not None
-    }
-    return operator.bind(arguments, arrays)
+    srcs = {f"src_{index}": node.required(index, f"input {index}") for index in range(len(node.inputs))}
+    ndims = len(node.result.shape)
+    refusal = are_floats(node) or node.of_other_rank(node.result, 1, 12)
+    for src in srcs.values():
+        if src.data is None and len(src.shape) < ndims:
+            what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
+            refusal = refusal or node.refused(what, f"unsqueeze it to the output's rank {ndims}")
+    return refusal or operator.bind(srcs, of_rank(srcs, ndims))
 
 
-def broadcasts_as_numpy(node: ir.NodeInfo) -> bool:
-    """Whether operands are aligned at their last dimensions, as in all but the oldest operator sets."""
-    return node.opset >= FIRST_OPSET_OF_NUMPY_RULES or len({node.shape(i) for i in range(len(node.inputs))}) == 1
+def of_rank(operands: Mapping[str, ir.Value], ndims: int) -> dict[str, np.ndarray]:
+    """Those that are constants, with extents of 1 in front, up to a rank."""
+    known = {name: value.data for name, value in operands.items() if value.data is not None}
+    return {name: array.reshape((1,) * (ndims - array.ndim) + array.shape) for name, array in known.items()}
 
 
 def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -114,36 +106,6 @@ def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, 
     full = (1,) * (len(whole) - len(dims)) + dims
     fits = len(full) == len(whole) and all(extent in (1, n) for extent, n in zip(full, whole, strict=True))
     return full if fits else None
-
-
-def _of_lower_rank(node: ir.NodeInfo, srcs: Sequence[ir.Value], dst: ir.Value) -> ir.Refusal | None:
-    for src in srcs:
-        if src.data is None and len(src.shape) < len(dst.shape):
-            what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
-            return node.refused(what, f"unsqueeze it to the output's rank {len(dst.shape)}")
-    return None
-
-
-def _full_shape(node: ir.NodeInfo, src: ir.Value, dst: ir.Value, *, is_second: bool) -> tuple[int, ...]:
-    n_missing = len(dst.shape) - len(src.shape)
-    if n_missing < 0:
-        raise node.wrong(f"{src.name} has rank {len(src.shape)}", f"the output has rank {len(dst.shape)}")
-    n_behind = 0
-    if n_missing and is_second and node.opset < FIRST_OPSET_OF_NUMPY_RULES and "axis" in node.attrs:
-        n_behind = n_missing - node.int_attr("axis", 0) % max(len(dst.shape), 1)
-        if n_behind < 0:
-            raise node.wrong(f"attribute axis is {node.attrs['axis']}", f"at most {n_missing} fits {src.name}")
-    return (1,) * (n_missing - n_behind) + src.shape + (1,) * n_behind
-
-
-def _check(node: ir.NodeInfo, shapes: list[tuple[int, ...]], dst: ir.Value) -> None:
-    try:
-        extents = np.broadcast_shapes(*shapes)
-    except ValueError:
-        extents = ()
-    if extents != dst.shape:
-        given = ", ".join(str(list(shape)) for shape in shapes)
-        raise node.wrong(f"inputs of extents {given}", f"they must broadcast to the output's {list(dst.shape)}")
 
 
 def of_source(node: ir.NodeInfo, rows: frozenset[int]) -> bool:

@@ -23,10 +23,7 @@ from blocklayout.layout import MemoryDesc
 
 def argument(problem: ir.Problem, name: str) -> ir.TensorInfo:
     """An argument's extents and data type, whether it is computed or constant."""
-    info = problem.sources.get(name) or problem.constants.get(name)
-    if info is None:
-        raise KeyError(f"no argument {name!r}; there are {', '.join([*problem.sources, *problem.constants])}")
-    return info
+    return problem.sources.get(name) or problem.constants[name]
 
 
 def has_argument(problem: ir.Problem, name: str) -> bool:
@@ -132,10 +129,8 @@ def digits(desc: MemoryDesc, kept: Collection[int] = ()) -> tuple[Digit, ...] | 
         return None
     blocks, strides = desc.layout.blocks, desc.layout.strides
     outer = [Digit(dim, desc.padded_dims[dim] // blocks[dim], strides[dim]) for dim in desc.dim_order]
-    inner = [
-        Digit(dim, extent, prod(desc.inner_blks[index + 1 :]))
-        for index, (dim, extent) in enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True))
-    ]
+    blocked = enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True), start=1)
+    inner = [Digit(dim, extent, prod(desc.inner_blks[behind:])) for behind, (dim, extent) in blocked]
     return tuple(digit for digit in [*outer, *inner] if digit.extent != 1 or digit.dim in kept)
 
 
@@ -147,9 +142,8 @@ def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:
         >>> [(run.is_marked, run.extent) for run in runs(nhwc, {2, 3})]
         [(False, 2), (True, 20), (False, 17)]
     """
-    return tuple(
-        Run(is_marked, n_elements(list(group))) for is_marked, group in groupby(parts, lambda part: part.dim in marked)
-    )
+    groups = groupby(parts, lambda part: part.dim in marked)
+    return tuple(Run(is_marked, n_elements(list(group))) for is_marked, group in groups)
 
 
 def as_rows(found: Sequence[Run]) -> tuple[int, int] | None:
@@ -255,19 +249,8 @@ def seen_as(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
 
 
 _KEEP_ZERO = frozenset(
-    (
-        "eltwise_abs",
-        "eltwise_elu",
-        "eltwise_gelu_erf",
-        "eltwise_gelu_tanh",
-        "eltwise_hardswish",
-        "eltwise_relu",
-        "eltwise_round",
-        "eltwise_sqrt",
-        "eltwise_square",
-        "eltwise_swish",
-        "eltwise_tanh",
-    )
+    f"eltwise_{name}"
+    for name in ("abs", "elu", "gelu_erf", "gelu_tanh", "hardswish", "relu", "round", "sqrt", "square", "swish", "tanh")
 )
 
 

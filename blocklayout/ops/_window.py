@@ -26,10 +26,8 @@ def read_window(node: ir.NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, 
     if not auto_pad.startswith("SAME"):
         return window
     # As many windows as strides begin inside the source.
-    totals = [
-        max((-(-extent // stride) - 1) * stride + reach - extent, 0)
-        for extent, stride, reach in zip(spatial, strides, window.reach, strict=True)
-    ]
+    lines = zip(spatial, strides, window.reach, strict=True)
+    totals = [max((-(-extent // stride) - 1) * stride + reach - extent, 0) for extent, stride, reach in lines]
     begin = pads_before(totals, auto_pad)
     end = tuple(total - before for total, before in zip(totals, begin, strict=True))
     return ir.Window(kernel, strides, begin, end, dilations)
@@ -84,9 +82,8 @@ def n_seen(window: ir.Window, d: int, n_windows: int, end: int, begin: int = 0) 
         array([2, 3, 2])
     """
     starts = np.arange(n_windows) * window.strides[d]
-    before_end, before = (
-        np.clip(-((starts - limit) // window.dilations[d]), 0, window.kernel[d]) for limit in (end, begin)
-    )
+    reached = (-((starts - limit) // window.dilations[d]) for limit in (end, begin))
+    before_end, before = (np.clip(each, 0, window.kernel[d]) for each in reached)
     return before_end - before
 
 

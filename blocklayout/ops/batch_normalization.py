@@ -29,7 +29,6 @@ class BatchNormalization(Follower, frozen=True):
     """Scales and shifts every channel by its statistics; ``epsilon`` is added to the variance."""
 
     op_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(2, 5), has_one_output("running statistics"), _is_inference)
 
     epsilon: float
@@ -84,9 +83,8 @@ class BatchNormalization(Follower, frozen=True):
         return None if cls.affine(node) is None else scale
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
-        images = as_one_image(src, dst) or (src, dst)
-        spec = dnnl.batch_normalization(
-            images[0], images[1], self.epsilon, _FLAGS, attr=attr, n_threads=problem.n_threads
-        )
+        before, behind = as_one_image(src, dst) or (src, dst)
+        given: Any = {"attr": attr, "n_threads": problem.n_threads}
+        spec = dnnl.batch_normalization(before, behind, self.epsilon, _FLAGS, **given)
         # The library lists the vectors among its arguments only once the primitive exists.
         return ir.Recipe.single(spec, {name: name for name in _VECTORS}, (("src", src), ("dst", dst)))

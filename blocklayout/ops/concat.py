@@ -20,6 +20,10 @@ _MAX_PARTS = 64
 """Of the primitive that brings each to the result's scale."""
 
 
+def _axis(node: ir.NodeInfo) -> int:
+    return int(node.attrs["axis"]) % len(node.shape(0))
+
+
 class Concat(ir.BaseOperator, frozen=True):
     """Tensors side by side along ``axis``, not negative: ``n_srcs`` arguments, ``src_0`` and so on."""
 
@@ -35,48 +39,29 @@ class Concat(ir.BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        if not node.inputs:
-            raise node.wrong("it has no inputs", "it needs at least one")
-        srcs = [node.required(index, "inputs") for index in range(len(node.inputs))]
-        axis = node.axis_attr("axis", len(srcs[0].shape), 1 if node.opset < 4 else None)
-        _check_shapes(node, srcs, axis)
-        return cls(axis, len(srcs)).bind({f"src_{index}": src for index, src in enumerate(srcs)})
+        srcs = {f"src_{index}": node.required(index, "inputs") for index in range(len(node.inputs))}
+        return cls(_axis(node), len(srcs)).bind(srcs)
 
-    @classmethod
-    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
-        are_all = rows == {*range(len(node.inputs))}
-        return are_all and int(node.attrs.get("axis", 1)) % len(node.shape(0)) != 0
+    keeps_rows = staticmethod(lambda node, rows: rows == {*range(len(node.inputs))} and _axis(node) != 0)
 
     @classmethod
     def transposed(cls, node: ir.NodeInfo, perm: Perm) -> ir.Transposed | None:
-        ndims, n_sources = len(node.result.shape), len(node.inputs)
-        if len(perm) != ndims:
+        if len(perm) != len(node.result.shape):
             return None
-        axis = perm[int(node.attrs.get("axis", 1)) % ndims]
-        return ir.Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
+        return ir.Transposed(perm, {"axis": perm[_axis(node)]}, sources=tuple(range(len(node.inputs))))
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        axis = node.axis_attr("axis", len(node.shape(0)), 1 if node.opset < 4 else None)
+        axis = _axis(node)
         return lambda *sources, out: np.concatenate(sources, axis, out=out)
 
     same_as = staticmethod(same_if_alone)
-
-    @classmethod
-    def selects(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
-        return tuple(range(len(node.inputs)))
-
-    @classmethod
-    def requantizes(cls, node: ir.NodeInfo) -> bool:
-        return dnnl.has_native_executor() and len(node.inputs) <= _MAX_PARTS
-
-    @classmethod
-    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
-        return tuple(range(len(node.inputs)))
+    selects = not_negative_if = staticmethod(lambda node: tuple(range(len(node.inputs))))
+    requantizes = staticmethod(lambda node: dnnl.has_native_executor() and len(node.inputs) <= _MAX_PARTS)
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
-        axis, before = call.node.axis_attr("axis", len(call.node.result.shape), 1), (slice(None),)
+        axis, before = _axis(call.node), (slice(None),)
         ends = [0, *accumulate(each.shape[axis] for each in call.sources)]
 
         def part(grad: Any, *bounds: int) -> Any:
@@ -120,16 +105,3 @@ def _is_slice(dst: MemoryDesc, dense: MemoryDesc, begin: list[int]) -> bool:
         return False  # it begins or ends inside of a block
     at_start = MemoryDesc(box.dims, box.dtype, box.layout)
     return dense.readable_as(at_start) and at_start.nbytes == dense.nbytes
-
-
-def _check_shapes(node: ir.NodeInfo, srcs: list[ir.Value], axis: int) -> None:
-    expected = list(srcs[0].shape)
-    for src in srcs[1:]:
-        if len(src.shape) != len(expected):
-            raise node.wrong(f"{src.name} has rank {len(src.shape)}", f"the others have rank {len(expected)}")
-        others = [(a, b) for d, (a, b) in enumerate(zip(src.shape, srcs[0].shape, strict=True)) if d != axis]
-        if any(a != b for a, b in others):
-            rule = f"outside of dimension {axis} they must be those of {srcs[0].name}: {list(srcs[0].shape)}"
-            raise node.wrong(f"{src.name} has extents {list(src.shape)}", rule)
-        expected[axis] += src.shape[axis]
-    node.check_result(expected, f"inputs give {expected}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from blocklayout.errors import DnnlError, LayoutError
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import is_source, of_source
+from blocklayout.ops._answers import always, is_source, of_source
 from blocklayout.ops._gradients import of_channels
 from blocklayout.ops._layouts import are_eltwise, argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._window import AUTO_PADS, check_extents, padded_window, pads_before, read_window, sliding
@@ -55,9 +56,7 @@ class Conv(ir.BaseOperator, frozen=True):
         del is_lowest
         return padded_window(node, padding) if padding.value == 0 else None
 
-    @classmethod
-    def aligned_scale(cls, node: ir.NodeInfo, scale: np.ndarray) -> np.ndarray | None:
-        return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
+    aligned_scale = staticmethod(lambda node, scale: scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1)))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -72,11 +71,7 @@ class Conv(ir.BaseOperator, frozen=True):
 
     result_format = staticmethod(dominating)
     keeps_rows = staticmethod(of_source)
-
-    @classmethod
-    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
-        del node
-        return 0
+    channel_axis = staticmethod(always(0))
 
     @classmethod
     def sums_channels_apart(cls, node: ir.NodeInfo) -> bool:
@@ -87,28 +82,23 @@ class Conv(ir.BaseOperator, frozen=True):
         return 0b11 if self.n_groups > 1 else 0b1
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        weights, src, dst = (
-            argument(problem, "weights"),
-            wish.src_desc(argument(problem, "src")),
-            wish.dst_desc(problem.dst),
-        )
+        weights = argument(problem, "weights")
+        src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+
+        def spec(seen: dnnl.Desc) -> dnnl.Spec:
+            return self._spec((src, seen, dst), problem, wish, attr)
+
         if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):  # computed at run time
-            made, whole = in_groups(
-                lambda seen: self._spec((src, seen, dst), problem, wish, attr), "weights", weights, self.n_groups
-            )
+            made, whole = in_groups(spec, "weights", weights, self.n_groups)
             return ir.Recipe.single(made, whole=(("weights", whole),))
-        seen = dnnl.AnyDesc(weights.dims, weights.dtype)
-        if weights.dtype == "s8":  # only as the library likes it, with sums behind it, is it fast and right
-            return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr))
-        if self._is_pointwise and isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
-            image = as_one_image(src, dst)
+        # Of bytes only as the library likes it, with sums behind it, is it fast and right.
+        if weights.dtype != "s8" and isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
+            image = as_one_image(src, dst) if self._is_pointwise else None
             if image is not None:
                 return self._of_pixels((src, dst), image, problem, attr)
-        if isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
-            recipe = self._of_line(src, dst, problem, wish, attr)
-            if recipe is not None:
+            if recipe := self._of_line(src, dst, problem, wish, attr):
                 return recipe
-        return ir.Recipe.single(self._spec((src, seen, dst), problem, wish, attr))
+        return ir.Recipe.single(spec(dnnl.AnyDesc(weights.dims, weights.dtype)))
 
     def _spec(
         self, descs: Sequence[dnnl.Desc], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr, **slides: Any
@@ -131,9 +121,8 @@ class Conv(ir.BaseOperator, frozen=True):
             return None
         weights = argument(problem, "weights")
         row_major = MemoryDesc((*weights.dims[:2], 1), weights.dtype)
-        spec = dnnl.convolution(
-            image[0], row_major, image[1], plain_if_any(problem, "bias"), attr=attr, n_threads=problem.n_threads
-        )
+        bias = plain_if_any(problem, "bias")
+        spec = dnnl.convolution(image[0], row_major, image[1], bias, attr=attr, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
 
     def _of_line(
@@ -244,8 +233,6 @@ def _operands(node: ir.NodeInfo, channels_axis: int) -> tuple[ir.Value, ir.Value
     n_groups = node.int_attr("group", 1)
     if n_groups < 1:
         raise node.wrong(f"attribute group is {n_groups}", "it must be at least 1")
-    if len(weights.shape) != len(src.shape):
-        raise node.wrong(f"the weights have rank {len(weights.shape)}", f"the source's rank is {len(src.shape)}")
     n_channels = weights.shape[channels_axis] * (n_groups if channels_axis == 1 else 1)
     if n_channels != src.shape[1]:
         rule = f"{weights.name} {list(weights.shape)} with group {n_groups} needs {n_channels}"
@@ -312,13 +299,9 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
         of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group if group > 1 else 1, axis=0)
         return of_input.reshape(-1, n_outputs, *(1,) * len(spatial))
 
-    @classmethod
-    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
-        return 1 if node.int_attr("group", 1) == 1 else None
+    channel_axis = staticmethod(lambda node: 1 if node.int_attr("group", 1) == 1 else None)
 
-    def scale_mask(self, info: ir.TensorInfo) -> int:
-        del info
-        return 0b1
+    scale_mask = staticmethod(always(0b1))
 
     @classmethod
     def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
@@ -341,38 +324,25 @@ class ConvTranspose(ir.BaseOperator, frozen=True):
             dims, order = _by_output_channel(weights.dims, self.n_groups)
             seen = plain(weights).reshaped(dims).permuted(order)
         dst, bias = wish.dst_desc(problem.dst), plain_if_any(problem, "bias")
-
-        def deconvolution(bias: MemoryDesc | None, attr: dnnl.Attr) -> dnnl.Spec:
-            return dnnl.deconvolution(
-                wish.src_desc(argument(problem, "src")),
-                seen,
-                dst,
-                bias,
-                **sliding(self.window),
-                prop_kind=wish.prop_kind,
-                attr=attr,
-                n_threads=problem.n_threads,
-            )
-
+        given = {**sliding(self.window), "prop_kind": wish.prop_kind, "n_threads": problem.n_threads}
+        deconvolution = partial(dnnl.deconvolution, wish.src_desc(argument(problem, "src")), seen, dst, **given)
         takes_bytes = weights.dtype == "s8"  # with scales in front of the bias
         if takes_bytes or bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
-            return ir.Recipe.single(deconvolution(bias, attr), whole=whole)
-        product = deconvolution(None, dnnl.Attr())
-        first = ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))
-        steps = first, _bias_step(bias, dst, attr, problem.n_threads)
+            return ir.Recipe.single(deconvolution(bias=bias, attr=attr), whole=whole)
+        product = deconvolution(attr=dnnl.Attr())
+        channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
+        total = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=problem.n_threads)
+        names = {"src_0": "product", "src_1": "bias"}
+        steps = (
+            ir.RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights"))),
+            ir.RecipeStep(total, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(total.descs))),
+        )
         return ir.Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
 
     def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
         """Whether only a bias keeps the library from its fast kernel: ``dnnl/primitives/deconvolution.py``."""
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
         return is_strided and not dst.inner_blks and not dst.is_contiguous()
-
-
-def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> ir.RecipeStep:
-    channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
-    spec = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=n_threads)
-    names = {"src_0": "product", "src_1": "bias"}
-    return ir.RecipeStep(spec, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(spec.descs)))
 
 
 def _by_output_channel(dims: tuple[int, ...], n_groups: int) -> tuple[tuple[int, ...], Perm]:

@@ -142,13 +142,9 @@ class NonMaxSuppression(ir.Facts, frozen=True):
             group, box = np.divmod(places, scores.shape[2])
             batch, kind = np.divmod(group, scores.shape[1])
             order = np.lexsort((box, -score, group))
-            found = _left(
-                group[order],
-                *_corners(boxes[batch[order], box[order]], is_centered=is_centered),
-                np.zeros((), boxes.dtype) if overlap is None else overlap.astype(boxes.dtype).reshape(()),
-                n_most,
-            )
-            kept = order[found]
+            corners, areas = _corners(boxes[batch[order], box[order]], is_centered=is_centered)
+            most_shared = np.zeros((), boxes.dtype) if overlap is None else overlap.astype(boxes.dtype).reshape(())
+            kept = order[_left(group[order], corners, areas, most_shared, n_most)]
             return np.stack([batch[kept], kind[kept], box[kept]], 1)
 
         return select

@@ -1,4 +1,4 @@
-"""Functions of one element."""
+"""Functions of one element, casts among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from blocklayout import dnnl, ir
 from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import FIRST_OPSET_OF_NUMPY_RULES, always, are_floats, broadcast_dims, is_known, is_source
+from blocklayout.ops._answers import always, are_floats, broadcast_dims, is_known, is_source, of_source
+from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import (
     Follower,
     are_eltwise,
@@ -28,6 +29,7 @@ from blocklayout.ops._layouts import (
     seen_as,
     with_padding,
 )
+from blocklayout.ops.views import Identity, same_if_same_shape
 
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
     "Abs": ("abs",),
@@ -52,11 +54,6 @@ _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
 
 _NEVER_NEGATIVE = frozenset({"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softplus", "Sqrt"})
 
-_F32_ONLY = frozenset({"eltwise_round"})
-"""Algorithms whose primitive knows no other data type."""
-
-_FLAT = frozenset({"Round"})
-
 Slope = tuple[str, float, float]
 """An algorithm of the primitive of gradients, its alpha and its beta."""
 
@@ -66,7 +63,6 @@ class Eltwise(Follower, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
     is_quick_on_arrays: ClassVar[bool] = True
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs: ClassVar[tuple[ir.Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
     byte_operands: ClassVar[tuple[str, ...]] = ("src",)
@@ -82,13 +78,8 @@ class Eltwise(Follower, frozen=True):
         read = (node.float_attr(*each) if isinstance(each, tuple) else each for each in numbers)
         return Eltwise(f"eltwise_{algorithm}", *read).bind({"src": node.required(0, "X")})
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _IN_NUMPY.get(node.op_type)
-
-    @classmethod
-    def has_gradient(cls, op_type: str) -> bool:
-        return op_type not in _FLAT
+    in_numpy = staticmethod(lambda node: _IN_NUMPY.get(node.op_type))
+    has_gradient = staticmethod(lambda op_type: op_type != "Round")
 
     @classmethod
     def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
@@ -98,7 +89,7 @@ class Eltwise(Follower, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         node, x = call.node, call.sources[0]
-        if node.op_type in _FLAT:
+        if node.op_type == "Round":
             return ()
         function = getattr(call.bl, re.sub(r"(?<=.)(?=[A-Z])", "_", node.op_type).lower() + "_backward")
         given = [node.float_attr(*each) for each in _FUNCTIONS[node.op_type][1:] if isinstance(each, tuple)]
@@ -125,7 +116,7 @@ class Eltwise(Follower, frozen=True):
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.scales:
             return _of_bytes(src, dst, problem, attr)
-        if self.algorithm in _F32_ONLY and src.dtype != "f32":
+        if self.algorithm == "eltwise_round" and src.dtype != "f32":  # its primitive knows no other data type
             return None
         if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):
             return ir.Recipe.single(self._spec(src, dst, attr, problem.n_threads))
@@ -218,32 +209,6 @@ class Power(Eltwise, frozen=True):
         return "pow", 1.0, parameters["exponent"]
 
 
-class NumpyFunctions(ir.Facts, frozen=True):
-    """Functions of every element that no primitive computes."""
-
-    op_types: ClassVar[tuple[str, ...]] = (
-        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Erf", "IsInf", "IsNaN"),
-        *("Not", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
-    )
-    is_elementwise: ClassVar[bool] = True
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        if node.op_type == "Shrink":
-            return partial(_shrink, bias=node.float_attr("bias", 0.0), limit=node.float_attr("lambd", 0.5))
-        if node.op_type == "IsInf":
-            signs = {1: node.int_attr("detect_positive", 1), -1: node.int_attr("detect_negative", 1)}
-            return partial(_is_infinite, signs=[sign for sign, is_sought in signs.items() if is_sought])
-        if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
-            return None  # the polynomials are of single precision
-        return _IN_NUMPY.get(node.op_type)
-
-    @classmethod
-    def backward(cls, call: ir.Called) -> Any:
-        slope, bl, node, x = _SLOPES.get(call.node.op_type), call.bl, call.node, call.sources[0]
-        return (lambda grad: grad * slope(x, bl, node),) if slope else super().backward(call)
-
-
 def _elu_slope(x: Any, bl: Any, alpha: float) -> Any:
     return bl.elu_backward(bl.ones_like(x), x, alpha)
 
@@ -267,6 +232,29 @@ _SLOPES: Mapping[str, Callable[[Any, Any, ir.NodeInfo], Any]] = {
     "Softsign": lambda x, *_: (abs(x) + 1) ** -2.0,
     "Tan": lambda x, bl, _: bl.op("Cos", x) ** -2.0,
 }
+
+
+class NumpyFunctions(ir.Facts, frozen=True):
+    """Functions of every element that no primitive computes."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("BitwiseNot", "IsInf", "IsNaN", "Not", *_SLOPES)
+    is_elementwise: ClassVar[bool] = True
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        if node.op_type == "Shrink":
+            return partial(_shrink, bias=node.float_attr("bias", 0.0), limit=node.float_attr("lambd", 0.5))
+        if node.op_type == "IsInf":
+            signs = {1: node.int_attr("detect_positive", 1), -1: node.int_attr("detect_negative", 1)}
+            return partial(_is_infinite, signs=[sign for sign, is_sought in signs.items() if is_sought])
+        if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
+            return None  # the polynomials are of single precision
+        return _IN_NUMPY.get(node.op_type)
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        slope, bl, node, x = _SLOPES.get(call.node.op_type), call.bl, call.node, call.sources[0]
+        return (lambda grad: grad * slope(x, bl, node),) if slope else super().backward(call)
 
 
 def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
@@ -361,8 +349,14 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        src = node.required(0, "input")
-        return _clip(node, *_bounds(node)).bind({"src": src})
+        low, high = _bounds(node)
+        if np.isnan(low) or np.isnan(high):
+            raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
+        # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
+        low, high = (min(max(number, -_LARGEST), _LARGEST) for number in (low, high))
+        is_relu = (low, high) == (0, _LARGEST)
+        function = Eltwise("eltwise_relu") if is_relu else Eltwise("eltwise_clip", min(low, high), high)
+        return function.bind({"src": node.required(0, "input")})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -372,11 +366,9 @@ class Clip(Eltwise, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         x, bounds, backward = call.sources[0], _bounds(call.node), call.bl.clip_backward
-        return (
-            "its bounds are computed; give numbers"
-            if np.isnan(bounds).any()
-            else (lambda grad: backward(grad, x, *bounds),)
-        )
+        if np.isnan(bounds).any():
+            return "its bounds are computed; give numbers"
+        return (lambda grad: backward(grad, x, *bounds),)
 
     @classmethod
     def slope(cls, op_type: str, call: Any, parameters: Mapping[str, Any]) -> Slope:
@@ -401,16 +393,6 @@ def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: 
         x = np.minimum(x, high, out=out)
     if x is not out:
         np.copyto(out, x)
-
-
-def _clip(node: ir.NodeInfo, low: float, high: float) -> Eltwise:
-    if np.isnan(low) or np.isnan(high):
-        raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
-    if low == 0 and high >= _LARGEST:
-        return Eltwise("eltwise_relu")
-    # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
-    low, high = (min(max(number, -_LARGEST), _LARGEST) for number in (low, high))
-    return Eltwise("eltwise_clip", min(low, high), high)
 
 
 def _bounds(node: ir.NodeInfo) -> tuple[float, float]:
@@ -466,9 +448,7 @@ class Comparison(Follower, frozen=True):
         arrays = {} if operator.first == "round" else {"limit": np.full((1, 1), limit, np.float32)}
         return operator.bind({"src": src}, arrays)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
+    in_numpy = staticmethod(lambda node: {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -568,7 +548,10 @@ class PRelu(Follower, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "X")
         slope = node.required(1, "slope")
-        dims = _slope_dims(node, src.shape, slope.shape)
+        dims = broadcast_dims(slope.shape, src.shape)
+        if dims is None:
+            what = f"the slopes have extents {list(slope.shape)}"
+            raise node.wrong(what, f"they must broadcast to the source's {list(src.shape)}")
         if slope.data is None:
             return cls(dims).bind({"src": src, "weights": slope})
         if slope.data.size == 1:
@@ -581,18 +564,17 @@ class PRelu(Follower, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         (x, slope), bl = call.sources, call.bl
-        return (
-            lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1),
-            lambda grad: grad * bl.min(x, 0.0),
-        )
+        return (lambda grad: grad * ((x < 0).astype(grad.dtype) * (slope - 1) + 1), lambda grad: grad * bl.min(x, 0.0))
 
     def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         given = argument(problem, "weights")
         weights = like(src, ir.TensorInfo(self.slope_dims, given.dtype))
-        views, seen = self._views(src, weights), seen_as(weights, given.dims)
-        if views is None or seen is None or attr.post_ops:
+        fast, seen = broadcast_views(src, self.slope_dims, _PATTERNS), seen_as(weights, given.dims)
+        if (fast is None and src.ndims > _LARGEST_NDIMS) or seen is None or attr.post_ops:
             return None
-        spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
+        views = fast and (MemoryDesc(fast[0], src.dtype), MemoryDesc(fast[1], weights.dtype))
+        data, slopes = views or (src, weights)
+        spec = dnnl.prelu(data, slopes, data, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, whole=(("src", src), ("weights", seen), ("dst", dst)))
 
     def as_post_op(self, arg: str, problem: ir.Problem) -> ir.PostOpUse | None:
@@ -602,13 +584,6 @@ class PRelu(Follower, frozen=True):
         if arg != "src" or "weights" not in problem.constants or not is_per_channel:
             return None
         return ir.PostOpUse(dnnl.Prelu(_PER_CHANNEL), "weights")
-
-    def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
-        """Both under extents the library is fast on, where there are some."""
-        views = broadcast_views(src, self.slope_dims, _PATTERNS)
-        if views is None:
-            return (src, weights) if src.ndims <= _LARGEST_NDIMS else None
-        return MemoryDesc(views[0], src.dtype), MemoryDesc(views[1], weights.dtype)
 
 
 _PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
@@ -625,12 +600,72 @@ The library is fast with slopes for all elements, and with slopes for each index
 """
 
 
-def _slope_dims(node: ir.NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -> tuple[int, ...]:
-    # Before the rules of numpy, slopes of extents (C,) were one for each channel.
-    is_per_channel = node.opset < FIRST_OPSET_OF_NUMPY_RULES and len(slope) == 1 and len(dims) > 1
-    if is_per_channel and slope == dims[1:2]:
-        return (1, slope[0], *(1,) * (len(dims) - 2))
-    full = broadcast_dims(slope, dims)
-    if full is None:
-        raise node.wrong(f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
-    return full
+# --- other types: by a table of all bytes, or by a cast
+
+
+class ByteTable(Follower, frozen=True):
+    """The byte of a constant table for each byte of the source; in ONNX functions between two quantisations.
+
+    The inputs are bytes, and 256 of them: for 0 to 127, then for 128 to 255, or -128 to -1.
+    """
+
+    op_types = ("ByteTable",)
+    is_elementwise = True
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        src, table = node.required(0, "src"), node.required(1, "table")
+        if src.dtype not in BYTE_DTYPES or table.data is None:
+            return node.refused(f"{src.name} is {src.dtype}", "a constant table of bytes is for bytes")
+        return cls().bind({"src": src, "table": table})
+
+    keeps_rows = staticmethod(of_source)
+
+    in_numpy = staticmethod(always(lambda src, table, out: np.take(table, src.view(np.uint8), out=out)))
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        if attr.post_ops or src.n_padding:
+            return None
+        table = argument(problem, "table")
+        spec = dnnl.lookup(src, MemoryDesc(table.dims, table.dtype), dst, n_threads=problem.n_threads)
+        return ir.Recipe.single(spec)
+
+
+_CONVERTED = ("u8", "s8", "s32", "bool")
+"""Data types that reorders take; a bool is a byte that is 0 or 1."""
+
+
+class Cast(Follower, frozen=True):
+    """Numbers as floats: a reorder, or nothing between floats. To integers numpy converts: primitives round."""
+
+    op_types = ("Cast", "CastLike")
+    is_quick_on_arrays = True
+    is_elementwise = True
+    elements_read = (0,)
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        src, dst = node.required(0, "input"), node.result
+        refusal = node.of_other_dtype(dst) or node.of_other_dtype(src, (*_CONVERTED, *PRIMITIVE_FLOATS))
+        operator = Identity() if src.dtype in PRIMITIVE_FLOATS else cls()
+        return refusal or operator.bind({"src": src})
+
+    backward = staticmethod(always((same,)))
+    in_numpy = staticmethod(always(lambda x, *_, out: np.copyto(out, x, casting="unsafe")))
+    same_as = staticmethod(same_if_same_shape)
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        if attr.post_ops or (src.dtype == "bool" and src.inner_blks):  # nothing brings bools into blocks
+            return None
+        bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
+        step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
+        return ir.Recipe.single(step, whole=(("src", src), ("dst", dst)))
+
+
+class BitCast(ir.Facts, frozen=True):
+    """The same bits as numbers of another type of that size."""
+
+    op_types = ("BitCast",)
+    is_elementwise = True
+
+    in_numpy = staticmethod(always(lambda x, out: np.copyto(out.view(x.dtype), x)))

@@ -10,7 +10,7 @@ from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._answers import MOVED, always, broadcast_dims, in_order, repeated
+from blocklayout.ops._answers import MOVED, always, in_order, repeated
 from blocklayout.ops._gradients import same
 from blocklayout.ops._layouts import argument, digits, is_padded, like, seen_as
 from blocklayout.ops.views import Reshape, same_if_same_shape
@@ -49,16 +49,10 @@ class Expand(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, dst = node.required(0, "input"), node.result
-        refusal = node.of_other_dtype(src, MOVED) or node.of_other_rank(dst, 0, 12)
-        if refusal:
+        if refusal := node.of_other_dtype(src, MOVED) or node.of_other_rank(dst, 0, 12):
             return refusal
-        full = broadcast_dims(src.shape, dst.shape)
-        if full is None:
-            what = f"{src.name} has extents {list(src.shape)}"
-            raise node.wrong(what, f"they must broadcast to the output's {list(dst.shape)}")
-        if full == dst.shape:
-            return Reshape(dst.dims).bind({"src": src})
-        return cls().bind({"src": src})
+        is_whole = (1,) * (len(dst.shape) - len(src.shape)) + src.shape == dst.shape
+        return (Reshape(dst.dims) if is_whole else cls()).bind({"src": src})
 
     backward = staticmethod(always((same,)))
     in_numpy = staticmethod(always(lambda x, _, out: np.copyto(out, x)))
@@ -127,9 +121,7 @@ class Tile(ir.Facts, frozen=True):
         parts, copies = [n for pair in zip(counts, dims, strict=True) for n in pair], range(0, 2 * len(dims), 2)
         return (lambda grad: grad.reshape(parts).reduce_sum(copies, keepdims=False),)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _repeat if node.opset >= 6 and 0 not in node.result.shape else None  # older ones tile one dimension
+    in_numpy = staticmethod(lambda node: _repeat if 0 not in node.result.shape else None)
 
 
 def _repeat(x: np.ndarray, counts: np.ndarray, out: np.ndarray) -> None:

@@ -19,9 +19,7 @@ class DFT(ir.Facts, frozen=True):
         usual = node.int_attr("axis", 1) if node.opset < 20 else -2
         is_inverse, is_onesided = node.flag_attr("inverse"), node.flag_attr("onesided")
 
-        def transform(
-            x: np.ndarray, length: np.ndarray | None = None, axis: np.ndarray | None = None, *, out: np.ndarray
-        ) -> None:
+        def transform(x: np.ndarray, length: ir.Given = None, axis: ir.Given = None, *, out: np.ndarray) -> None:
             along = (usual if axis is None else int(axis.item())) % x.ndim
             n = x.shape[along] if length is None else int(length.item())
             if is_inverse and is_onesided:
@@ -45,12 +43,7 @@ class STFT(ir.Facts, frozen=True):
         is_onesided = bool(node.int_attr("onesided", 1))
 
         def transform(
-            signal: np.ndarray,
-            step: np.ndarray,
-            window: np.ndarray | None = None,
-            length: np.ndarray | None = None,
-            *,
-            out: np.ndarray,
+            signal: np.ndarray, step: np.ndarray, window: ir.Given = None, length: ir.Given = None, *, out: np.ndarray
         ) -> None:
             values = _numbers(signal)
             default = values.shape[1] if window is None else len(window)

@@ -61,9 +61,7 @@ def compute_of(spec: ir.HostSpec) -> ir.Compute:
         said = json.loads(spec.node)
         descs = dict(spec.descs)
         sources, outs = ([None if each is None else (each[0], tuple(each[1])) for each in said[key]] for key in _SIDES)
-        inputs, outputs = (
-            tuple(None if each is None else _value(*each, descs) for each in side) for side in (sources, outs)
-        )
+        inputs, outputs = (tuple(each and _value(*each, descs) for each in side) for side in (sources, outs))
         attrs = {key: tuple(each) if isinstance(each, list) else each for key, each in said["attrs"].items()}
         node = ir.NodeInfo(said["name"], spec.label, attrs, inputs, outputs, said["opset"])
         facts = facts_of(spec.label)

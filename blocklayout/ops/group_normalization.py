@@ -107,9 +107,8 @@ def by_groups(
     if descs is None:
         return ()
     whole = {name: plain(argument(problem, name)) for name in ("scale", "shift")}
-    scale, shift = (
-        MemoryDesc((1, *desc.dims) if desc.ndims == 1 else desc.dims[:2], desc.dtype) for desc in whole.values()
-    )
+    rows = (desc.reshaped((1, *desc.dims)) if desc.ndims == 1 else desc for desc in whole.values())
+    scale, shift = (MemoryDesc(desc.dims[:2], desc.dtype) for desc in rows)
     spec = dnnl.group_normalization(*descs, scale, shift, n_groups, epsilon, attr=attr, n_threads=problem.n_threads)
     return (ir.Recipe.single(spec, whole=whole.items()),)
 
@@ -185,18 +184,17 @@ def _backward(call: ir.Called, n_groups: int) -> Any:
 def _with_computed_vectors(recipe: ir.Recipe, rows: MemoryDesc, problem: ir.Problem) -> ir.Recipe:
     """The recipe behind copies of computed scales and shifts, one for each image."""
     computed = {name: f"{name}_rows" for name in ("scale", "shift") if name in problem.sources}
-    whole, copies = dict(recipe.whole), []
+    whole, steps = dict(recipe.whole), []
     for name, copied in computed.items():
         vector = MemoryDesc(problem.sources[name].dims, problem.sources[name].dtype)
         repeated = MemoryDesc(rows.dims, vector.dtype, strides=(0, 1, *(0 for _ in rows.dims[2:])))
         spec = dnnl.reorder(repeated, rows, n_threads=problem.n_threads)
-        copies.append(ir.RecipeStep(spec, (("dst", copied), ("src", name))))
+        steps.append(ir.RecipeStep(spec, (("dst", copied), ("src", name))))
         whole[name] = vector
-    steps = [
-        replace(step, operands=tuple((arg, computed.get(name, name)) for arg, name in step.operands))
-        for step in recipe.steps
-    ]
-    return ir.Recipe((*copies, *steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))
+    for step in recipe.steps:
+        operands = tuple((arg, computed.get(name, name)) for arg, name in step.operands)
+        steps.append(replace(step, operands=operands))
+    return ir.Recipe(tuple(steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))
 
 
 _FIRST_OPSET_OF_CHANNELS = 21
@@ -227,9 +225,13 @@ class GroupNormalization(Follower, frozen=True):
         n_groups = node.int_attr("num_groups", 0)
         if n_groups < 1 or n_channels % n_groups:
             raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
-        vectors = {
-            name: _by_group(node, index, n_groups, n_channels) for index, name in enumerate(("scale", "shift"), start=1)
-        }
+        vectors, n = {}, n_groups if node.opset < _FIRST_OPSET_OF_CHANNELS else n_channels
+        for index, (name, onnx_name) in enumerate({"scale": "scale", "shift": "bias"}.items(), start=1):
+            vector = node.known(node.required(index, onnx_name), onnx_name)
+            if vector.shape != (n,):
+                what = f"{onnx_name} has extents {list(vector.shape)}"
+                raise node.wrong(what, f"opset {node.opset} makes them [{n}]")
+            vectors[name] = np.repeat(vector, n_channels // n).reshape(n_groups, n_channels // n_groups)
         epsilon = node.float_attr("epsilon", 1e-5)
         is_per_group = all((vector == vector[:, :1]).all() for vector in vectors.values())
         ones = (1,) * (len(src.shape) - 2)
@@ -285,14 +287,3 @@ class GroupNormalization(Follower, frozen=True):
                 n_inner = n_within // block
                 split += [Digit(1, self.n_groups, part.stride * n_inner), Digit(_WITHIN, n_inner, part.stride)]
         return tuple(digit for digit in split if digit.extent != 1)
-
-
-def _by_group(node: ir.NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:
-    """A scale or bias as a matrix (groups, channels of a group)."""
-    name = ("X", "scale", "bias")[index]
-    vector = node.known(node.required(index, name), name)
-    n = n_groups if node.opset < _FIRST_OPSET_OF_CHANNELS else n_channels
-    if vector.shape != (n,):
-        raise node.wrong(f"{name} has extents {list(vector.shape)}", f"opset {node.opset} makes them [{n}]")
-    n_within = n_channels // n_groups
-    return np.repeat(vector, n_channels // n).reshape(n_groups, n_within)

@@ -1,8 +1,8 @@
-"""Elements at places that another tensor names: read, written, and marked."""
+"""Elements at places that another tensor names, read, written and marked; and those beside a diagonal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,8 @@ def take(x: np.ndarray, places: np.ndarray, out: np.ndarray, axis: int) -> None:
 def check_places(places: np.ndarray, extent: int) -> None:
     """Raise IndexError where one is out of range."""
     if places.size and not (-extent <= places.min() and places.max() < extent):
-        raise IndexError(
-            f"indices are {places.min()} to {places.max()}; an extent of {extent} has {-extent} to {extent - 1}"
-        )
+        what = f"indices are {places.min()} to {places.max()}"
+        raise IndexError(f"{what}; an extent of {extent} has {-extent} to {extent - 1}")
 
 
 class GatherElements(ir.Facts, frozen=True):
@@ -40,9 +39,7 @@ class GatherElements(ir.Facts, frozen=True):
 
     op_types = ("GatherElements",)
 
-    @classmethod
-    def keeps_rows(cls, node: ir.NodeInfo, rows: frozenset[int]) -> bool:
-        return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
+    keeps_rows = staticmethod(lambda node, rows: rows == {0, 1} and node.axis_attr("axis", len(node.shape(0)), 0) != 0)
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -94,12 +91,7 @@ class Scatter(ir.Facts, frozen=True):
 
 
 def _scatter(
-    x: np.ndarray,
-    places: np.ndarray,
-    updates: np.ndarray,
-    out: np.ndarray,
-    index_of: Callable[[np.ndarray], Any],
-    function: np.ufunc | None,
+    x: np.ndarray, places: np.ndarray, updates: np.ndarray, out: np.ndarray, index_of: Any, function: np.ufunc | None
 ) -> None:
     np.copyto(out, x)
     if function is None:
@@ -177,3 +169,39 @@ class ReverseSequence(ir.Facts, frozen=True):
             dst[...] = src[np.arange(len(src))[:, None], places]
 
         return reverse
+
+
+class Trilu(ir.Facts, frozen=True):
+    """The upper or the lower triangle; zeros elsewhere."""
+
+    op_types = ("Trilu",)
+    is_quick_on_arrays = True
+
+    @classmethod
+    def backward(cls, call: ir.Called) -> Any:
+        op, others, upper = call.bl.op, call.sources[1:], call.node.int_attr("upper", 1)
+        return (lambda grad: op("Trilu", grad, *others, upper=upper),)
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        is_upper = bool(node.int_attr("upper", 1))
+
+        def keep(x: np.ndarray, diagonal: np.ndarray | None = None, *, out: np.ndarray) -> None:
+            k = 0 if diagonal is None else int(diagonal.item())
+            lower = np.tri(x.shape[-2], x.shape[-1], k - is_upper, dtype=bool)
+            np.copyto(out, x)
+            np.copyto(out, out.dtype.type(0), where=lower if is_upper else ~lower)
+
+        return keep
+
+
+class EyeLike(ir.Facts, frozen=True):
+    """Ones on a diagonal of a matrix of the source's extents."""
+
+    op_types = ("EyeLike",)
+    elements_read = ()
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        k = node.int_attr("k", 0)
+        return lambda _, out: np.copyto(out, np.eye(out.shape[0], out.shape[1], k), casting="unsafe")

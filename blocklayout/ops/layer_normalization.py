@@ -46,9 +46,10 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
                     return vector
                 arrays[name] = vector
                 continue
-            if value is not None and not _is_row(value.shape, src.shape[axis:]):
+            row = src.shape[axis:]
+            if value is not None and (value.shape[-len(row) :] != row or prod(value.shape) != prod(row)):
                 what = f"{name} is computed at run time and has extents {list(value.shape)}"
-                return node.refused(what, f"its primitive takes {list(src.shape[axis:])}")
+                return node.refused(what, f"its primitive takes {list(row)}")
             arguments[name] = value
         return cls(axis, node.float_attr("epsilon", 1e-5)).bind(arguments, arrays)
 
@@ -76,9 +77,8 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
             return ()
         rows, whole = seen
         scale, shift = (MemoryDesc((1, rows.dims[1])) if name in whole else None for name in _VECTORS)
-        spec = dnnl.group_normalization(
-            rows, rows, scale, shift, epsilon=self.epsilon, attr=attr, n_threads=problem.n_threads
-        )
+        given: Any = {"epsilon": self.epsilon, "attr": attr, "n_threads": problem.n_threads}
+        spec = dnnl.group_normalization(rows, rows, scale, shift, **given)
         return (ir.Recipe.single(spec, whole=whole.items()),)
 
     def _seen(self, problem: ir.Problem, wish: ir.Wish) -> tuple[MemoryDesc, dict[str, MemoryDesc]] | None:
@@ -100,10 +100,6 @@ class LayerNormalization(ir.BaseOperator, frozen=True):
                 return None
             whole[name] = seen
         return rows, whole
-
-
-def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    return dims[-len(row) :] == row and prod(dims) == prod(row)
 
 
 def _vector(

@@ -11,16 +11,7 @@ from blocklayout import dnnl, ir
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import is_source, of_source, per_channel
-from blocklayout.ops._layouts import (
-    Follower,
-    Run,
-    digits,
-    is_padded,
-    n_lanes,
-    over_padding,
-    runs,
-    with_padding,
-)
+from blocklayout.ops._layouts import Follower, Run, digits, is_padded, n_lanes, over_padding, runs, with_padding
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
@@ -38,16 +29,11 @@ class LRN(Follower, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        src = node.required(0, "X")
-        if "size" not in node.attrs:
-            raise node.wrong("attribute size is missing", "it is required")
-        size = node.int_attr("size", 1)
+        src, size = node.required(0, "X"), node.int_attr("size", 1)
         if size < 1:
             raise node.wrong(f"attribute size is {size}", "it must be at least 1")
-        operator = cls(
-            size, node.float_attr("alpha", 1e-4), node.float_attr("beta", 0.75), node.float_attr("bias", 1.0)
-        )
-        return operator.bind({"src": src})
+        usual = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+        return cls(size, *(node.float_attr(*each) for each in usual.items())).bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
     transposed = staticmethod(per_channel)
@@ -80,30 +66,16 @@ class LRN(Follower, frozen=True):
             if self.size % 2 == 0:
                 return None
             return over_padding(self._spec(with_padding(src), problem.n_threads), {"src": src, "dst": dst})
-        if self._is_fast(src) or not found:
+        # For the sizes of the first networks, the library has more than a reference kernel.
+        is_usual = (self.size, self.beta, src.ndims) == (_USUAL_SIZE, _USUAL_BETA, len("nchw"))
+        if (is_usual and src.dims[1] % n_lanes() == 0 and src.dims[1] >= 2 * n_lanes()) or not found:
             return ir.Recipe.single(self._spec(src, problem.n_threads)) if self.size % 2 else None
-        return ir.Recipe(
-            self._steps(found, src.dtype, problem.n_threads),
-            (("squares", with_padding(src)),),
-            (("src", src), ("dst", dst)),
-        )
-
-    def _is_fast(self, src: MemoryDesc) -> bool:
-        """Whether the library has more than a reference kernel: for the sizes of the first networks."""
-        channels = src.dims[1]
-        is_usual = self.size == _USUAL_SIZE and self.beta == _USUAL_BETA
-        return is_usual and src.ndims == len("nchw") and channels % n_lanes() == 0 and channels >= 2 * n_lanes()
+        steps = self._steps(found, src.dtype, problem.n_threads)
+        return ir.Recipe(steps, (("squares", with_padding(src)),), (("src", src), ("dst", dst)))
 
     def _spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
         return dnnl.lrn(
-            src,
-            src,
-            algorithm="lrn_across_channels",
-            local_size=self.size,
-            alpha=self.alpha,
-            beta=self.beta,
-            k=self.bias,
-            n_threads=n_threads,
+            src, src, local_size=self.size, alpha=self.alpha, beta=self.beta, k=self.bias, n_threads=n_threads
         )
 
     def _steps(self, found: tuple[Run, ...], dtype: str, n_threads: int) -> tuple[ir.RecipeStep, ...]:
@@ -115,16 +87,8 @@ class LRN(Follower, frozen=True):
         before = (self.size - 1) // 2
         factor = (dnnl.Eltwise("linear", self.alpha, self.bias), dnnl.Eltwise("pow", 1.0, -self.beta))
         square = dnnl.eltwise(row, row, "square", n_threads=n_threads)
-        mean = dnnl.pooling(
-            image,
-            image,
-            "pooling_avg_include_padding",
-            kernel=(self.size, 1),
-            strides=(1, 1),
-            pads=(before, 0, self.size - 1 - before, 0),
-            attr=dnnl.Attr(factor),
-            n_threads=n_threads,
-        )
+        around: Any = {"kernel": (self.size, 1), "pads": (before, 0, self.size - 1 - before, 0), "n_threads": n_threads}
+        mean = dnnl.pooling(image, image, "pooling_avg_include_padding", **around, attr=dnnl.Attr(factor))
         product = dnnl.binary(row, row, row, "mul", n_threads=n_threads)
         return (
             ir.RecipeStep(square, (("dst", "squares"), ("src", "src"))),

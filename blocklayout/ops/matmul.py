@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import always, are_floats, broadcast_dims
+from blocklayout.ops._answers import always, are_floats, broadcast_dims, of_rank
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -29,9 +29,7 @@ class MatMul(ir.BaseOperator, frozen=True):
 
     exchanged: frozenset[str] = frozenset()
 
-    @classmethod
-    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
-        return len(node.shape(1)) - 1
+    channel_axis = staticmethod(lambda node: len(node.shape(1)) - 1)
 
     def scale_mask(self, info: ir.TensorInfo) -> int:
         return 1 << len(info.dims) - 1
@@ -39,21 +37,13 @@ class MatMul(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src, weights = (node.required(index, name) for index, name in enumerate("AB"))
-        dst = node.result
-        refusal, ndims = node.of_other_rank(dst, 2, 12), len(dst.shape)
+        refusal, ndims = node.of_other_rank(node.result, 2, 12), len(node.result.shape)
         for value in (src, weights):
             if refusal is None and (len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims)):
                 what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
                 refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
-        if refusal:
-            return refusal
-        _check(node, src, weights, dst)
-        arrays = {
-            name: value.data.reshape((1,) * (len(dst.shape) - value.data.ndim) + value.data.shape)
-            for name, value in (("src", src), ("weights", weights))
-            if value.data is not None
-        }
-        return cls().bind({"src": src, "weights": weights}, arrays)
+        operands = {"src": src, "weights": weights}
+        return refusal or cls().bind(operands, of_rank(operands, ndims))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -83,9 +73,7 @@ class MatMul(ir.BaseOperator, frozen=True):
         is_product_of_rows = len(node.shape(1)) == 2 and perm[-1] == len(perm) - 1 and len(perm) >= 2
         return ir.Transposed(perm, node.attrs) if is_product_of_rows else None
 
-    @classmethod
-    def contracted(cls, node: ir.NodeInfo) -> tuple[int, int] | None:
-        return (1, 0) if len(node.shape(0)) == len(node.shape(1)) == 2 else None
+    contracted = staticmethod(lambda node: (1, 0) if len(node.shape(0)) == len(node.shape(1)) == 2 else None)
 
     result_format = staticmethod(row_major)
 
@@ -114,15 +102,10 @@ class MatMul(ir.BaseOperator, frozen=True):
         if bias is not None and bias.ndims < len(problem.dst.dims):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
-        packed = _packed(problem, weights.dims)
-        spec = dnnl.matmul(
-            seen.get("src") or wish.src_desc(argument(problem, "src")),
-            seen.get("weights") or packed or dict(wish.others).get("weights") or plain(weights),
-            wish.dst_desc(problem.dst),
-            bias,
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        packed, wished = _packed(problem, weights.dims), dict(wish.others).get("weights")
+        src = seen.get("src") or wish.src_desc(argument(problem, "src"))
+        matrix = seen.get("weights") or packed or wished or plain(weights)
+        spec = dnnl.matmul(src, matrix, wish.dst_desc(problem.dst), bias, attr=attr, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, names, whole.items())
 
 
@@ -147,14 +130,10 @@ def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[d
     seen = {name: rows for name, desc in whole.items() if (rows := _rows_of(desc)) is not None}
     if len(seen) < len(whole) or ("bias" in seen and seen["bias"].dims[0] > 1):
         return None
-    spec = dnnl.matmul(
-        seen["src"],
-        _packed(problem, seen["weights"].dims) or seen["weights"],
-        seen["dst"],
-        seen.get("bias"),
-        attr=replace(attr, post_ops=post_ops, scales=tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)),
-        n_threads=problem.n_threads,
-    )
+    scales = tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)
+    given: Any = {"attr": replace(attr, post_ops=post_ops, scales=scales), "n_threads": problem.n_threads}
+    matrix = _packed(problem, seen["weights"].dims) or seen["weights"]
+    spec = dnnl.matmul(seen["src"], matrix, seen["dst"], seen.get("bias"), **given)
     # Of constants only the bytes matter.
     return spec, {name: desc for name, desc in whole.items() if name not in problem.constants}
 
@@ -197,17 +176,6 @@ def _turned(desc: MemoryDesc) -> MemoryDesc:
     return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
 
 
-def _check(node: ir.NodeInfo, src: ir.Value, weights: ir.Value, dst: ir.Value) -> None:
-    try:
-        batch = np.broadcast_shapes(src.shape[:-2], weights.shape[:-2])
-    except ValueError:
-        batch = None
-    fits = batch is not None and src.shape[-1] == weights.shape[-2]
-    if not fits or dst.shape != (*(batch or ()), src.shape[-2], weights.shape[-1]):
-        rule = f"they must multiply to the output's {list(dst.shape)}"
-        raise node.wrong(f"A has extents {list(src.shape)} and B {list(weights.shape)}", rule)
-
-
 class InnerProduct(ir.BaseOperator, frozen=True):
     """Every row of the source times the weights, whose outputs are in front, plus a bias for each output."""
 
@@ -217,13 +185,8 @@ class InnerProduct(ir.BaseOperator, frozen=True):
     needs = (are_floats,)
     byte_operands = ("src", "weights")
 
-    @classmethod
-    def channel_axis(cls, node: ir.NodeInfo) -> int | None:
-        return 0 if node.attrs.get("transB", 0) else 1
-
-    def scale_mask(self, info: ir.TensorInfo) -> int:
-        del info
-        return 0b1
+    channel_axis = staticmethod(lambda node: 0 if node.attrs.get("transB", 0) else 1)
+    scale_mask = staticmethod(always(0b1))
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -270,15 +233,10 @@ class InnerProduct(ir.BaseOperator, frozen=True):
             return self._over_pixels(problem, attr)
         weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
-        spec = dnnl.inner_product(
-            wish.src_desc(argument(problem, "src")),
-            _packed(problem, weights.dims) or plain(weights),
-            wish.dst_desc(problem.dst),
-            bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias,
-            prop_kind=wish.prop_kind,
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        vector = bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias
+        src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        given: Any = {"prop_kind": wish.prop_kind, "attr": attr, "n_threads": problem.n_threads}
+        spec = dnnl.inner_product(src, _packed(problem, weights.dims) or plain(weights), dst, vector, **given)
         return ir.Recipe.single(spec, whole=whole)
 
     def _over_pixels(self, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
@@ -287,14 +245,8 @@ class InnerProduct(ir.BaseOperator, frozen=True):
             return None  # its operand would have to be an image, too
         src, weights, bias = argument(problem, "src"), argument(problem, "weights"), plain_if_any(problem, "bias")
         images = [MemoryDesc((1, info.dims[1], 1, info.dims[0]), info.dtype, "nhwc") for info in (src, problem.dst)]
-        spec = dnnl.convolution(
-            images[0],
-            dnnl.AnyDesc((*weights.dims, 1, 1), weights.dtype),
-            images[1],
-            bias and bias.reshaped(problem.dst.dims[1:]),
-            attr=attr,
-            n_threads=problem.n_threads,
-        )
+        taps, vector = dnnl.AnyDesc((*weights.dims, 1, 1), weights.dtype), bias and bias.reshaped(problem.dst.dims[1:])
+        spec = dnnl.convolution(images[0], taps, images[1], vector, attr=attr, n_threads=problem.n_threads)
         whole = {"src": plain(src), "dst": plain(problem.dst)} | ({"bias": bias} if bias else {})
         return ir.Recipe.single(spec, whole=whole.items())
 
@@ -342,21 +294,17 @@ class _Gemm(Struct, frozen=True, eq=False):
         alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 1.0)
         c = node.input(2) if beta != 0 else None
         gemm = cls(node, a, b, c, alpha, beta, node.flag_attr("transA"), node.flag_attr("transB"))
-        gemm.check()
-        return gemm
-
-    def check(self) -> None:
-        """Compare the extents of all four matrices."""
-        node, dst = self.node, self.node.result.shape
-        if len(self.a.shape) != 2 or len(self.b.shape) != 2:
-            raise node.wrong(f"A has extents {list(self.a.shape)} and B {list(self.b.shape)}", "both must be matrices")
-        m, k = self.a.shape[::-1] if self.is_a_transposed else self.a.shape
-        k_of_b, n = self.b.shape[::-1] if self.is_b_transposed else self.b.shape
+        dst = node.result.shape
+        if len(a.shape) != 2 or len(b.shape) != 2:
+            raise node.wrong(f"A has extents {list(a.shape)} and B {list(b.shape)}", "both must be matrices")
+        m, k = a.shape[::-1] if gemm.is_a_transposed else a.shape
+        k_of_b, n = b.shape[::-1] if gemm.is_b_transposed else b.shape
         if k != k_of_b or dst != (m, n):
             what = f"A is {m}x{k} and B {k_of_b}x{n} after transposition"
             raise node.wrong(what, f"they must multiply to the output's {list(dst)}")
-        if self.c is not None and broadcast_dims(self.c.shape, dst) is None:
-            raise node.wrong(f"C has extents {list(self.c.shape)}", f"they must broadcast to {list(dst)}")
+        if c is not None and broadcast_dims(c.shape, dst) is None:
+            raise node.wrong(f"C has extents {list(c.shape)}", f"they must broadcast to {list(dst)}")
+        return gemm
 
     @property
     def is_inner_product(self) -> bool:

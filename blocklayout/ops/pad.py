@@ -44,12 +44,9 @@ class Pad(Follower, frozen=True):
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "data")
         mode, pads = node.string_attr("mode", _MODES), _pads(node, len(src.shape))
-        expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
-        node.check_result(expected, f"the pads make them {expected}")
         if not any(number for pair in pads for number in pair):
             return Identity().bind({"src": src})
-        refusal = _not_by_copies(node, mode, src.shape, pads)
-        if refusal:
+        if refusal := _not_by_copies(node, mode, src.shape, pads):
             return refusal
         if mode != "constant":
             return cls(mode, pads, 0.0).bind({"src": src})
@@ -65,7 +62,7 @@ class Pad(Follower, frozen=True):
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
         mode = node.string_attr("mode", _MODES)
-        return partial(_padded, mode=mode, attrs=node.attrs)
+        return partial(_padded, mode, node.attrs)
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -132,10 +129,11 @@ class Pad(Follower, frozen=True):
         place = MemoryDesc((line.dst for line in found), src.dtype).submemory(kept, (line.begin for line in found))
         steps = [self._step(inner, place, "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
-        for copy, source, target in _borders(found, copies, src.dtype):
-            operand = "fill" if copy.source is None else "dst"
-            steps.append(self._step(source, target, operand, problem.n_threads, (copy.line,) * copy.is_backwards))
-        if dst.n_padding and self._writes_padding(dst):
+        for copy, source, target in _borders(found, copies, src.dtype, repeats=self.mode == "edge"):
+            operand, backwards = "fill" if copy.source is None else "dst", (copy.line,) * (self.mode == "reflect")
+            steps.append(self._step(source, target, operand, problem.n_threads, backwards))
+        cuts_blocks = any(min(pair) < 0 and dst.layout.blocks[dim] != 1 for dim, pair in enumerate(self.pads))
+        if dst.n_padding and (self.value != 0 or cuts_blocks):  # something else than the source's own zeros
             steps.append(ir.zero_padding_step(dst))
         fill = (("fill", MemoryDesc((1,), src.dtype)),) if self.mode == "constant" else ()
         return ir.Recipe(tuple(steps), (), (("src", src), ("dst", dst), *fill))
@@ -160,12 +158,6 @@ class Pad(Follower, frozen=True):
                 return None
             changed[dim] = before // block, (dst.padded_dims[dim] - src.padded_dims[dim] - before) // block
         return _lines(parts, results, changed)
-
-    def _writes_padding(self, dst: MemoryDesc) -> bool:
-        """Whether something else than the source's own zeros comes into padded lanes."""
-        return self.value != 0 or any(
-            min(pair) < 0 and dst.layout.blocks[dim] != 1 for dim, pair in enumerate(self.pads)
-        )
 
 
 class _Line(Struct, frozen=True):
@@ -194,9 +186,7 @@ class _Copy(Struct, frozen=True):
     line: int
     begin: int
     n: int
-    source: int | None = None
-    repeats: bool = False
-    is_backwards: bool = False
+    source: int | None
 
 
 def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[_Line] | None:
@@ -219,7 +209,7 @@ def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[i
 
 
 def _borders(
-    of: Sequence[_Line], copies: Sequence[_Copy], dtype: str
+    of: Sequence[_Line], copies: Sequence[_Copy], dtype: str, *, repeats: bool
 ) -> Iterator[tuple[_Copy, MemoryDesc, MemoryDesc]]:
     """Each copy, its source (in the destination, or one element) and its target, the innermost lines first."""
     whole = MemoryDesc((line.dst for line in of), dtype)
@@ -233,23 +223,14 @@ def _borders(
             yield copy, MemoryDesc(box, dtype, strides=(0,) * len(box)), target
             continue
         place[copy.line] = copy.source
-        source = whole.submemory(
-            [1 if copy.repeats and index == copy.line else n for index, n in enumerate(box)], place
-        )
-        strides = tuple(0 if copy.repeats and index == copy.line else s for index, s in enumerate(source.strides))
+        once = [1 if repeats and index == copy.line else n for index, n in enumerate(box)]
+        source = whole.submemory(once, place)
+        strides = tuple(0 if repeats and index == copy.line else s for index, s in enumerate(source.strides))
         yield copy, MemoryDesc(box, dtype, strides=strides, offset=source.offset0), target
 
 
-def _padded(
-    x: np.ndarray,
-    given: np.ndarray | None = None,
-    value: np.ndarray | None = None,
-    axes: np.ndarray | None = None,
-    *,
-    out: np.ndarray,
-    mode: str,
-    attrs: Mapping[str, Any],
-) -> None:
+def _padded(mode: str, attrs: Mapping[str, Any], x: np.ndarray, *inputs: ir.Given, out: np.ndarray) -> None:
+    given, value, axes = (*inputs, None, None, None)[:3]
     numbers = np.reshape(attrs["pads"] if given is None else given, (2, -1))
     pads = np.zeros((2, x.ndim), np.int64)
     pads[:, slice(None) if axes is None else axes] = numbers
@@ -271,21 +252,12 @@ def _copies(mode: str, index: int, line: _Line) -> list[_Copy]:
         "wrap": (line.end - line.begin, line.begin),
     }[mode]
     places = (0, line.begin), (line.end, behind)
-    return [
-        _Copy(index, begin, n, source, repeats=mode == "edge", is_backwards=mode == "reflect")
-        for (begin, n), source in zip(places, sources, strict=True)
-        if n
-    ]
+    return [_Copy(index, begin, n, source) for (begin, n), source in zip(places, sources, strict=True) if n]
 
 
 def _pads(node: ir.NodeInfo, ndims: int) -> Pads:
-    numbers, axes = node.integers(1, "pads"), node.integers(3, "axes")
-    if numbers is None:
-        raise node.wrong("pads are missing", "they are required")
+    numbers, axes = node.integers(1, "pads") or (), node.integers(3, "axes")
     axes = tuple(range(ndims)) if axes is None else axes
-    if len(numbers) != 2 * len(axes) or any(not -ndims <= axis < ndims for axis in axes):
-        what = f"{len(numbers)} pads for the dimensions {list(axes)}"
-        raise node.wrong(what, f"rank {ndims} needs two for each it has")
     pads = [(0, 0)] * ndims
     for index, axis in enumerate(axes):
         pads[axis % ndims] = numbers[index], numbers[index + len(axes)]

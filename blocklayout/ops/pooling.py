@@ -28,7 +28,6 @@ from blocklayout.ops._window import (
 from blocklayout.ops.binary import Combination, Operand, temporaries_of, whole_of
 
 _FIRST_OPSET_OF_BYTES = 12
-_FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
 
@@ -43,7 +42,6 @@ class Pooling(Follower, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5, MOVED),)
     byte_operands: ClassVar[tuple[str, ...]] = ("src",)
     sums_products: ClassVar[bool] = False
@@ -70,9 +68,8 @@ class Pooling(Follower, frozen=True):
         if algorithm != "pooling_avg_include_padding" or covering == window:
             return cls(algorithm, covering).bind({"src": src})
         # ONNX counts pads, but not those that ceil_mode adds behind; oneDNN counts the whole window.
-        return cls(algorithm, covering, is_shared=True).bind(
-            {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
-        )
+        shares = _shares(window, covering, src.shape[2:])
+        return cls(algorithm, covering, is_shared=True).bind({"src": src}, {"share": shares})
 
     keeps_rows = staticmethod(of_source)
 
@@ -139,7 +136,7 @@ class Pooling(Follower, frozen=True):
         if node.op_type == "MaxPool":
             return attrs if is_lowest else None
         counts = bool(node.attrs.get("count_include_pad", 0)) or not any(node.attrs.get("pads", ()))
-        if padding.value != 0 or not counts or node.opset < _FIRST_OPSET_OF_COUNTED_PADS:
+        if padding.value != 0 or not counts:
             return None
         return {**attrs, "count_include_pad": 1}
 
@@ -185,10 +182,8 @@ class Pooling(Follower, frozen=True):
         last = 2 + n_sliding
         letters = "abcde"[:last]
         tag = letters[0] + letters[2:] + letters[1]
-        src, dst = (
-            MemoryDesc((prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]), desc.dtype, tag)
-            for desc in descs
-        )
+        extents = [(prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]) for desc in descs]
+        src, dst = (MemoryDesc(dims, desc.dtype, tag) for dims, desc in zip(extents, descs, strict=True))
         parts = (window.kernel, window.strides, window.pads_begin, window.pads_end, window.dilations)
         return (src, dst), ir.Window(*(part[:n_sliding] for part in parts))
 
@@ -308,9 +303,8 @@ class LpPooling(Follower, frozen=True):
             """By the sum of powers, and then by each element; 0 where all of a window are 0."""
             of_sum = grad * float(prod(window.kernel)) / bl.max(y ** (p - 1), 1e-30)
             given = (x.desc, window.kernel, window.strides, window.pads)
-            return (
-                bl.average_pool_backward(of_sum, *given, count_include_pad=True) * bl.op("Sign", x) * abs(x) ** (p - 1)
-            )
+            of_power = bl.average_pool_backward(of_sum, *given, count_include_pad=True)
+            return of_power * bl.op("Sign", x) * abs(x) ** (p - 1)
 
         return (gradient,)
 
@@ -322,22 +316,15 @@ class LpPooling(Follower, frozen=True):
         source, steps = "src", []
         powers, roots = self._functions()
         for function in powers:
-            power = dnnl.eltwise(
-                src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
-            )
+            given = function.algorithm, function.alpha, function.beta
+            power = dnnl.eltwise(src, src, *given, n_threads=problem.n_threads)
             steps.append(ir.RecipeStep(power, (("dst", "powers"), ("src", source))))
             source = "powers"
         # The mean counts pads, which are zeros, so that it is the sum over as many elements everywhere.
         total = dnnl.Eltwise("linear", prod(self.window.kernel))
-        mean = dnnl.pooling(
-            src,
-            dst,
-            "pooling_avg_include_padding",
-            kernel=self.window.kernel,
-            **sliding(self.window),
-            attr=dnnl.Attr((total, *roots, *attr.post_ops)),
-            n_threads=problem.n_threads,
-        )
+        slides: Any = {"kernel": self.window.kernel, **sliding(self.window), "n_threads": problem.n_threads}
+        after = dnnl.Attr((total, *roots, *attr.post_ops))
+        mean = dnnl.pooling(src, dst, "pooling_avg_include_padding", **slides, attr=after)
         steps.append(ir.RecipeStep(mean, (("dst", "dst"), ("src", source))))
         return ir.Recipe(tuple(steps), (("powers", src),))
 
@@ -354,7 +341,6 @@ class MaxUnpooling(Follower, frozen=True):
     """Zeros, and each element at its index, counted in the extents ``numbered``; a larger result ends in zeros."""
 
     op_types: ClassVar[tuple[str, ...]] = ("MaxUnpool",)
-    role: ClassVar[ir.Role] = ir.Role.FOLLOWER
     needs = (is_source(3, 5), is_known(2, "output_shape"))
 
     numbered: tuple[int, ...]

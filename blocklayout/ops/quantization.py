@@ -123,9 +123,8 @@ def _with_operands(recipe: ir.Recipe, problem: ir.Problem) -> ir.Recipe:
             temporaries.append((f"zero_point_{name}", wide))
     [product] = recipe.steps
     operands = (*product.operands, *((f"zero_point_{name}", f"zero_point_{name}") for name in _shifted(problem)))
-    return replace(
-        recipe, steps=(*steps, replace(product, operands=operands)), temporaries=(*recipe.temporaries, *temporaries)
-    )
+    steps.append(replace(product, operands=operands))
+    return replace(recipe, steps=tuple(steps), temporaries=(*recipe.temporaries, *temporaries))
 
 
 def _shifted(problem: ir.Problem) -> tuple[str, ...]:
@@ -157,9 +156,7 @@ class IntegerProduct(ByteProduct, frozen=True):
     result_format = staticmethod(row_major)
 
 
-def exact_product(
-    a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None
-) -> np.ndarray:
+def exact_product(a: np.ndarray, b: np.ndarray, a_zero: ir.Given = None, b_zero: ir.Given = None) -> np.ndarray:
     """By floats, which the library behind numpy multiplies fast, wide enough for every sum."""
     wide = exact_floats(a.shape[-1])
     first, second = a.astype(wide), b.astype(wide)
@@ -204,9 +201,7 @@ def exact_convolution(node: ir.NodeInfo, weights: tuple[int, ...]) -> Any:
     window = read_window(node, weights[2:], node.shape(0)[2:])
     groups = node.int_attr("group", 1)
 
-    def convolve(
-        x: np.ndarray, w: np.ndarray, x_zero: np.ndarray | None = None, w_zero: np.ndarray | None = None
-    ) -> np.ndarray:
+    def convolve(x: np.ndarray, w: np.ndarray, x_zero: ir.Given = None, w_zero: ir.Given = None) -> np.ndarray:
         wide = exact_floats(prod(w.shape[1:]))
         x, w = x.astype(wide), w.astype(wide)
         if x_zero is not None:
@@ -304,8 +299,7 @@ class Dequantize(Quantized, frozen=True):
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
 
-    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
-        return desc
+    back = through
 
 
 class Quantize(Quantized, frozen=True):
@@ -357,16 +351,10 @@ class Quantize(Quantized, frozen=True):
         stays = src.with_dtype(dst.dtype) == dst and dst.is_dense and not dst.n_padding
         if not stays or src.dtype == "f16" or problem.constants["scale"].dims != (1,):
             return None
-        row, one = (1, dst.nbytes), (1, 1)
-        shift = (dnnl.Binary("add", MemoryDesc(one, "s32")),) if "zero_point" in problem.constants else ()
-        spec = dnnl.binary(
-            MemoryDesc(row, src.dtype),
-            MemoryDesc(one),
-            MemoryDesc(row, dst.dtype),
-            "div",
-            attr=dnnl.Attr(shift),
-            n_threads=problem.n_threads,
-        )
+        numbers, integers = (MemoryDesc((1, dst.nbytes), desc.dtype) for desc in (src, dst))
+        shift = (dnnl.Binary("add", MemoryDesc((1, 1), "s32")),) if "zero_point" in problem.constants else ()
+        given: Any = {"attr": dnnl.Attr(shift), "n_threads": problem.n_threads}
+        spec = dnnl.binary(numbers, MemoryDesc((1, 1)), integers, "div", **given)
         names = {"dst": "dst", "src_0": "src", "src_1": "scale"}
         names |= {"post_op_0_src_1": "zero_point"} if shift else {}
         step = ir.RecipeStep(spec, tuple(sorted(names.items())))
@@ -383,9 +371,7 @@ def _around_zero(integers: ir.Value, array: np.ndarray, zero: ir.Value | None, a
     return ir.Value(f"{integers.name}.signed", integers.shape, "s8", signed) if (signed == wide).all() else None
 
 
-def _quantize(
-    x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None, *, out: np.ndarray, axis: int, block: int
-) -> None:
+def _quantize(x: np.ndarray, scale: np.ndarray, zero: ir.Given = None, *, out: Any, axis: int, block: int) -> None:
     write_rounded(np.divide(x, _spread(scale, x, axis, block)), _spread(zero, x, axis, block), out)
 
 
@@ -398,9 +384,7 @@ def write_rounded(numbers: np.ndarray, zero: np.ndarray | None, out: np.ndarray)
     np.copyto(out, np.clip(numbers, limits.min, limits.max), casting="unsafe")
 
 
-def _dequantize(
-    x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None, *, out: np.ndarray, axis: int, block: int
-) -> None:
+def _dequantize(x: np.ndarray, scale: np.ndarray, zero: ir.Given = None, *, out: Any, axis: int, block: int) -> None:
     wide = x.astype(np.float32)
     if zero is not None:
         wide -= _spread(zero, x, axis, block).astype(np.float32)

@@ -1,7 +1,8 @@
-"""LSTM, GRU and RNN: the library's recurrent layers, and in numpy with all options."""
+"""LSTM, GRU and RNN: the library's recurrent layers, and in numpy with all options; attention as a recurrence."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -59,7 +60,7 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
     """
     default = DEFAULT_ACTIVATIONS[op_type]
     n_functions = len(default) * n_sides
-    given = [_text(name) for name in attrs.get("activations") or default * n_sides]
+    given = list(attrs.get("activations") or default * n_sides)
     names = [name.lower() for name in given[:n_functions]]  # an RNN's default is of two directions
     if len(names) < n_functions or not set(names) <= set(_FUNCTIONS):
         raise ValueError(f"activations are {given}: {len(default)} for each direction, of {', '.join(_FUNCTIONS)}")
@@ -107,21 +108,16 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
         zeros if cell is None else cell,
     )
     functions = _functions(op_type, attrs, n_sides)
-    is_reverse = _text(attrs.get("direction", "forward")) == "reverse"
+    is_reverse = attrs.get("direction") == "reverse"
     results = []
     for side in range(n_sides):
         of_side = _Side(attrs, functions[side], *(each[side] for each in parameters))
         results.append(_one_way(_STEPS[op_type], of_side, x, lengths, is_reverse=is_reverse or side == 1))
-    y, last, last_cell = (
-        np.stack(each, axis) for each, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True)
-    )
+    of_sides = zip(*results, strict=True)
+    y, last, last_cell = (np.stack(each, axis) for each, axis in zip(of_sides, (1, 0, 0), strict=True))
     if attrs.get("layout"):
         return y.transpose(2, 0, 1, 3), swapped(last), swapped(last_cell)
     return y, last, last_cell
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _functions(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tuple[Function, ...]]:
@@ -252,14 +248,13 @@ class Recurrent(ir.BaseOperator, frozen=True):
             functions = activations(node.op_type, node.attrs, node.shape(1)[0])
         except ValueError as error:
             raise node.wrong(*str(error).split(": ", 1)) from None
-        refusal = _not_in_the_library(node, functions)
-        if refusal is not None:
+        if refusal := _not_in_the_library(node, functions):
             return refusal
         is_linear_first = node.op_type == "GRU" and node.flag_attr("linear_before_reset")
         [name, alpha, _] = functions[0][-1]
         operator = cls(
             "lbr_gru" if is_linear_first else _CELLS[node.op_type],
-            _DIRECTIONS[_direction(node)],
+            _DIRECTIONS[node.string_attr("direction", tuple(_DIRECTIONS))],
             node.shape(2)[-1],
             tuple(name for name, value in zip(_RESULTS, node.outputs, strict=False) if value is not None),
             node.flag_attr("layout"),
@@ -382,12 +377,9 @@ def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info:
     return None
 
 
-def _direction(node: ir.NodeInfo) -> str:
-    return node.string_attr("direction", tuple(_DIRECTIONS))
-
-
 def _check_extents(node: ir.NodeInfo) -> None:
-    n_gates, n_sides = len(_GATE_ORDER[node.op_type]), 2 if _direction(node) == "bidirectional" else 1
+    direction, n_gates = node.string_attr("direction", tuple(_DIRECTIONS)), len(_GATE_ORDER[node.op_type])
+    n_sides = 2 if direction == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
     batch = src[0 if node.flag_attr("layout") else 1]
     width = n_gates * n_states
@@ -430,11 +422,10 @@ def _not_in_the_library(node: ir.NodeInfo, functions: Sequence[Sequence[Activati
 def _constants(node: ir.NodeInfo, *, is_linear_first: bool) -> dict[str, np.ndarray]:
     """Weights, biases and peepholes as the library has them, views where gates keep their order."""
     order, n_states = _GATE_ORDER[node.op_type], node.shape(2)[-1]
-    names = {"weights": 1, "weights_iter": 2}
-    arrays = {
-        name: _by_gate(node.known(node.required(index, name), name), order).transpose(0, 3, 1, 2)[None]
-        for name, index in names.items()
-    }
+    arrays = {}
+    for index, name in enumerate(("weights", "weights_iter"), start=1):
+        by_gate = _by_gate(node.known(node.required(index, name), name), order)
+        arrays[name] = by_gate.transpose(0, 3, 1, 2)[None]
     bias = node.constant(3)
     of_src = of_state = np.zeros((node.shape(1)[0], len(order), n_states), np.float32)
     if bias is not None:
@@ -453,3 +444,46 @@ def _by_gate(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
     n_sides, width, *rest = array.shape
     gates = array.reshape(n_sides, len(order), width // len(order), *rest)
     return gates if list(order) == sorted(order) else gates[:, list(order)]
+
+
+class LinearAttention(ir.Facts, frozen=True):
+    """Attention without a softmax; the state may decay, and may be corrected by its value for a key."""
+
+    op_types = ("LinearAttention",)
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        n_queries, n_heads = node.int_attr("q_num_heads", 1), node.int_attr("kv_num_heads", 1)
+        scale = node.float_attr("scale", 0.0) or 1 / math.sqrt(node.shape(0)[-1] // n_queries)
+
+        def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, *given: ir.Given, out: Any) -> None:
+            past, decay, beta = (*given, None, None, None)[:3]
+            result, present = out if isinstance(out, tuple) else (out, None)
+            q, k, v = (_heads(x, n) for x, n in ((query, n_queries), (key, n_heads), (value, n_heads)))
+            state = np.zeros((*k.shape[:2], k.shape[-1], v.shape[-1]), np.float32)
+            if past is not None:
+                state[...] = past
+            kept = None if decay is None else np.exp(_heads(decay, n_heads))[..., None]
+            corrected = None if beta is None else _heads(beta, beta.shape[-1])
+            read = np.empty((*q.shape[:3], v.shape[-1]), np.float32)
+            grouped = (*k.shape[:2], n_queries // n_heads)
+            for step in range(q.shape[2]):
+                if kept is not None:
+                    state *= kept[:, :, step]
+                column, row = k[:, :, step, :, None], v[:, :, step, None, :]
+                if corrected is not None:
+                    row = corrected[:, :, step, None] * (row - column.swapaxes(2, 3) @ state)
+                state += column * row
+                queries = q[:, :, step].reshape(*grouped, -1)
+                read[:, :, step] = (queries @ state).reshape(read.shape[0], n_queries, -1)
+            if result is not None:
+                result[...] = (read * scale).swapaxes(1, 2).reshape(result.shape)
+            if present is not None:
+                present[...] = state
+
+        return attend
+
+
+def _heads(x: np.ndarray, n: int) -> np.ndarray:
+    """(batch, position, head and element) as (batch, head, position, element), in f32."""
+    return x.reshape(*x.shape[:2], n, -1).swapaxes(1, 2).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Reductions: one value out of all along some dimensions, or out of all up to each element."""
+"""Reductions: one value out of all along some dimensions, or out of all up to each element; the first when sorted."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ class Steps(Struct):
 
     def add_eltwise(self, n: int, function: dnnl.Eltwise) -> None:
         """Append a function of each of ``n`` elements."""
-        desc = self._rows(n)
-        alpha, beta = function.alpha, function.beta
-        self.add(dnnl.eltwise(desc, desc, function.algorithm, alpha=alpha, beta=beta, n_threads=self.n_threads))
+        desc, given = self._rows(n), (function.algorithm, function.alpha, function.beta)
+        self.add(dnnl.eltwise(desc, desc, *given, n_threads=self.n_threads))
 
     def add_reduction(self, found: Sequence[Run], algorithm: str, functions: tuple[dnnl.Eltwise, ...]) -> None:
         """Append the reduction of all marked runs, of which there is one at least, and functions of each result."""
@@ -200,16 +199,11 @@ class Reduce(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         src = node.required(0, "data")
-        given, ndims, dims = node.integers(1, "axes") or (), len(src.shape), list(src.shape)
+        given, ndims = node.integers(1, "axes") or (), len(src.shape)
         if any(not -ndims <= axis < ndims for axis in given):
             raise node.wrong(f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
-        axes = _reduced_axes(node) or ()
-        kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
-        if not node.int_attr("keepdims", 1):
-            kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
-        node.check_result(kept, f"reducing {dims} along {list(axes)} gives {kept}")
         formula = _FORMULAS[node.op_type]
-        wide = tuple(axis for axis in axes if src.shape[axis] != 1)
+        wide = tuple(axis for axis in _reduced_axes(node) or () if src.shape[axis] != 1)
         if not wide and formula.alone is None:
             return Reshape(node.result.dims).bind({"src": src})
         return cls(formula, wide).bind({"src": src})
@@ -218,10 +212,7 @@ class Reduce(ir.BaseOperator, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _along_axes(node, _IN_NUMPY[node.op_type])
+    in_numpy = staticmethod(lambda node: _along_axes(node, _IN_NUMPY[node.op_type]))
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
@@ -236,7 +227,9 @@ class Reduce(ir.BaseOperator, frozen=True):
             # Blocks exist at some ranks only; the result is little to move.
             steps.add(dnnl.reorder(kept, MemoryDesc(kept.dims, kept.dtype), n_threads=problem.n_threads))
             dst = MemoryDesc(problem.dst.dims, kept.dtype)
-        if not _is_wished(wish, problem, dst):
+        # One name or descriptor on both sides asks to be followed; the rank may be another one behind.
+        wished = dst if wish.dst in (wish.src, "any") else wish.dst_desc(problem.dst)
+        if not isinstance(wished, MemoryDesc) or not wished.physically_equal(dst):
             return None
         done, temporaries = steps.finished()
         if dst.n_padding and not self.formula.keeps_zero:
@@ -262,14 +255,6 @@ class Reduce(ir.BaseOperator, frozen=True):
             steps.add_eltwise(n_elements(parts), formula.before)
         steps.add_reduction(runs(parts, self.axes), algorithm, functions)
         return steps
-
-
-def _is_wished(wish: ir.Wish, problem: ir.Problem, dst: MemoryDesc) -> bool:
-    # One name or descriptor on both sides asks to be followed; the rank may be another one behind.
-    if wish.dst in (wish.src, "any"):
-        return True
-    wished = wish.dst_desc(problem.dst)
-    return isinstance(wished, MemoryDesc) and wished.physically_equal(dst)
 
 
 def _along_axes(node: ir.NodeInfo, function: ir.NumpyFunction) -> ir.NumpyFunction:
@@ -341,10 +326,7 @@ class ReduceLogSumExp(ir.Facts, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     keeps_rows = staticmethod(_keeps_rows)
     transposed = staticmethod(_transposed)
-
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return _along_axes(node, _log_of_exponentials)
+    in_numpy = staticmethod(lambda node: _along_axes(node, _log_of_exponentials))
 
 
 class ArgReduce(ir.Facts, frozen=True):
@@ -406,3 +388,73 @@ class Cumulative(ir.Facts, frozen=True):
                 function.accumulate(src, axis=0, dtype=out.dtype, out=dst)
 
         return accumulate
+
+
+# --- the largest or smallest elements along one dimension
+
+_WORTH_PARTING = 4
+"""How many times as many elements there must be as are wanted, for parting them before sorting to pay."""
+
+
+class TopK(ir.Facts, frozen=True):
+    """The first of the sorted elements, and their places; of equal ones that with the lower index comes first."""
+
+    op_types = ("TopK",)
+    is_quick_on_arrays = True
+
+    keeps_rows = staticmethod(beside_axis)
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        axis = node.axis_attr("axis", len(node.shape(0)), -1)
+        is_largest = bool(node.int_attr("largest", 1))
+
+        def top(x: np.ndarray, k: ir.Given = None, *, out: tuple[ir.Given, ir.Given]) -> None:
+            del k  # is the results' extent
+            [extent, *_] = (each.shape[axis] for each in out if each is not None)
+            for written, found in zip(out, _top(x, extent, axis, is_largest=is_largest), strict=True):
+                if written is not None:
+                    written[...] = found
+
+        return top
+
+    @classmethod
+    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
+        is_largest = bool(node.int_attr("largest", 1))
+
+        def top(x: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            axis, n = node.axis_attr("axis", x.ndim, -1), int(k.item())
+            if not 0 <= n <= x.shape[axis]:
+                raise node.wrong(f"k is {n}", f"axis {axis} has {x.shape[axis]} elements")
+            return _top(x, n, axis, is_largest=is_largest)
+
+        return top
+
+
+def _top(x: np.ndarray, n: int, axis: int, *, is_largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The first ``n`` elements along a dimension, and their places."""
+    source = np.moveaxis(x, axis, -1)
+    places = _first(source, n, is_largest=is_largest) if n else np.zeros((*source.shape[:-1], 0), np.int64)
+    values = np.take_along_axis(source, places, -1)
+    return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
+
+
+def _first(x: np.ndarray, n: int, *, is_largest: bool) -> np.ndarray:
+    extent = x.shape[-1]
+    if extent <= n * _WORTH_PARTING:
+        return _sorted(x, is_largest=is_largest)[..., :n]
+    if is_largest:
+        found = np.argpartition(x, extent - n, -1)[..., extent - n :]
+    else:
+        found = np.argpartition(x, n - 1, -1)[..., :n]
+    found.sort(-1)
+    values = np.take_along_axis(x, found, -1)
+    within = x >= values.min(-1, keepdims=True) if is_largest else x <= values.max(-1, keepdims=True)
+    if (within.sum(-1) != n).any():  # others are equal to the last one, or something is NaN
+        return _sorted(x, is_largest=is_largest)[..., :n]
+    return np.take_along_axis(found, _sorted(values, is_largest=is_largest), -1)
+
+
+def _sorted(x: np.ndarray, *, is_largest: bool) -> np.ndarray:
+    order = np.argsort(x if not is_largest else x[..., ::-1], -1, kind="stable")
+    return np.subtract(x.shape[-1] - 1, order[..., ::-1]) if is_largest else order

@@ -91,9 +91,8 @@ def register_operator(domain: str, name: str, cls: _Class | None = None) -> Any:
     given: tuple[tuple[Any, re.Pattern[str], str], ...] = ((domain, _DOMAIN, "domain"), (name, _NAME, "name"))
     for text, pattern, role in given:
         if not isinstance(text, str) or not pattern.fullmatch(text):
-            raise OperatorError(
-                f"register_operator: {role} {text!r}; give one such as 'my.domain' and 'Foo', not ONNX's"
-            )
+            rule = "give one such as 'my.domain' and 'Foo', not ONNX's"
+            raise OperatorError(f"register_operator: {role} {text!r}; {rule}")
     op_type = f"{domain}.{name}"
     known = _definitions.get(op_type)
     if known is not None and known.cls is not cls:
@@ -228,9 +227,8 @@ def _bound(label: str, operator: Any, places: Sequence[str], *, keeps_zeros: boo
         if is_proven:
             return
         if result.buffer.size and (result.buffer == _UNTOUCHED).all():
-            raise OperatorError(
-                f"{label}: compute wrote nothing into its first argument, the result; its return value is not used"
-            )
+            what = "compute wrote nothing into its first argument, the result"
+            raise OperatorError(f"{label}: {what}; its return value is not used")
         if keeps_zeros and not result.padding_is_zero():
             raise OperatorError(f"{label} states keeps_zeros, and compute left others in {result.desc}'s padding")
         is_proven = True
@@ -244,9 +242,8 @@ def _definition(op_type: str, cls: Any) -> _Definition:
         raise OperatorError(f"{where} needs a class, not {cls!r:.60}")
     if not callable(getattr(cls, "compute", None)):
         methods = [name for name in vars(cls) if not name.startswith("_")]
-        raise OperatorError(
-            f"{where}: {cls.__qualname__} needs a method compute(self, result, *sources); it has {methods}"
-        )
+        needs = f"{cls.__qualname__} needs a method compute(self, result, *sources)"
+        raise OperatorError(f"{where}: {needs}; it has {methods}")
     for name in vars(cls):
         meant = did_you_mean(name, _FACTS) if name not in _FACTS and not name.startswith("_") else ""
         if meant and name not in signature(cls).parameters:
@@ -254,9 +251,8 @@ def _definition(op_type: str, cls: Any) -> _Definition:
     given = getattr(cls, "layouts", ANY)
     layouts = (given,) if isinstance(given, str) else given
     if not isinstance(layouts, tuple | list) or not layouts or not all(map(_is_layout, layouts)):
-        raise OperatorError(
-            f"{where}: layouts are {given!r}; give formats such as bl.channels_last, 'blocked' or 'any'"
-        )
+        rule = "give formats such as bl.channels_last, 'blocked' or 'any'"
+        raise OperatorError(f"{where}: layouts are {given!r}; {rule}")
     keeps_zeros, dtype = getattr(cls, "keeps_zeros", False), getattr(cls, "dtype", None)
     if not isinstance(keeps_zeros, bool):
         raise OperatorError(f"{where}: keeps_zeros is {keeps_zeros!r}; give True or False")

@@ -72,33 +72,6 @@ ROUNDINGS: Mapping[str, Callable[[Coordinates], Coordinates]] = {
 """The element that is taken, by the value of ``nearest_mode``."""
 
 
-def is_linear_like_dnnl(axis: Axis, transformation: str) -> bool:
-    """Whether the library interpolates between the same elements with the same weights.
-
-    Example:
-        >>> is_linear_like_dnnl(Axis(4, 8, 2.0), "half_pixel"), is_linear_like_dnnl(Axis(4, 8, 2.0), "asymmetric")
-        (True, False)
-    """
-    wanted = np.clip(_wanted(axis, transformation), 0, axis.src - 1)
-    given = np.clip(_dnnl_coordinates(axis), 0, axis.src - 1)
-    return bool(np.abs(wanted - given).max() <= max(_LEAST_TOLERANCE, _EPSILON * axis.src))
-
-
-def is_nearest_like_dnnl(axis: Axis, transformation: str, rounding: str) -> bool:
-    """Whether the library takes the same elements.
-
-    Example:
-        >>> is_nearest_like_dnnl(Axis(4, 8, 2.0), "asymmetric", "floor")
-        True
-        >>> is_nearest_like_dnnl(Axis(4, 2, 0.5), "half_pixel", "round_prefer_floor")
-        False
-    """
-    wanted = nearest_elements(axis, transformation, rounding)
-    # Halves are rounded up; none is below zero. In 64 bits the sum is exact.
-    given = np.floor(_dnnl_coordinates(axis).astype(np.float64) + 0.5)
-    return np.array_equal(wanted, given)
-
-
 class Neighbours(Struct, frozen=True):
     """How much neighbours count: two along straight lines, or four along Keys' cubic curves.
 
@@ -266,12 +239,13 @@ class Resize(Follower, frozen=True):
         src = node.required(0, "X")
         mode, resized = node.string_attr("mode", _MODES), _resized(node, src)
         mode = mode if mode in ("nearest", "cubic") else "linear"
-        refusal = None if mode == "nearest" else node.of_other_dtype(src)
-        if refusal:
+        if mode != "nearest" and (refusal := node.of_other_dtype(src)):
             return refusal
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
         if not all(_is_like_dnnl(node, mode, axis) for axis in resized) or len(axes) > _MOST_RESIZED:
-            return _otherwise(node, mode, src, resized)
+            if mode == "nearest":
+                return _picked(node, src, resized)
+            return interpolated(src, _matrices(node, mode, resized))
         if not axes:
             return Identity().bind({"src": src})
         return cls(f"resampling_{mode}", axes).bind({"src": src})
@@ -398,34 +372,23 @@ def _numbers(node: ir.NodeInfo, name: str) -> list[float]:
 
 
 def _is_like_dnnl(node: ir.NodeInfo, mode: str, axis: Axis) -> bool:
-    """Whether the library looks at the elements that the model wants."""
-    transformation, roundings = _rules(node, axis)
+    """Whether the library looks at the elements that the model wants, and interpolates with the same weights."""
     if mode == "nearest":
-        return all(is_nearest_like_dnnl(axis, transformation, rounding) for rounding in roundings)
+        # Halves are rounded up; none is below zero. In 64 bits the sum is exact.
+        given = np.floor(_dnnl_coordinates(axis).astype(np.float64) + 0.5)
+        return all(np.array_equal(wanted, given) for wanted in _taken(node, axis))
     if mode == "cubic" or node.flag_attr("antialias"):
         return False
-    return is_linear_like_dnnl(axis, transformation)
-
-
-def _otherwise(node: ir.NodeInfo, mode: str, src: ir.Value, resized: list[Axis]) -> ir.Lowered | ir.Refusal:
-    """By copies or multiplications, where the library would look at other elements."""
-    if mode == "nearest":
-        return _picked(node, src, resized)
-    return interpolated(src, _matrices(node, mode, resized))
+    coordinates = (_wanted(axis, _rules(node, axis)[0]), _dnnl_coordinates(axis))
+    wanted, given = (np.clip(each, 0, axis.src - 1) for each in coordinates)
+    return bool(np.abs(wanted - given).max() <= max(_LEAST_TOLERANCE, _EPSILON * axis.src))
 
 
 def _matrices(node: ir.NodeInfo, mode: str, resized: Sequence[Axis]) -> dict[int, NDArray[np.float32]]:
-    kernel = Neighbours(
-        mode == "cubic",
-        node.float_attr("cubic_coeff_a", -0.75),
-        node.flag_attr("antialias"),
-        node.flag_attr("exclude_outside"),
-    )
-    return {
-        dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel)
-        for dim, axis in enumerate(resized)
-        if axis.src != axis.dst or not np.isclose(axis.scale, 1.0)
-    }
+    flags = (node.flag_attr(name) for name in ("antialias", "exclude_outside"))
+    kernel = Neighbours(mode == "cubic", node.float_attr("cubic_coeff_a", -0.75), *flags)
+    changed = {i: axis for i, axis in enumerate(resized) if axis.src != axis.dst or not np.isclose(axis.scale, 1.0)}
+    return {dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel) for dim, axis in changed.items()}
 
 
 def _taken(node: ir.NodeInfo, axis: Axis) -> list[NDArray[np.int64]]:
@@ -448,15 +411,13 @@ def _picked(node: ir.NodeInfo, src: ir.Value, resized: list[Axis]) -> ir.Lowered
     if len(found) == len(steps):
         offsets, distances = zip(*found, strict=True)
         return SteppedSlice(offsets, distances).bind({"src": src})
-    refusal = node.of_other_dtype(src)
-    if refusal:
+    if refusal := node.of_other_dtype(src):
         return refusal
     matrices = {}
     for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True)):
         if not np.array_equal(elements, np.arange(extent)):
-            check_affordable(
-                (len(elements), extent), 4, f"node {node.name!r}: the matrix that picks along dimension {dim}"
-            )
+            what = f"node {node.name!r}: the matrix that picks along dimension {dim}"
+            check_affordable((len(elements), extent), 4, what)
             matrices[dim] = np.zeros((len(elements), extent), np.float32)
             matrices[dim][np.arange(len(elements)), elements] = 1
     return interpolated(src, matrices)

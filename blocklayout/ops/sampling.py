@@ -1,4 +1,4 @@
-"""Images read between their pixels: at the points of a grid, and in regions of interest."""
+"""Images read between their pixels, at the points of a grid and in regions of interest, or made of windows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from blocklayout import dnnl, ir
 from blocklayout.ops.resize import Neighbours
+from blocklayout.resource_limits import check_affordable
 
 Tap = tuple[np.ndarray, np.ndarray]
 """Indices along one dimension, and the weights of the elements there."""
@@ -149,10 +150,8 @@ def _align(
         if count.min() < 1:
             out[chosen] = 0
             continue
-        points = [
-            _points(begins[chosen, dim], sizes[chosen, dim], out.shape[2 + dim], count[dim], x.shape[2 + dim])
-            for dim in (0, 1)
-        ]
+        lines = zip(begins[chosen].T, sizes[chosen].T, out.shape[2:], count, x.shape[2:], strict=True)
+        points = [_points(*line) for line in lines]
         results = np.empty((len(chosen), *out.shape[1:]), out.dtype)
         read(x.transpose(0, 2, 3, 1), images[chosen], points, results)
         out[chosen] = results
@@ -191,10 +190,8 @@ def _means_of(at: np.ndarray, is_near: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 def _maxima(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: np.ndarray) -> None:
     """The largest of the products that each point is the sum of: four elements, times their weights."""
-    extents = pixels.shape[1:3]
-    (rows, of_rows), (columns, of_columns) = (
-        _taps_of(*each, extent) for each, extent in zip(points, extents, strict=True)
-    )
+    lines = zip(points, pixels.shape[1:3], strict=True)
+    (rows, of_rows), (columns, of_columns) = (_taps_of(*each, extent) for each, extent in lines)
     for index, image in enumerate(images.tolist()):
         read = pixels[image][rows[index].ravel()[:, None], columns[index].ravel()]
         read = read * of_rows[index].reshape(-1, 1, 1) * of_columns[index].reshape(1, -1, 1)
@@ -209,3 +206,35 @@ def _taps_of(at: np.ndarray, is_near: np.ndarray, extent: int) -> Tap:
     t = at - low
     index = np.stack([low, np.minimum(low + 1, extent - 1)], -1)
     return index, (np.stack([1 - t, t], -1) * is_near[..., None]).astype(np.float32)
+
+
+class Col2Im(ir.Facts, frozen=True):
+    """Each column is a window; where windows overlap, their elements are added."""
+
+    op_types = ("Col2Im",)
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        n = len(node.result.shape) - 2
+        strides, dilations = (node.ints_attr(name, n, 1, at_least=1) for name in ("strides", "dilations"))
+        pads = node.ints_attr("pads", 2 * n, 0, at_least=0)
+        padded = [extent + pads[i] + pads[i + n] for i, extent in enumerate(node.result.shape[2:])]
+
+        def add(columns: np.ndarray, extents: np.ndarray, block: np.ndarray, out: np.ndarray) -> None:
+            del extents  # are the result's
+            kernel = block.tolist()
+            counts = [(padded[i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(n)]
+            windows = columns.reshape(*out.shape[:2], *kernel, *counts)
+            shape = (*out.shape[:2], *padded)
+            check_affordable(shape, out.itemsize, f"node {node.name!r}: its image with pads")
+            image = np.zeros(shape, out.dtype)
+            for place in product(*map(range, kernel)):
+                window: Any = (slice(None), slice(None), *place)
+                begins = [at * dilation for at, dilation in zip(place, dilations, strict=True)]
+                lines = zip(begins, strides, counts, strict=True)
+                index: Any = (slice(begin, begin + step * count, step) for begin, step, count in lines)
+                image[(..., *index)] += windows[window]
+            inside: Any = (slice(pads[i], pads[i] + extent) for i, extent in enumerate(out.shape[2:]))
+            out[...] = image[(..., *inside)]
+
+        return add

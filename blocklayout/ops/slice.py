@@ -56,23 +56,26 @@ class Slice(ir.BaseOperator, frozen=True):
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
 
-    @classmethod
-    def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
-        return partial(_cut, node)
+    on_arrays = staticmethod(lambda node: partial(_cut, node))
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         src = node.required(0, "data")
-        starts, ends, axes, steps = (node.integers(index, name) for name, index in _INPUTS.items())
-        if starts is None or ends is None:
-            raise node.wrong("starts or ends are missing", "both are required")
+        starts, ends, axes, steps = (node.integers(index, name) or () for name, index in _INPUTS.items())
         axes = axes or tuple(range(len(starts)))
         steps = steps or (1,) * len(starts)
-        shape, offsets, distances = _box(node, src.shape, axes, starts, ends, steps)
-        node.check_result(shape, f"the bounds give {list(shape)}")
+        ndims = len(src.shape)
+        if any(not -ndims <= axis < ndims for axis in axes):
+            raise node.wrong(f"axes are {list(axes)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
+        offsets, distances = [0] * ndims, [1] * ndims
+        for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+            kept = range(*slice(*bounds).indices(src.shape[axis]))
+            # What has no elements begins anywhere, and one element takes no step.
+            offsets[axis] = kept[0] if kept else 0
+            distances[axis] = bounds[-1] if len(kept) > 1 else 1
         if all(distance == 1 for distance in distances):
-            return cls(shape, offsets).bind({"src": src})
-        return node.of_other_dtype(src, MOVED) or SteppedSlice(offsets, distances).bind({"src": src})
+            return cls(node.result.shape, tuple(offsets)).bind({"src": src})
+        return node.of_other_dtype(src, MOVED) or SteppedSlice(tuple(offsets), tuple(distances)).bind({"src": src})
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
@@ -82,10 +85,9 @@ class Slice(ir.BaseOperator, frozen=True):
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
         node, bl, desc = call.node, call.bl, call.sources[0].desc
-        starts, ends, axes = (*(node.integers(_INPUTS[name], name) for name in ("starts", "ends")), _sliced_axes(node))
-        steps = (
-            node.integers(_INPUTS["steps"], "steps") or () if node.has_input(_INPUTS["steps"]) else (1,) * desc.ndims
-        )
+        starts, ends, _, steps = (node.integers(index, name) for name, index in _INPUTS.items())
+        axes, has_steps = _sliced_axes(node), node.has_input(_INPUTS["steps"])
+        steps = steps if has_steps else (1,) * desc.ndims
         if not (starts and ends and axes and steps):
             return "its bounds are computed; give numbers"
         index = [slice(None)] * desc.ndims
@@ -174,32 +176,6 @@ def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: s
     return MemoryDesc(box, dtype, strides=strides, offset=offset), target, backwards
 
 
-def _box(
-    node: ir.NodeInfo,
-    dims: tuple[int, ...],
-    axes: tuple[int, ...],
-    starts: tuple[int, ...],
-    ends: tuple[int, ...],
-    steps: tuple[int, ...],
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Extents, beginnings and steps along every dimension; negative bounds count from the end, and all are clamped."""
-    if not len(axes) == len(starts) == len(ends) == len(steps):
-        given = f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps"
-        raise node.wrong(given, "each needs as many")
-    if any(not -len(dims) <= axis < len(dims) for axis in axes):
-        raise node.wrong(f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
-    if 0 in steps:
-        raise node.wrong(f"steps are {list(steps)}", "none may be 0")
-    shape, offsets, distances = list(dims), [0] * len(dims), [1] * len(dims)
-    for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
-        kept = range(*slice(first, last, step).indices(dims[axis]))
-        shape[axis] = len(kept)
-        # What has no elements begins anywhere, and one element takes no step.
-        offsets[axis] = kept[0] if kept else 0
-        distances[axis] = step if len(kept) > 1 else 1
-    return tuple(shape), tuple(offsets), tuple(distances)
-
-
 class Split(ir.Facts, frozen=True):
     """Parts along one dimension."""
 
@@ -271,6 +247,4 @@ class Gather(ir.Facts, frozen=True):
 
         return (added,)
 
-    @classmethod
-    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
-        return partial(take, axis=node.axis_attr("axis", len(node.shape(0)), 0))
+    in_numpy = staticmethod(lambda node: partial(take, axis=node.axis_attr("axis", len(node.shape(0)), 0)))

@@ -46,9 +46,7 @@ class Softmax(Follower, frozen=True):
         axis = _where_trailing(permuted(node.shape(0), inverse(perm)), set(perm[first:]))
         return None if axis is None else ir.Transposed(perm, {**node.attrs, "axis": axis})
 
-    @classmethod
-    def not_negative_if(cls, node: ir.NodeInfo) -> tuple[int, ...] | None:
-        return () if node.op_type == "Softmax" else None
+    not_negative_if = staticmethod(lambda node: () if node.op_type == "Softmax" else None)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

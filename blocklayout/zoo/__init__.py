@@ -144,9 +144,8 @@ def info(name: str) -> NetworkInfo:
     """
     net = _written(name)
     graph = net.builder.to_graph()
-    return NetworkInfo(
-        name, graph.shape("x"), net.n_parameters, sum(_multiply_adds(graph, node) for node in graph.nodes)
-    )
+    multiply_adds = sum(_multiply_adds(graph, node) for node in graph.nodes)
+    return NetworkInfo(name, graph.shape("x"), net.n_parameters, multiply_adds)
 
 
 def _written(
@@ -197,9 +196,8 @@ def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
     """Refuse images of which poolings and strides leave nothing."""
     for value in builder.to_graph().values.values():
         if 0 in value.shape[1:]:
-            raise ModelError(
-                f"{builder.name} cannot take {shape}: of {value.name!r}, {value.shape}, nothing would be left"
-            )
+            what = f"of {value.name!r}, {value.shape}, nothing would be left"
+            raise ModelError(f"{builder.name} cannot take {shape}: {what}")
 
 
 def _extents(name: str, network: CatalogueEntry, size: int | Sequence[int] | None) -> tuple[int, ...]:

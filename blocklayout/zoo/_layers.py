@@ -93,10 +93,8 @@ class Layers:
         bias: bool | float = False,
     ) -> BuildValue:
         """Convolution; by default ``pads`` are half the kernel. A ``bias`` has zero mean, or the one given."""
-        extents = _spread(x, kernel)
-        weights = self._he(
-            (channels, x.shape[1] // group, *extents), x.shape[1] // group * math.prod(extents), self._power(x)
-        )
+        extents, n_inputs = _spread(x, kernel), x.shape[1] // group
+        weights = self._he((channels, n_inputs, *extents), n_inputs * math.prod(extents), self._power(x))
         return x.conv(
             weights,
             None if bias is False else self._bias(channels, 0.0 if bias is True else bias),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -242,15 +242,14 @@ def yolo_v8(
     net.at("pooled")
     third, fourth, fifth = levels[1], levels[2], pooled(net, y, channels[4])
     net.at("neck")
-    n = blocks[-1]
-    fourth = partial(
-        net, net.concat([upsampled(net, fifth, scales=DOUBLED), fourth]), channels[3], n, is_residual=False
-    )
-    third = partial(net, net.concat([upsampled(net, fourth, scales=DOUBLED), third]), channels[2], n, is_residual=False)
-    down = net.concat([conv(net, third, channels[2], 3, 2), fourth])
-    fourth = partial(net, down, channels[3], n, is_residual=False)
-    down = net.concat([conv(net, fourth, channels[3], 3, 2), fifth])
-    fifth = partial(net, down, channels[4], n, is_residual=False)
+
+    def joined(x: BuildValue, y: BuildValue, n_channels: int) -> BuildValue:
+        return partial(net, net.concat([x, y]), n_channels, blocks[-1], is_residual=False)
+
+    fourth = joined(upsampled(net, fifth, scales=DOUBLED), fourth, channels[3])
+    third = joined(upsampled(net, fourth, scales=DOUBLED), third, channels[2])
+    fourth = joined(conv(net, third, channels[2], 3, 2), fourth, channels[3])
+    fifth = joined(conv(net, fourth, channels[3], 3, 2), fifth, channels[4])
     boxes, scores = detected(net, (third, fourth, fifth), classes)
     return {"boxes": boxes.transpose((0, 2, 1)), "scores": scores}
 
@@ -337,20 +336,12 @@ def faster_rcnn(
     net.at("regions")
     pixels = (regions * np.tile(image, 2)).split([grid**2] * len(levels), axis=1)
     images = np.repeat(np.arange(batch), grid**2)
-    read = [
-        x.builder.op(
-            "RoiAlign",
-            level,
-            each.reshape((-1, 4)),
-            images,
-            output_height=BINS,
-            output_width=BINS,
-            sampling_ratio=2,
-            spatial_scale=1 / (4 << index),
-            coordinate_transformation_mode="output_half_pixel",
-        ).reshape((batch, grid**2, -1))
-        for index, (level, each) in enumerate(zip(levels, pixels, strict=True))
-    ]
+    bins = {"output_height": BINS, "output_width": BINS, "sampling_ratio": 2}
+    mode, read = "output_half_pixel", []
+    for index, (level, each) in enumerate(zip(levels, pixels, strict=True)):
+        given: dict[str, Any] = {**bins, "spatial_scale": 1 / (4 << index), "coordinate_transformation_mode": mode}
+        values = x.builder.op("RoiAlign", level, each.reshape((-1, 4)), images, **given)
+        read.append(values.reshape((batch, grid**2, -1)))
     y = x.builder.concat(read, axis=1)
     net.at("head")
     y = y.reshape((batch * len(anchors), -1))

@@ -17,12 +17,13 @@ from blocklayout.zoo._layers import BRANCH_GAIN
 
 if TYPE_CHECKING:
     from blocklayout.model import BuildValue
+    from blocklayout.operators import Extents
     from blocklayout.zoo._layers import Layers
 
 CLIP = (3, 16, 112, 112)
 
 
-def shortcut(net: Layers, x: BuildValue, channels: int, strides: int) -> BuildValue:
+def shortcut(net: Layers, x: BuildValue, channels: int, strides: Extents) -> BuildValue:
     """Shortcut of a residual branch: ``x`` itself, or a projection of it to other extents."""
     if strides == 1 and x.shape[1] == channels:
         return x
@@ -132,10 +133,8 @@ def basic_of_video(net: Layers, x: BuildValue, channels: int, strides: int, kind
     between = 3 * fan_in * channels // (fan_in + 3 * channels)
     y = net.act(net.bn(convolved(net, x, channels, strides, between, kind)))
     y = net.bn(convolved(net, y, channels, 1, between, kind), BRANCH_GAIN)
-    if x.shape[1] != channels:
-        steps = (1, strides, strides) if kind == "space" else strides
-        x = net.conv_bn(x, channels, 1, strides=steps, act=None)
-    return net.act(net.add(y, x))
+    steps = (1, strides, strides) if strides > 1 and kind == "space" else strides
+    return net.act(net.add(y, shortcut(net, x, channels, steps)))
 
 
 def video_resnet(net: Layers, x: BuildValue, *, kind: str, layers: int = 4, classes: int = 400) -> BuildValue:

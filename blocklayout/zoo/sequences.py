@@ -103,12 +103,7 @@ HALF_ROWS = ((2, 2), (2, 1), (0, 1))
 
 
 def crnn(
-    net: Layers,
-    x: BuildValue,
-    *,
-    channels: Sequence[int] = (64, 128, 256, 512),
-    states: int = 256,
-    classes: int = 37,
+    net: Layers, x: BuildValue, *, channels: Sequence[int] = (64, 128, 256, 512), states: int = 256, classes: int = 37
 ) -> BuildValue:
     """Scores of characters for each column of the last convolution: (columns, batch, classes).
 

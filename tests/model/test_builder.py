@@ -204,3 +204,8 @@ def test_a_refused_call_leaves_no_trace() -> None:
     with pytest.raises(ModelError):
         x.conv(np.ones((4, 3), np.float32))
     assert set(b._values) == before
+
+
+def test_operator_sets_that_are_not_read_are_not_written() -> None:
+    with pytest.raises(ModelError, match="operator set 6 is too old"):
+        Builder(opset=6)

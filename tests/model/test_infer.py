@@ -50,3 +50,52 @@ def test_a_range_may_be_given_single_elements_of_any_rank() -> None:
     constants = {"a": np.array([1], np.float32), "b": np.array([[4]], np.float32)}
     graph = read(make_model(nodes, {"x": (3,)}, constants=constants))
     np.testing.assert_array_equal(graph.constant("r"), [1, 2, 3])
+
+
+_ONES, _INTEGERS = np.ones((3, 4), np.float32), np.array([1, 1, 1])
+
+
+@pytest.mark.parametrize("opset", [7, 13, 22])
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attrs"),
+    [
+        ("Add", [_ONES], {}),
+        ("Add", [], {}),
+        ("Concat", [_ONES], {"axis": 1}),
+        ("Concat", [np.ones(2, np.float32)], {"axis": 0}),
+        ("Concat", [], {}),
+        ("Identity", [_ONES], {}),
+        ("LRN", [], {}),
+        ("MatMul", [np.ones((2, 4), np.float32)], {}),
+        ("MaxPool", [], {}),
+        ("Max", [], {"axis": 1}),
+        ("Transpose", [], {"perm": [0, 0]}),
+    ],
+    ids=str,
+)
+def test_a_node_against_its_specification_is_refused(
+    op_type: str, operands: list[np.ndarray], attrs: dict[str, Any], opset: int
+) -> None:
+    """Operators rely on that: they check what neither ONNX's checker nor its shape inference does."""
+    names = [f"p{index}" for index in range(len(operands))]
+    node = helper.make_node(op_type, ["x", *names], ["y"], name="own", **attrs)
+    with pytest.raises(bl.ModelError, match=r"own|Required attribute|Unrecognized attribute"):
+        read(make_model([node], {"x": (2, 3)}, constants=dict(zip(names, operands, strict=True)), opset=opset))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands"),
+    [
+        ("Expand", [_INTEGERS * 4]),
+        ("Pad", [_INTEGERS]),
+        ("Reshape", [_INTEGERS]),
+        ("Slice", [_INTEGERS[:2], _INTEGERS[:1]]),
+        ("Slice", [_INTEGERS[:1], _INTEGERS[:1], _INTEGERS[:1], np.zeros(1, np.int64)]),
+    ],
+    ids=str,
+)
+def test_numbers_against_the_specification_are_refused(op_type: str, operands: list[np.ndarray]) -> None:
+    names = [f"p{index}" for index in range(len(operands))]
+    node = helper.make_node(op_type, ["x", *names], ["y"], name="own")
+    with pytest.raises(bl.ModelError, match="own"):
+        read(make_model([node], {"x": (2, 3)}, constants=dict(zip(names, operands, strict=True)), opset=13))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from blocklayout import dnnl
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import UnsupportedError
 from blocklayout.ir import PostOpUse, Wish
 from tests.ops.broadcasts import IMAGE, broadcasts
 from tests.ops.cases import OpCase, Weights, problem_of
@@ -138,13 +138,3 @@ def test_constants_get_the_rank_of_the_result() -> None:
 def test_a_run_time_value_of_another_rank_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="rank"):
         OpCase("Add", (IMAGE, (17, 1, 1))).lowered()
-
-
-def test_extents_that_do_not_broadcast_are_refused() -> None:
-    with pytest.raises(ModelError, match="broadcast"):
-        OpCase("Add", (IMAGE, Weights((4,)))).uninferred(IMAGE)
-
-
-def test_old_broadcasts_align_at_their_axis() -> None:
-    case = OpCase("Add", (IMAGE, Weights((17,))), {"broadcast": 1, "axis": 1}, opset=6)
-    assert case.uninferred(IMAGE).constants["src_1"].shape == (1, 17, 1, 1)

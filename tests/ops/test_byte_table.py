@@ -7,7 +7,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.ir import Lowered, NodeInfo, Problem, Refusal, TensorInfo, Value, Wish
-from blocklayout.ops.byte_table import ByteTable
+from blocklayout.ops.eltwise import ByteTable
 from tests.dnnl.running import Array, execute
 
 SHAPE = (2, 16, 3, 5)

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import UnsupportedError
 from blocklayout.ir import NodeInfo, Value, Wish
 from tests.ops.cases import OpCase, bind, problem_of
 from tests.ops.harness import check_case, in_narrow_floats
@@ -57,11 +57,6 @@ def test_types_that_no_reorder_takes_are_unsupported(src: str) -> None:
 
 def test_between_floats_no_byte_moves() -> None:
     assert bind(cast("f16", "bf16")).operator.role == "view"
-
-
-def test_other_extents_are_refused() -> None:
-    with pytest.raises(ModelError, match="extents"):
-        bind(cast("u8", "f32", (3, 2)))
 
 
 def test_it_takes_no_post_ops() -> None:

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.errors import ModelError
 from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import Input, OpCase, Weights, problem_of
@@ -21,11 +20,10 @@ CASES = [
     OpCase("Concat", ((2, 16, 3, 5), Weights((2, 16, 3, 5))), {"axis": 1}),
     OpCase("Concat", ((4, 10),), {"axis": 0}),
     OpCase("Concat", ((4,), (3,)), {"axis": 0}),
-    OpCase("Concat", ((2, 3), (2, 4)), opset=3),
 ]
 
 
-@pytest.mark.parametrize("case", CASES[:-1], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)
 
@@ -47,21 +45,6 @@ def concats(draw: st.DrawFn) -> OpCase:
 @given(concats())
 def test_any_concat_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)
-
-
-def test_the_axis_was_optional_before_opset_4() -> None:
-    operator = CASES[-1].uninferred((2, 7)).operator
-    assert operator == OpCase("Concat", ((2, 3), (2, 4)), {"axis": 1}).lowered().operator
-
-
-def test_a_missing_axis_is_named() -> None:
-    with pytest.raises(ModelError, match="axis is missing"):
-        OpCase("Concat", ((2, 3), (2, 4))).uninferred((2, 7))
-
-
-def test_sources_that_differ_outside_of_the_axis_are_refused() -> None:
-    with pytest.raises(ModelError, match="in_1"):
-        OpCase("Concat", ((2, 3), (3, 4)), {"axis": 1}).uninferred((2, 7))
 
 
 def test_the_destination_may_have_its_own_layout() -> None:

@@ -135,7 +135,6 @@ def test_prop_kind_is_passed_on() -> None:
         (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"pads": [0, 0, 0, -1]}, "pads"),
         (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"auto_pad": "ALL"}, "auto_pad"),
         (((1, 3, 2, 2), Weights((4, 3, 3, 3))), {}, "extents"),
-        (((1, 3, 5, 5), Weights((4, 3, 3))), {}, "rank"),
     ],
 )
 def test_contradictions_name_node_and_attribute(

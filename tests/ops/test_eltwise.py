@@ -7,7 +7,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import UnsupportedError
 from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase, problem_of
@@ -84,11 +84,6 @@ def test_every_function_is_a_post_op(case: OpCase) -> None:
 def test_a_tensor_of_exponents_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="exponent"):
         OpCase("Pow", (*IMAGE, np.ones((5,), np.float32))).lowered()
-
-
-def test_an_attribute_of_another_type_is_named() -> None:
-    with pytest.raises(ModelError, match=r"'tested'.*alpha is 'x'"):
-        OpCase("Elu", IMAGE, {"alpha": "x"}).uninferred(IMAGE[0])
 
 
 def test_integers_are_unsupported() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.errors import ModelError
 from blocklayout.ir import Wish
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
@@ -63,11 +62,6 @@ def test_images_expand_in_every_layout(case: OpCase) -> None:
 
 def test_the_same_elements_are_a_view() -> None:
     assert expand((17, 3, 5), 1, 17, 3, 5).lowered().operator.role == "view"
-
-
-def test_extents_that_do_not_broadcast_are_refused() -> None:
-    with pytest.raises(ModelError, match="broadcast"):
-        expand((3, 5), *IMAGE).uninferred((2, 17, 3, 4))
 
 
 def test_it_takes_no_post_ops() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ ELEMENTWISE = [
     Case("Mod", (floats(*IMAGE), floats(*IMAGE)), {"fmod": 1}),
     Case("Pow", (SIGNED, scalar(2))),
     Case("Max", (SPECIAL.astype("f8"), floats(*IMAGE, dtype="f8"), scalar(0, "f8"))),
-    Case("Mean", (floats(*IMAGE, dtype="f8"), floats(*IMAGE, dtype="f8"))),
     Case("Erf", (SPECIAL,)),
     Case("Erf", (floats(*IMAGE, dtype="float16"),)),
     Case("Cos", (floats(*IMAGE, dtype="f8"),)),
@@ -106,7 +106,7 @@ def test_a_function_is_right_on_row_major_arrays(case: Case) -> None:
     [
         (Case("Gather", (ROWS, np.array([5])), {"axis": 1}), "an extent of 4 has -4 to 3"),
         (Case("ScatterND", (ROWS, np.array([[3]]), ROWS[:1])), "out of bounds"),
-        (Case("RandomNormal", (), {"shape": [2], "seed": 1.0, "scale": "x"}), "it must be a finite number"),
+        (Case("RandomNormal", (), {"shape": [2], "seed": 1.0, "scale": math.nan}), "it must be a finite number"),
     ],
     ids=lambda case: str(case)[:20],
 )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.errors import ModelError
 from blocklayout.ir import Wish
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
@@ -53,11 +52,6 @@ def test_an_even_size_has_its_extra_neighbour_behind(shape: tuple[int, ...]) -> 
 def test_even_sizes_are_not_computed_in_blocks() -> None:
     lowered = OpCase("LRN", (IMAGE,), {"size": 4}).lowered()
     assert lowered.operator.lower(problem_of(lowered, IMAGE), Wish("blocked8", "blocked8"), dnnl.Attr()) is None
-
-
-def test_a_missing_size_is_named() -> None:
-    with pytest.raises(ModelError, match="size is missing"):
-        OpCase("LRN", (IMAGE,)).uninferred(IMAGE)
 
 
 def test_it_takes_no_post_ops() -> None:

@@ -96,12 +96,6 @@ def test_one_constant_slope_is_a_leaky_relu() -> None:
     )
 
 
-def test_slopes_were_per_channel_before_opset_7() -> None:
-    old = OpCase("PRelu", (IMAGE, Weights((17,))), opset=6)
-    new = OpCase("PRelu", (IMAGE, Weights((17, 1, 1))))
-    assert old.uninferred(IMAGE).operator == new.lowered().operator
-
-
 def test_slopes_that_do_not_broadcast_are_refused() -> None:
     with pytest.raises(ModelError, match="slopes"):
         OpCase("PRelu", (IMAGE, Weights((3,)))).uninferred(IMAGE)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.errors import ModelError
 from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase, problem_of
@@ -67,11 +66,6 @@ def test_steps_that_divide_are_one_copy() -> None:
 
 def test_steps_inside_of_blocks_are_taken_elsewhere() -> None:
     assert set(check_case(in_steps((0, 16, 1, 2)))) == {"plain", "channels_last"}
-
-
-def test_steps_of_0_are_refused() -> None:
-    with pytest.raises(ModelError, match="steps"):
-        in_steps((0, 16, 1, 0)).uninferred(IMAGE)
 
 
 def test_a_slice_of_nothing_begins_somewhere() -> None:

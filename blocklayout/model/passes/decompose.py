@@ -179,10 +179,8 @@ def _shrink(steps: Steps, node: Node) -> None:
 
 def _gemm(steps: Steps, node: Node) -> None:
     shape = steps.result_shape
-    a, b = (
-        steps.transpose(name, (1, 0)) if node.attr(key, 0) else name
-        for name, key in zip(node.inputs, ("transA", "transB"), strict=False)
-    )
+    named = zip(node.inputs, ("transA", "transB"), strict=False)
+    a, b = (steps.transpose(name, (1, 0)) if node.attr(key, 0) else name for name, key in named)
     result = _scaled(steps, steps.add("MatMul", (a, b), shape), node.attr("alpha", 1.0), "alpha")
     beta = node.attr("beta", 1.0)
     if len(node.inputs) > 2 and node.inputs[2] and beta:
@@ -218,10 +216,8 @@ def _matmul(steps: Steps, node: Node) -> None:
     ndims = len(batch) + 2
     if len(a) == len(b) == ndims:
         return
-    operands = [
-        steps.reshape(name, (1,) * (ndims - len(shape)) + shape)
-        for name, shape in zip(node.inputs, (matrix_a, matrix_b), strict=True)
-    ]
+    matrices = zip(node.inputs, (matrix_a, matrix_b), strict=True)
+    operands = [steps.reshape(name, (1,) * (ndims - len(shape)) + shape) for name, shape in matrices]
     product = steps.add("MatMul", operands, (*batch, matrix_a[-2], matrix_b[-1]))
     steps.reshape(product, steps.result_shape)
 
@@ -328,9 +324,8 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     given, arrow, result = equation.replace(" ", "").partition("->")
     operands = given.split(",")
     unused = [letter for letter in string.ascii_uppercase + string.ascii_lowercase if letter not in equation]
-    n_hidden = [
-        rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in zip(operands, ranks, strict=True)
-    ]
+    ranked = zip(operands, ranks, strict=True)
+    n_hidden = [rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in ranked]
     hidden = "".join(unused[: max(n_hidden)])
     letters = [each.replace("...", hidden[len(hidden) - n :]) for each, n in zip(operands, n_hidden, strict=True)]
     if arrow:

@@ -281,11 +281,7 @@ IDIOMS: tuple[Idiom | Structure, ...] = (
     Idiom("Mish", "x * Tanh(Softplus(x))"),
     Idiom("Mish", "x * Tanh(Log(1 + Exp(x)))"),
     Idiom("Gelu", "x * (1 + Erf(x / 2 ** 0.5)) / 2"),
-    Idiom(
-        "Gelu",
-        "x * (1 + Tanh((2 / pi) ** 0.5 * (x + 0.044715 * x ** 3))) / 2",
-        lambda: {"approximate": "tanh"},
-    ),
+    Idiom("Gelu", "x * (1 + Tanh((2 / pi) ** 0.5 * (x + 0.044715 * x ** 3))) / 2", lambda: {"approximate": "tanh"}),
     Structure("LayerNormalization", ("Sqrt", "Pow"), _normalization),
     Structure("GroupNormalization", ("InstanceNormalization",), _group_normalization),
     Idiom(

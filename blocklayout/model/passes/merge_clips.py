@@ -26,10 +26,10 @@ class MergeClips(Struct, frozen=True):
         readers = graph.readers()
         found: dict[str, tuple[Node, _Bounds]] = {}
         for node in graph.nodes:
-            bounds = _bounds(graph, node)
-            if bounds is None:
+            clip = bounds_of(graph, node)
+            if clip is None:
                 continue
-            merged, source = node, _source(graph, node)
+            merged, (source, bounds) = node, clip
             if source in found and len(readers[source]) == 1 and source not in graph.outputs:
                 first, inner = found[source]
                 draft.replace(first)
@@ -42,23 +42,21 @@ class MergeClips(Struct, frozen=True):
         return draft.result()
 
 
-def _bounds(graph: Graph, node: Node) -> _Bounds | None:
-    """The node's limits; ``None`` if it is no clip or they are not constants."""
+def bounds_of(graph: Graph, node: Node) -> tuple[str, _Bounds] | None:
+    """The source of a clip of any spelling, and its limits; ``None`` if it is none or they are not constants."""
     if node.op_type not in _CLIPS or graph.values[node.outputs[0]].dtype not in FLOATS:
         return None
-    if node.op_type == "Relu":
-        return 0.0, math.inf
-    if node.op_type == "Clip":
-        return clip_bounds(graph, node)
-    if len(node.inputs) != 2:
+    if node.op_type in ("Clip", "Relu"):
+        bounds = clip_bounds(graph, node) if node.op_type == "Clip" else (0.0, math.inf)
+        return None if bounds is None else (node.inputs[0], bounds)
+    limits = [array for name in node.inputs if (array := graph.constant(name)) is not None]
+    sources = [name for name in node.inputs if graph.constant(name) is None]
+    if len(limits) != 1 or len(sources) != 1 or limits[0].size != 1:
         return None
-    limits = [graph.constant(name) for name in node.inputs]
-    if (limits[0] is None) == (limits[1] is None) or graph.shape(_source(graph, node)) != graph.shape(node.outputs[0]):
+    if graph.shape(sources[0]) != graph.shape(node.outputs[0]):
         return None
-    limit = next(limit for limit in limits if limit is not None)
-    if limit.size != 1:
-        return None
-    return (float(limit.item()), math.inf) if node.op_type == "Max" else (-math.inf, float(limit.item()))
+    limit = float(limits[0].item())
+    return sources[0], (limit, math.inf) if node.op_type == "Max" else (-math.inf, limit)
 
 
 def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
@@ -75,30 +73,15 @@ def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
     return bounds[0], bounds[1]
 
 
-def bounds_of(graph: Graph, node: Node) -> tuple[str, tuple[float, float]] | None:
-    """The source of a clip of any spelling, and its limits; ``None`` if it is none or they are not constants."""
-    bounds = _bounds(graph, node)
-    return None if bounds is None else (_source(graph, node), bounds)
-
-
-def _source(graph: Graph, node: Node) -> str:
-    if node.op_type in ("Min", "Max") and graph.constant(node.inputs[0]) is not None:
-        return node.inputs[1]
-    return node.inputs[0]
-
-
 def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bounds) -> Node:
     if bounds == (0.0, math.inf):
         return node.replace(op_type="Relu", inputs=(source,), attrs={})
     if node.op_type == "Clip" and node.inputs[0] == source and clip_bounds(graph, node) == bounds:
         return node
+    limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}
     if graph.opset < 11:
-        limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}
         return node.replace(op_type="Clip", inputs=(source,), attrs=limits)
-    dtype = to_numpy(graph.values[source].dtype)
-    names = [
-        draft.constant(f"{node.name}.{name}", np.asarray(value, dtype)) if math.isfinite(value) else ""
-        for name, value in zip(("min", "max"), bounds, strict=True)
-    ]
-    inputs = (source, *names)
-    return node.replace(op_type="Clip", inputs=inputs if names[1] else inputs[:2], attrs={})
+    arrays = {name: np.asarray(value, to_numpy(graph.values[source].dtype)) for name, value in limits.items()}
+    names = {name: draft.constant(f"{node.name}.{name}", array) for name, array in arrays.items()}
+    inputs = (source, names.get("min", ""), *([names["max"]] if "max" in names else []))
+    return node.replace(op_type="Clip", inputs=inputs, attrs={})

@@ -158,13 +158,17 @@ class FoldPads(Struct, frozen=True):
         producers = graph.producers()
         draft = Draft(graph)
         for node in graph.nodes:
-            padding = node.facts.padding(graph.info(node)) if _is_inner(graph, node) else None
+            result = graph.values.get(node.outputs[0])
+            if result is None or result.name in graph.outputs or result.dtype not in FLOATS or len(result.shape) < 3:
+                continue
+            padding = node.facts.padding(graph.info(node))
             if padding is None or not padding.is_spatial:
                 continue
-            is_lowest = padding.value <= _lowest(graph, node) or (
-                padding.value == 0 and _is_never_negative(graph, producers, node.inputs[0])
-            )
-            takers = readers[node.outputs[0]]
+            # Exporters write the lowest number of a type where they mean negative infinity.
+            lowest = -65504.0 if result.dtype == "f16" else float(np.finfo(np.float32).min)
+            is_lowest = padding.value <= lowest
+            is_lowest = is_lowest or (padding.value == 0 and _is_never_negative(graph, producers, node.inputs[0]))
+            takers = readers[result.name]
             padded = [_padded(graph, taker, node, padding, is_lowest=is_lowest) for taker in takers]
             found = {taker.name: taker for taker in padded if taker is not None}
             if found and len(found) == len(takers):
@@ -172,16 +176,6 @@ class FoldPads(Struct, frozen=True):
                 for taker in found.values():
                     draft.replace(taker, taker)
         return draft.result()
-
-
-def _is_inner(graph: Graph, pad: Node) -> bool:
-    value = graph.values.get(pad.outputs[0])
-    return value is not None and pad.outputs[0] not in graph.outputs and value.dtype in FLOATS and len(value.shape) >= 3
-
-
-def _lowest(graph: Graph, pad: Node) -> float:
-    """Exporters write the lowest number of a type where they mean negative infinity."""
-    return -65504.0 if graph.values[pad.outputs[0]].dtype == "f16" else float(np.finfo(np.float32).min)
 
 
 def _is_never_negative(graph: Graph, producers: Mapping[str, Node], name: str) -> bool:

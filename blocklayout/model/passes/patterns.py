@@ -48,7 +48,7 @@ class Call(Struct, frozen=True):
             yield from READINGS[self.name].read(expressions, node)
         elif len(node.inputs) == len(self.args):
             orders = permutations(node.inputs) if self.name in _COMMUTATIVE else (node.inputs,)
-            yield from (Reading.of(node, *inputs) for inputs in orders)
+            yield from (Reading(inputs, frozenset((node.name,))) for inputs in orders)
 
 
 class Pattern(Struct, frozen=True):
@@ -56,11 +56,6 @@ class Pattern(Struct, frozen=True):
 
     terms: tuple[tuple[Monomial, float | str], ...]
     call: Call | None
-
-    @property
-    def has_x(self) -> bool:
-        """Whether ``x`` stands outside of the call."""
-        return any("x" in monomial for monomial, _ in self.terms)
 
 
 class Match(Struct, frozen=True, eq=False):
@@ -108,7 +103,7 @@ def _matches(expressions: Expressions, name: str, pattern: Pattern, match: Match
                 letters, scale = reading.letters(value), reading.scale
                 yield from _compared(expressions, name, pattern, inner, letters, slope, offset, scale)
         return
-    is_new = pattern.has_x and not match.x
+    is_new = not match.x and any("x" in monomial for monomial, _ in pattern.terms)
     for x in reversed(expressions.before(name)) if is_new else (match.x,):
         seen = Match(x, match.numbers, match.calls, match.nodes)
         yield from _compared(expressions, name, pattern, seen, {}, slope, offset)
@@ -243,11 +238,6 @@ class Reading(Struct, frozen=True):
     scale: float = 1.0
     is_inverse: bool = False
 
-    @staticmethod
-    def of(node: Node, *arguments: Any) -> Reading:
-        """A node that computes the function as it is."""
-        return Reading(arguments, frozenset((node.name,)))
-
     def letters(self, value: str) -> dict[str, str]:
         """The letters for ``value`` and its inverse in a polynomial."""
         return {value: "1/g"} if self.is_inverse else {value: "g", f"1/{value}": "1/g"}
@@ -291,7 +281,7 @@ def _mean(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``mean(p, axes)``, of p's rank."""
     axes = node.facts.reduced_axes(expressions.graph.info(node))
     if axes and len(expressions.graph.shape(node.outputs[0])) == len(expressions.graph.shape(node.inputs[0])):
-        yield Reading.of(node, node.inputs[0], axes)
+        yield Reading((node.inputs[0], axes), frozenset((node.name,)))
 
 
 def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
@@ -305,7 +295,10 @@ def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
     window = pool.inputs[0] if pad is None else pad.inputs[0]
     before, source = _through_views(expressions, window)
     size = _n_channels(graph, pool, pad, window)
-    if size and graph.shape(source) == graph.shape(node.outputs[0]) and _are_channels(graph, source, window):
+    shape, seen = graph.shape(source), graph.shape(window)
+    if not size or shape != graph.shape(node.outputs[0]) or len(shape) < 2:
+        return
+    if seen[2] == shape[1] and math.prod(seen[:2]) == shape[0]:  # its dimension 2 holds the channels, in their order
         nodes = (*behind, pool.name, *(() if pad is None else (pad.name,)), *before)
         yield Reading((source, size), frozenset(nodes))
 
@@ -319,12 +312,6 @@ def _through_views(expressions: Expressions, name: str) -> tuple[list[str], str]
         name = view.inputs[0]
         view = expressions.producer(name, *_VIEWS)
     return nodes, name
-
-
-def _are_channels(graph: Graph, source: str, window: str) -> bool:
-    """Whether dimension 2 of ``window`` holds the channels of ``source``, in the same order of elements."""
-    shape, seen = graph.shape(source), graph.shape(window)
-    return len(shape) >= 2 and seen[2] == shape[1] and math.prod(seen[:2]) == shape[0]
 
 
 def _n_channels(graph: Graph, pool: Node, pad: Node | None, window: str) -> int:

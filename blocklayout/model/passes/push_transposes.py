@@ -33,7 +33,9 @@ class PushTransposes(Struct, frozen=True):
     def __call__(self, graph: Graph) -> Graph:
         if all(permutation(graph, node) is None for node in graph.nodes):
             return graph
-        entered = _entered(graph)
+        readers = graph.readers()
+        orders = {name: _order_wanted(graph, readers, name) for name in graph.inputs}
+        entered = {name: perm for name, perm in orders.items() if perm is not None}  # inputs that are read transposed
         arrays: dict[Hashable, np.ndarray] = {}
         found = [*_ways(graph, entered, arrays)]
         if entered and moved_nbytes(found[-1]):
@@ -61,19 +63,16 @@ def _ways(graph: Graph, entered: Mapping[str, Perm], arrays: dict[Hashable, np.n
     walk = _Walk(graph, (), arrays)
     pushed = walk.result(entered)
     yield pushed
-    kept = _better_kept(walk) if moved_nbytes(pushed) else ()
+    if not moved_nbytes(pushed):
+        return
+    written = sinks_side(_prices(walk), _TURNED, _WRITTEN)  # by a cut where values cross in fewest bytes
+    kept = frozenset(name for name in walk.turning if ("node", name) in written)
     if kept:
         yield _Walk(graph, kept, arrays).result(entered)
 
 
-def _entered(graph: Graph) -> dict[str, Perm]:
-    """The permutations of inputs that are read transposed, at once or behind operators that work in any order."""
-    readers = graph.readers()
-    wanted = {name: _order_wanted(graph, readers, name) for name in graph.inputs}
-    return {name: perm for name, perm in wanted.items() if perm is not None}
-
-
 def _order_wanted(graph: Graph, readers: Mapping[str, Sequence[Node]], name: str) -> Perm | None:
+    """The permutation by which a value is read, at once or behind operators that work in any order."""
     while name not in graph.outputs and readers[name]:
         perms = {permutation(graph, node) for node in readers[name]}
         if perms != {None}:
@@ -270,11 +269,10 @@ class _Walk:
         key = (name, perm)
         if key not in self._turned:
             data = self.draft.values[name].data
-            self._turned[key] = (
-                self._transpose(name, perm)
-                if data is None
-                else self._constant(name, perm, lambda: np.transpose(data, perm))
-            )
+            if data is None:
+                self._turned[key] = self._transpose(name, perm)
+            else:
+                self._turned[key] = self._constant(name, perm, lambda: np.transpose(data, perm))
         return self._turned[key]
 
     def _constant(self, name: str, how: Hashable, make: Callable[[], np.ndarray]) -> str:
@@ -329,16 +327,9 @@ class _Walk:
 UNCUT = 1 << 62
 """The price of an edge that must not be cut."""
 
-_Residual = dict[Hashable, dict[Hashable, int]]
 _TURNED, _WRITTEN = "turned", "written"
 
 _Prices = dict[tuple[Hashable, Hashable], int]
-
-
-def _better_kept(walk: _Walk) -> frozenset[str]:
-    """The nodes of a finished walk that are better left as written, by a cut where values cross in fewest bytes."""
-    side = sinks_side(_prices(walk), _TURNED, _WRITTEN)
-    return frozenset(name for name in walk.turning if ("node", name) in side)
 
 
 def _prices(walk: _Walk) -> _Prices:
@@ -389,57 +380,36 @@ def sinks_side(prices: Mapping[tuple[Hashable, Hashable], int], source: Hashable
         >>> sorted(sinks_side({("s", "a"): 3, ("a", "b"): 1, ("b", "t"): 2}, "s", "t"))
         ['b', 't']
     """
-    residual: _Residual = {source: {}, sink: {}}
+    residual: dict[Hashable, dict[Hashable, int]] = {source: {}, sink: {}}
     for (tail, head), price in prices.items():
         residual.setdefault(tail, {}).setdefault(head, 0)
         residual[tail][head] += price
         residual.setdefault(head, {}).setdefault(tail, 0)
-    # a neighbour of the source from which no path is left never gets one again, so each has its turn once
-    for first in list(residual[source]):
-        while path := _path(residual, (source, first), sink):
-            _send(residual, path)
-    return _reaching(residual, sink)
+    while source in (behind := _reaching(residual, source, sink)):
+        path = [source]
+        while path[-1] != sink:
+            path.append(behind[path[-1]])
+        edges = list(pairwise(path))
+        amount = min(residual[tail][head] for tail, head in edges)
+        for tail, head in edges:
+            residual[tail][head] -= amount
+            residual[head][tail] += amount
+    return {*behind}
 
 
-def _path(residual: _Residual, start: tuple[Hashable, Hashable], sink: Hashable) -> list[Hashable]:
-    """The shortest path that begins with ``start`` and has something left; empty if there is none."""
-    source, first = start
-    if not residual[source][first]:
-        return []
-    before = {source: source, first: source}
-    front = [first]
-    for tail in front:
-        if tail == sink:
-            break
-        for head, left in residual[tail].items():
-            if left and head not in before:
-                before[head] = tail
-                front.append(head)
-    if sink not in before:
-        return []
-    path = [sink]
-    while path[-1] != source:
-        path.append(before[path[-1]])
-    return path[::-1]
-
-
-def _send(residual: _Residual, path: list[Hashable]) -> None:
-    edges = list(pairwise(path))
-    amount = min(residual[tail][head] for tail, head in edges)
-    for tail, head in edges:
-        residual[tail][head] -= amount
-        residual[head][tail] += amount
-
-
-def _reaching(residual: _Residual, sink: Hashable) -> set[Hashable]:
-    found = {sink}
-    front = [sink]
+def _reaching(
+    residual: Mapping[Hashable, Mapping[Hashable, int]], source: Hashable, sink: Hashable
+) -> dict[Hashable, Hashable]:
+    """The next on the shortest way to ``sink`` that has something left, by each that has one; up to ``source``."""
+    behind, front = {sink: sink}, [sink]
     for head in front:
         for tail in residual[head]:
-            if residual[tail][head] and tail not in found:
-                found.add(tail)
+            if residual[tail][head] and tail not in behind:
+                behind[tail] = head
                 front.append(tail)
-    return found
+        if source in behind:
+            break
+    return behind
 
 
 # --- Transposes in a row

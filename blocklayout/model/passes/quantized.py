@@ -54,7 +54,8 @@ class Scheme(Struct, frozen=True):
     @property
     def limits(self) -> tuple[float, float]:
         """The lowest and the highest number."""
-        lowest, highest = self.numbers(np.array([self._bytes.min, self._bytes.max])).tolist()
+        integers = np.iinfo(to_numpy(self.dtype))
+        lowest, highest = self.numbers(np.array([integers.min, integers.max])).tolist()
         return lowest, highest
 
     def exact(self, numbers: np.ndarray) -> np.ndarray | None:
@@ -69,10 +70,6 @@ class Scheme(Struct, frozen=True):
     def numbers(self, integers: np.ndarray) -> np.ndarray:
         """The numbers that they stand for."""
         return numbers_of(integers, np.float32(self.scale), self.zero_point)
-
-    @property
-    def _bytes(self) -> np.iinfo:
-        return np.iinfo(to_numpy(self.dtype))
 
 
 _Inputs = Mapping[int, np.ndarray | None]
