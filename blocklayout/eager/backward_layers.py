@@ -90,13 +90,12 @@ def conv_backward(  # noqa: PLR0913 - the layer's own parameters
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    call = _Convolution("conv_backward", (grad, x, weights), group, memory_format, **window)
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
-    unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
-    if unknown:
-        raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
-    found = call.gradients(parts)
+    for part in parts:
+        if part not in _PARTS:
+            raise Call("conv_backward").error("needs", f"has {part!r:.80}; give names among {', '.join(_PARTS)}")
+    found = _conv_gradients("conv_backward", (grad, x, weights), parts, group, memory_format, **window)
     return ConvGradients(*map(found.get, _PARTS))
 
 
@@ -125,7 +124,7 @@ def conv_backward_data(
         Tensor(f32 1x16x4x4 nchw)
     """
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    return _Convolution("conv_backward_data", (grad, x, weights), group, **window).gradients(["data"])["data"]
+    return _conv_gradients("conv_backward_data", (grad, x, weights), ["data"], group, **window)["data"]
 
 
 def conv_backward_weights(
@@ -154,7 +153,7 @@ def conv_backward_weights(
         ((8, 16, 3, 3), (8,))
     """
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    found = _Convolution("conv_backward_weights", (grad, x, weights), group, **window).gradients(["weights", "bias"])
+    found = _conv_gradients("conv_backward_weights", (grad, x, weights), ["weights", "bias"], group, **window)
     return found["weights"], found["bias"]
 
 
@@ -172,74 +171,70 @@ def _build_gradients(
     return tuple(found[part] for part in needs)
 
 
-class _Convolution(Call):
-    """One call: all that gradients of a convolution have in common."""
+def _conv_gradients(
+    function: str,
+    operands: tuple[Any, Any, Any],
+    parts: Collection[str],
+    group: int,
+    memory_format: Any = None,
+    **window: Extents,
+) -> dict[str, Tensor]:
+    """The gradients that are asked for, by name."""
+    call, ranks = Call(function), (3, 4, 5)
+    grad, x = call.read("grad", operands[0], ranks), call.read("x", operands[1], ranks, needs_values=False)
+    ndims = x.desc.ndims
+    w = call.read("weights", operands[2], (ndims, ndims + 1), needs_values=False)
+    call.check_same_dtype(grad, w, x)
+    n_groups = _read_group(call, group, x, w)
+    slides = call.window(x.dims[2:], w.dims[2 - ndims :], **window)
+    dims = (x.dims[0], prod(w.dims[: 1 - ndims]), *slides.extents(x.dims[2:]))
+    call.check_dims(grad, dims)
+    dst = dominating([x.desc, w.desc], dims, x.desc.dtype).desc
+    try:
+        stated = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
+        form = tag_of(stated or dst.format_tag, dst).text
+    except LayoutError as error:
+        raise call.error("memory_format", f"is none of the result: {error}") from None
+    needs = tuple(part for part in _PARTS if part in parts)
+    if not (needs and grad.desc.n_elements):  # of none no primitive computes anything
+        nothing = {each.name: zeros(each.dims, each.desc.dtype, each.form) for each in (x, w)}
+        nothing |= {"data": nothing["x"], "bias": zeros(grad.dims[1])}
+        return {part: nothing[part] for part in needs}
+    is_split = n_groups > 1 and w.desc.ndims == ndims  # to have their groups in front, as kernels take them
+    split = _in_groups(w, n_groups, function) if is_split else w
+    read = [grad, *([x] if {*needs} - {"data"} else []), *([split] if "data" in needs else [])]
+    formats = {"data": x.form, "weights": contiguous_format if is_split else w.form, "bias": contiguous_format}
+    attrs = {"needs": needs, "extents": x.dims, "kernel_shape": slides.kernel, **_sliding(slides)}
+    attrs |= {"group": n_groups, "grouped": int(is_split or w.desc.ndims > ndims)}
+    made = call.run(_build_gradients, read, form, *(formats[part] for part in needs), **attrs)
+    found = dict(zip(needs, made, strict=True))
+    if is_split and "weights" in found:
+        found["weights"] = call.returned(found["weights"].view(w.dims), fresh(w.desc))
+    return found
 
-    def __init__(
-        self, function: str, operands: tuple[Any, Any, Any], group: int, memory_format: Any = None, **window: Extents
-    ) -> None:
-        super().__init__(function)
-        grad, x, weights = operands
-        self.grad = self.read("grad", grad, (3, 4, 5))
-        self.x = self.read("x", x, (3, 4, 5), needs_values=False)
-        ndims = self.x.desc.ndims
-        self.w = self.read("weights", weights, (ndims, ndims + 1), needs_values=False)
-        self.check_same_dtype(self.grad, self.w, self.x)
-        self.group = self._read_group(group)
-        n_outputs, (*kernel,) = prod(self.w.dims[: 1 - ndims]), self.w.dims[2 - ndims :]
-        is_split = self.group > 1 and len(self.w.dims) == ndims
-        self.seen_dims = (self.group, n_outputs // self.group, *self.w.dims[1:]) if is_split else self.w.dims
-        self.slides = self.window(self.x.dims[2:], kernel, **window)
-        dims = (self.x.dims[0], n_outputs, *self.slides.extents(self.x.dims[2:]))
-        self.check_dims(self.grad, dims)
-        dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
-        try:
-            stated = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
-            self.form = tag_of(stated or dst.format_tag, dst).text
-        except LayoutError as error:
-            raise self.error("memory_format", f"is none of the result: {error}") from None
 
-    def gradients(self, parts: Collection[str]) -> dict[str, Tensor]:
-        """Those that are asked for, by name."""
-        needs = tuple(part for part in _PARTS if part in parts)
-        if not (needs and self.grad.desc.n_elements):  # of none no primitive computes anything
-            data, weights = (zeros(each.dims, each.desc.dtype, each.form) for each in (self.x, self.w))
-            nothing = {"data": data, "weights": weights, "bias": zeros(self.grad.dims[1])}
-            return {part: nothing[part] for part in needs}
-        is_seen = self.w.dims == self.seen_dims
-        formats = {"data": self.x.form, "weights": self.w.form if is_seen else contiguous_format}
-        operands = [self.grad, self.x] if {*needs} - {"data"} else [self.grad]
-        operands += [self._seen()] if "data" in needs else []
-        attrs = {"needs": needs, "extents": self.x.dims, "kernel_shape": self.slides.kernel, "group": self.group}
-        attrs["grouped"] = int(len(self.seen_dims) > len(self.x.dims))
-        wished = (formats.get(part, contiguous_format) for part in needs)
-        made = self.run(_build_gradients, operands, self.form, *wished, **attrs, **_sliding(self.slides))
-        found = dict(zip(needs, made, strict=True))
-        if "weights" in found and not is_seen:
-            found["weights"] = self.returned(found["weights"].view(self.w.dims), fresh(self.w.desc))
-        return found
+def _in_groups(weights: Given, n_groups: int, function: str) -> Given:
+    """Weights with their groups in front."""
+    if weights.tensor is None:
+        return weights
+    plain = brought(weights.tensor, MemoryDesc(weights.dims, weights.desc.dtype), function)
+    split = plain.view(n_groups, weights.dims[0] // n_groups, *weights.dims[1:])
+    return Given("weights", split.desc, split)
 
-    def _read_group(self, group: int) -> int:
-        dims, n_src = self.w.dims, self.x.dims[1]
-        right = f"a divisor of the {n_src} channels of x"
-        (n_groups,) = self.integers("group", group, 1, right=right)
-        if n_src % n_groups:
-            raise self.error("group", f"is {group!r}; give {right}")
-        is_grouped = len(dims) > self.x.desc.ndims
-        outputs = (n_groups, dims[1]) if is_grouped else dims[:1]
-        wanted = (*outputs, n_src // n_groups, *dims[len(outputs) + 1 :])
-        self.check_dims(self.w, wanted, f"group {n_groups} of x's {n_src} channels")
-        if not is_grouped and dims[0] % n_groups:
-            raise self.error("weights", f"has {dims[0]} destination channels; group {n_groups} must divide them")
-        return n_groups
 
-    def _seen(self) -> Given:
-        """The weights with their groups in front, where there are several."""
-        if self.w.tensor is None or self.w.dims == self.seen_dims:
-            return self.w
-        plain = brought(self.w.tensor, MemoryDesc(self.w.dims, self.w.desc.dtype), self.function)
-        seen = plain.view(self.seen_dims)
-        return Given("weights", seen.desc, seen)
+def _read_group(call: Call, group: int, x: Given, weights: Given) -> int:
+    dims, n_src = weights.dims, x.dims[1]
+    right = f"a divisor of the {n_src} channels of x"
+    (n_groups,) = call.integers("group", group, 1, right=right)
+    if n_src % n_groups:
+        raise call.error("group", f"is {group!r}; give {right}")
+    is_grouped = len(dims) > x.desc.ndims
+    outputs = (n_groups, dims[1]) if is_grouped else dims[:1]
+    wanted = (*outputs, n_src // n_groups, *dims[len(outputs) + 1 :])
+    call.check_dims(weights, wanted, f"group {n_groups} of x's {n_src} channels")
+    if not is_grouped and dims[0] % n_groups:
+        raise call.error("weights", f"has {dims[0]} destination channels; group {n_groups} must divide them")
+    return n_groups
 
 
 def _sliding(window: Window) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from blocklayout.tensor import Tensor, from_array, reorder
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
+    from blocklayout.model import Builder
     from blocklayout.plan import Plan
 
 _OPTIONS = ("check", "dtype", "precision", "progress", "recipes", "threads", "tune", "tune_seconds")
@@ -163,18 +164,12 @@ class CompiledStep:
         return self._latest
 
     def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
-        record = _Record(self._fn, args, given)
-        graph, signature, tree, results = record.graph(), record.signature, record.tree, record.results
-        state = self._state(record)
-        for place, each in enumerate(results):
-            graph.builder.output(f"result_{place}", graph.value(each))
-        for name, each in state.items():
-            graph.builder.output(f"{name}'", graph.value(each))
-        outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(results))
-        inner = self._formats(given, {name: each for (name, _), each in zip(outputs, results, strict=True)}, state)
-        builder, numbers = graph.builder, graph.numbers
-        del record, graph, results  # with all Tensors of the first run
-        if _Record(self._fn, args, [_others(each) for each in given]).signature != signature:
+        record, state, graph = self._recorded(args, given)
+        outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(record.results))
+        inner = self._formats(given, [name for name, _ in outputs], state)
+        builder, numbers, tree = graph.builder, graph.numbers, record.tree
+        del record, graph  # with all Tensors of the first run
+        if _contents(self._recorded(args, [_others(each) for each in given])[-1].builder) != _contents(builder):
             raise UnsupportedError(
                 "compile_step: the function does something else when it runs again with other numbers: a value became "
                 "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
@@ -186,6 +181,21 @@ class CompiledStep:
             self._place(state, dict(session.plan.inputs))
         return _Compiled(session, outputs, tree, tuple(numbers.values()))
 
+    def _recorded(self, args: Sequence[Any], given: Sequence[Tensor]) -> tuple[_Record, dict[str, Tensor], RecordGraph]:
+        """A run of the function, the Tensors that it updates, by name, and its network."""
+        record = _Record(self._fn, args, given)
+        graph = record.graph()
+        if self.state and {*map(id, self.state.values())} != {*map(id, record.state)}:
+            raise UnsupportedError(
+                "compile_step: with arguments of these extents other Tensors are updated than before"
+            )
+        state = self.state or dict(zip(record.names, record.state, strict=True))
+        for place, each in enumerate(record.results):
+            graph.builder.output(f"result_{place}", graph.value(each))
+        for name, each in state.items():
+            graph.builder.output(f"{name}'", graph.value(each))
+        return record, state, graph
+
     def _place(self, state: dict[str, Tensor], descs: Mapping[str, MemoryDesc]) -> None:
         """Bring state to its formats, in memory of its own."""
         for name, each in state.items():
@@ -194,15 +204,7 @@ class CompiledStep:
         self.state = state
         self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
 
-    def _state(self, record: _Record) -> dict[str, Tensor]:
-        """The Tensors that are updated, by name."""
-        if self.state and {*map(id, self.state.values())} != {*map(id, record.state)}:
-            raise UnsupportedError(
-                "compile_step: with arguments of these extents other Tensors are updated than before"
-            )
-        return self.state or dict(zip(record.names, record.state, strict=True))
-
-    def _formats(self, given: Sequence[Tensor], results: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Inner:
+    def _formats(self, given: Sequence[Tensor], results: Sequence[str], state: Mapping[str, Tensor]) -> Inner:
         """Formats at the border: arguments' own; those of results, and at first of state, are the plan's to choose."""
         formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
         formats |= dict.fromkeys(results, FREE)
@@ -219,7 +221,6 @@ class _Record:
         state: The Tensors that are updated.
         names: Theirs in plans.
         results: The Tensors that the function returned, and ``tree`` their structure.
-        signature: Equal for runs that do the same.
     """
 
     def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
@@ -254,7 +255,6 @@ class _Record:
                     f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
                     "from around it, and leave it out of the arguments"
                 )
-        self.signature = [*self._described()]
 
     def graph(self) -> RecordGraph:
         """The network."""
@@ -297,25 +297,12 @@ class _Record:
             )
         return value
 
-    def _described(self) -> Iterator[Any]:
-        """Each call as a value: who gave its operands, constants by their contents."""
-        numbers = {id(each): number for number, each in enumerate((*self._given, *self.state))}
 
-        def described(operand: Any) -> Any:
-            if id(operand) in numbers:
-                return numbers[id(operand)]
-            if isinstance(operand, Tensor | np.ndarray):
-                array = np.ascontiguousarray(np.asarray(operand))
-                return array.shape, array.dtype.name, blake2b(array.tobytes(), digest_size=16).digest()
-            return repr(operand)
-
-        for entry in self._entries:
-            attrs = {name: repr(each) for name, each in entry.attrs.items() if name != "optimizer"}
-            yield entry.function, attrs, *map(described, entry.operands)
-            for each in entry.results:
-                if isinstance(each, Tensor):
-                    numbers.setdefault(id(each), len(numbers))
-        yield [numbers.get(id(each)) for each in self.results]
+def _contents(builder: Builder) -> Any:
+    """A network as a value that equals another's: nodes, and constants by digests."""
+    graph = builder.to_graph()
+    held = ((name, value.data) for name, value in graph.values.items())
+    return str(graph), {name: blake2b(data.tobytes()).digest() for name, data in held if data is not None}
 
 
 def _others(tensor: Tensor) -> Tensor:

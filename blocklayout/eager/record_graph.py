@@ -46,7 +46,6 @@ class RecordGraph:
 
     Attributes:
         builder: The network so far.
-        constants: The Tensors and arrays that calls read and that nothing gave, in order: they are constants.
         numbers: Those of optimizers, by their identity.
     """
 
@@ -54,7 +53,6 @@ class RecordGraph:
         """Begin with no values for the calls ``entries``, whose Tensors it holds."""
         op_types = [entry.op.op_type for entry in entries if entry.op is not None]
         self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
-        self.constants: list[Any] = []
         self.numbers: dict[int, Numbers] = {}
         self._numbers: dict[str, BuildValue] = {}
         self._updated: set[tuple[int, int]] = set()
@@ -71,7 +69,7 @@ class RecordGraph:
         if not isinstance(operand, Tensor | np.ndarray):
             return operand.array() if hasattr(operand, "array") and not isinstance(operand, Tensor) else operand
         if id(operand) not in self._values:
-            self.constants.append(operand)
+            self._held.append(operand)
             self._values[id(operand)] = self.builder.constant(np.asarray(operand))
         return self._values[id(operand)]
 
@@ -92,7 +90,7 @@ class RecordGraph:
         if entry.op is not None:
             made = self._operator(entry)
         else:
-            write = _WRITERS.get(entry.function) or _compared(entry.function)
+            write = _WRITERS.get(entry.function)
             if write is None:
                 raise UnsupportedError(
                     f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and "
@@ -160,18 +158,10 @@ def _permuted(graph: RecordGraph, entry: Entry) -> Any:
 
 def _selected(graph: RecordGraph, entry: Entry) -> Any:
     x, index = entry.operands
-    starts, ends, steps = _bounds(boxed(index, x.desc))
-    return graph.builder.op("Slice", graph.value(x), starts, ends, np.arange(x.ndim), steps)
-
-
-def _bounds(box: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ends = [line.start + line.step * line.extent for line in box]
-    lowest = np.iinfo(np.int64).min
-    return (
-        np.array([line.start for line in box]),
-        np.array([end if end >= 0 else lowest for end in ends]),
-        np.array([line.step for line in box]),
-    )
+    box, lowest = boxed(index, x.desc), np.iinfo(np.int64).min
+    starts, steps = (np.array(each) for each in zip(*((line.start, line.step) for line in box), strict=True))
+    ends = np.array([line.start + line.step * line.extent for line in box])
+    return graph.builder.op("Slice", graph.value(x), starts, np.where(ends < 0, lowest, ends), np.arange(x.ndim), steps)
 
 
 def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
@@ -185,20 +175,16 @@ def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
     return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
 
 
-def _compared(function: str) -> Writer | None:
+def _compared(graph: RecordGraph, entry: Entry) -> Any:
     """A comparison, by its definition."""
-    if function not in ("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"):
-        return None
-    return lambda graph, entry: getattr(Operators, function)(*_alike(graph, *entry.operands))
-
-
-def _alike(graph: RecordGraph, x: Tensor, y: Any) -> tuple[Any, Any]:
+    x, y = entry.operands
     number = y if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))
-    return graph.value(x), graph.value(number)
+    return getattr(Operators, entry.function)(graph.value(x), graph.value(number))
 
 
 _WRITERS: Mapping[str, Writer] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
+    **dict.fromkeys(("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"), _compared),
     "getitem": _selected,
     "permute": _permuted,
     "slice_backward": _slice_backward,
