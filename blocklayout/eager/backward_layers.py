@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from blocklayout.eager.gradients import Call, Given, TensorLike, fresh
-from blocklayout.eager.operands import boolean
+from blocklayout.eager.functions import preparation_of
+from blocklayout.eager.gradients import Call, Given, TensorLike, built, fresh
+from blocklayout.eager.operands import boolean, integer
 from blocklayout.eager.operands import memory_format as read_format
 from blocklayout.errors import InputError, LayoutError, PositionError
-from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.permutation import inverse
-from blocklayout.ops.gradients import DOMAIN
+from blocklayout.operators import Operators
 from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, as_tensor, contiguous_format, zeros
 from blocklayout.tensor.formats import tag_of
@@ -93,7 +92,7 @@ def conv_backward(  # noqa: PLR0913 - the layer's own parameters
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
     for part in parts:
-        if part not in _PARTS:
+        if not isinstance(part, str) or part not in _PARTS:
             raise Call("conv_backward").error("needs", f"has {part!r:.80}; give names among {', '.join(_PARTS)}")
     found = _conv_gradients("conv_backward", (grad, x, weights), parts, group, memory_format, **window)
     return ConvGradients(*map(found.get, _PARTS))
@@ -158,16 +157,15 @@ def conv_backward_weights(
 
 
 def _build_gradients(
-    grad: Any, *others: Any, needs: Sequence[str], kernel_shape: Any, extents: Any, grouped: int, **window: Any
+    grad: Any, *others: Any, needs: Sequence[str], extents: Any, kernel: Any, grouped: int, **window: Any
 ) -> tuple[Any, ...]:
     """Those of a convolution that are needed, of the source where one is of the weights or bias, and the weights."""
     found: dict[str, Any] = {}
     if "data" in needs:
-        found["data"] = grad.builder.op(f"{DOMAIN}.ConvDataGradient", grad, others[-1], extents=extents, **window)
+        found["data"] = built("ConvDataGradient", grad, others[-1], extents=extents, **window)
     if {*needs} != {"data"}:
-        given = {"kernel_shape": kernel_shape, "grouped": grouped, **window}
-        both = grad.builder.op(f"{DOMAIN}.ConvWeightsGradient", grad, others[0], n_outputs=2, **given)
-        found["weights"], found["bias"] = both
+        given = {"kernel": kernel, "grouped": grouped, **window}
+        found["weights"], found["bias"] = built("ConvWeightsGradient", grad, others[0], n_outputs=2, **given)
     return tuple(found[part] for part in needs)
 
 
@@ -185,11 +183,8 @@ def _conv_gradients(
     ndims = x.desc.ndims
     w = call.read("weights", operands[2], (ndims, ndims + 1), needs_values=False)
     call.check_same_dtype(grad, w, x)
-    n_groups = _read_group(call, group, x, w)
-    slides = call.window(x.dims[2:], w.dims[2 - ndims :], **window)
-    dims = (x.dims[0], prod(w.dims[: 1 - ndims]), *slides.extents(x.dims[2:]))
-    call.check_dims(grad, dims)
-    dst = dominating([x.desc, w.desc], dims, x.desc.dtype).desc
+    n_groups = integer(group, f"{function}: group")
+    dst = dominating([x.desc, w.desc], grad.dims, x.desc.dtype).desc
     try:
         stated = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
         form = tag_of(stated or dst.format_tag, dst).text
@@ -200,46 +195,23 @@ def _conv_gradients(
         nothing = {each.name: zeros(each.dims, each.desc.dtype, each.form) for each in (x, w)}
         nothing |= {"data": nothing["x"], "bias": zeros(grad.dims[1])}
         return {part: nothing[part] for part in needs}
-    is_split = n_groups > 1 and w.desc.ndims == ndims  # to have their groups in front, as kernels take them
-    split = _in_groups(w, n_groups, function) if is_split else w
+    is_split, split = n_groups > 1 and w.desc.ndims == ndims, w
+    if is_split and w.tensor is not None:
+        in_groups: Any = preparation_of(Operators.conv)[0]
+        split = call.read("weights", in_groups((x.desc, w.tensor), n_groups, function)[1], (ndims + 1,))
     read = [grad, *([x] if {*needs} - {"data"} else []), *([split] if "data" in needs else [])]
     formats = {"data": x.form, "weights": contiguous_format if is_split else w.form, "bias": contiguous_format}
-    attrs = {"needs": needs, "extents": x.dims, "kernel_shape": slides.kernel, **_sliding(slides)}
+    attrs: dict[str, Any] = {"needs": needs, "extents": x.dims, "kernel": w.dims[2 - ndims :], **call.window(**window)}
     attrs |= {"group": n_groups, "grouped": int(is_split or w.desc.ndims > ndims)}
     made = call.run(_build_gradients, read, form, *(formats[part] for part in needs), **attrs)
     found = dict(zip(needs, made, strict=True))
-    if is_split and "weights" in found:
+    if "weights" in found and found["weights"].desc.n_elements != w.desc.n_elements:
+        raise call.error(
+            "weights", f"has shape {w.dims}; group {n_groups} of x's {x.dims[1]} channels makes it another"
+        )
+    if "weights" in found and is_split:
         found["weights"] = call.returned(found["weights"].view(w.dims), fresh(w.desc))
     return found
-
-
-def _in_groups(weights: Given, n_groups: int, function: str) -> Given:
-    """Weights with their groups in front."""
-    if weights.tensor is None:
-        return weights
-    plain = brought(weights.tensor, MemoryDesc(weights.dims, weights.desc.dtype), function)
-    split = plain.view(n_groups, weights.dims[0] // n_groups, *weights.dims[1:])
-    return Given("weights", split.desc, split)
-
-
-def _read_group(call: Call, group: int, x: Given, weights: Given) -> int:
-    dims, n_src = weights.dims, x.dims[1]
-    right = f"a divisor of the {n_src} channels of x"
-    (n_groups,) = call.integers("group", group, 1, right=right)
-    if n_src % n_groups:
-        raise call.error("group", f"is {group!r}; give {right}")
-    is_grouped = len(dims) > x.desc.ndims
-    outputs = (n_groups, dims[1]) if is_grouped else dims[:1]
-    wanted = (*outputs, n_src // n_groups, *dims[len(outputs) + 1 :])
-    call.check_dims(weights, wanted, f"group {n_groups} of x's {n_src} channels")
-    if not is_grouped and dims[0] % n_groups:
-        raise call.error("weights", f"has {dims[0]} destination channels; group {n_groups} must divide them")
-    return n_groups
-
-
-def _sliding(window: Window) -> dict[str, Any]:
-    """The attributes of a node."""
-    return {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
 
 
 # --- inner products
@@ -279,8 +251,11 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
     """
     call = Call("inner_product")
     rows, taps, _ = _read_rows(call, x, weights)
-    vector = None if bias is None else call.read_vector("bias", bias, taps.shape[0]).tensor
-    return rows.gemm(taps, vector, trans_b=True)
+    if bias is None:
+        return rows.gemm(taps, trans_b=True)
+    vector = call.read_vector("bias", bias)
+    call.check_dims(vector, taps.shape[:1], "one number for each row of weights")
+    return rows.gemm(taps, vector.tensor, trans_b=True)
 
 
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
@@ -429,16 +404,12 @@ def _normalized(
 ) -> list[Tensor]:
     """The results by the batch's own statistics: of the gradient's operator where there are ``grads``."""
     call, ranks = Call(function), (2, 3, 4, 5)
-    operands = [call.read("grad", grad, ranks) for grad in grads]
-    operands.append(src := call.read("x", x, ranks))
-    for given in operands:
-        call.check_same_dtype(given, src)
-        call.check_dims(given, src.dims)
-    number = call.number("epsilon", epsilon)
-    if not 0 <= number < math.inf:
-        raise call.error("epsilon", f"is {epsilon!r}; give a finite number of at least 0")
-    operands += (call.read_vector(name, value, src.dims[1]) for name, value in vectors.items())
-    return call.run(op_type, operands, src.form, src.form, contiguous_format, contiguous_format, epsilon=number)
+    src = call.read("x", x, ranks)
+    operands = [*(call.read("grad", grad, ranks) for grad in grads), src]
+    call.check_same_dtype(*operands)
+    operands += (call.read_vector(name, value) for name, value in vectors.items())
+    number, vector = call.number("epsilon", epsilon), contiguous_format
+    return call.run(op_type, operands, src.form, src.form, vector, vector, epsilon=number)
 
 
 # --- poolings
@@ -547,13 +518,9 @@ def _pooling_gradient(
     call, ranks, is_max = Call(function), (3, 4, 5), function == "max_pool_backward"
     given, src = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=is_max)
     call.check_same_dtype(given, src)
-    spatial = src.dims[2:]
-    kernel = spatial if kernel is None else kernel
-    window = call.window(spatial, kernel, kernel if strides is None else strides, pads, dilations)
-    if any(pad >= reach for pad, reach in zip(window.pads, window.reach * 2, strict=True)):
-        raise call.error("pads", f"is {window.pads}; each must be below the {window.reach} that a window spans")
-    call.check_dims(given, (*src.dims[:2], *window.extents(spatial)))
-    attrs = {"kernel_shape": window.kernel, **_sliding(window)}
+    kernel = src.dims[2:] if kernel is None else kernel
+    window: dict[str, Any] = {"kernel": kernel, "strides": kernel if strides is None else strides, "pads": pads}
+    attrs: dict[str, Any] = call.window(**window, dilations=dilations)
     if is_max:
         return call.run("MaxPoolGradient", (given, src), src.form, **attrs)[0]
     attrs |= {"extents": src.dims, "count_include_pad": int(counts_pads)}

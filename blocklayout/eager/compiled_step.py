@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout import model
 from blocklayout.dtypes import FLOATS
 from blocklayout.eager.operands import as_tensor
-from blocklayout.eager.record_graph import Numbers, RecordGraph, written
+from blocklayout.eager.record_graph import RecordGraph, written
 from blocklayout.eager.tape import leaves, rebuilt
 from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError, closest
 from blocklayout.forking import Lock
@@ -82,13 +82,13 @@ class _Compiled(Struct, frozen=True, eq=False):
     Attributes:
         outputs: Names of the results, in order.
         tree: The results' structure.
-        optimizers: Those whose numbers it reads.
+        optimizers: Those whose numbers it reads, by the prefixes of these inputs.
     """
 
     session: Session
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
     tree: Any
-    optimizers: tuple[Numbers, ...]
+    optimizers: Mapping[str, Any]
 
 
 class CompiledStep:
@@ -126,11 +126,12 @@ class CompiledStep:
         with self._lock:
             compiled = self._compiled(args, given)
             feed: dict[str, Any] = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
-            for numbers in compiled.optimizers:
-                feed |= numbers.of_next_step()
+            for prefix, optimizer in compiled.optimizers.items():
+                numbers = optimizer.numbers(optimizer.n_steps + 1)
+                feed |= {prefix + name: np.array([each], np.float32) for name, each in numbers.items()}
             results = compiled.session.run_held(feed, self._spares)
-            for numbers in compiled.optimizers:
-                numbers.optimizer.n_steps += 1
+            for optimizer in compiled.optimizers.values():
+                optimizer.n_steps += 1
             for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
                 tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
         return rebuilt(compiled.tree, iter([_returned(results[name], dims) for name, dims in compiled.outputs]))
@@ -167,7 +168,7 @@ class CompiledStep:
         record, state, graph = self._recorded(args, given)
         outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(record.results))
         inner = self._formats(given, [name for name, _ in outputs], state)
-        builder, numbers, tree = graph.builder, graph.numbers, record.tree
+        builder, optimizers, tree = graph.builder, graph.optimizers, record.tree
         del record, graph  # with all Tensors of the first run
         if _contents(self._recorded(args, [_others(each) for each in given])[-1].builder) != _contents(builder):
             raise UnsupportedError(
@@ -179,7 +180,7 @@ class CompiledStep:
         session = Session(loading.book(), loading.write)
         if not self.state:
             self._place(state, dict(session.plan.inputs))
-        return _Compiled(session, outputs, tree, tuple(numbers.values()))
+        return _Compiled(session, outputs, tree, optimizers)
 
     def _recorded(self, args: Sequence[Any], given: Sequence[Tensor]) -> tuple[_Record, dict[str, Tensor], RecordGraph]:
         """A run of the function, the Tensors that it updates, by name, and its network."""

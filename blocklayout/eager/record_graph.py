@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import UnsupportedError
@@ -29,32 +28,20 @@ def written(entry: Entry) -> tuple[Tensor, ...]:
     return tuple(each for each in (param, *states) if isinstance(each, Tensor))
 
 
-class Numbers(Struct, frozen=True, eq=False):
-    """The numbers of an optimizer that plans read, and that change from step to step: inputs of one element."""
-
-    optimizer: Any
-    prefix: str
-
-    def of_next_step(self) -> dict[str, np.ndarray]:
-        """Those of one more step, by input."""
-        numbers = self.optimizer.numbers(self.optimizer.n_steps + 1)
-        return {self.prefix + name: np.array([each], np.float32) for name, each in numbers.items()}
-
-
 class RecordGraph:
     """A record that becomes a network: Tensors are told apart by identity.
 
     Attributes:
         builder: The network so far.
-        numbers: Those of optimizers, by their identity.
+        optimizers: Those that update Tensors, by the prefixes of the inputs that have their numbers.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         """Begin with no values for the calls ``entries``, whose Tensors it holds."""
         op_types = [entry.op.op_type for entry in entries if entry.op is not None]
         self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
-        self.numbers: dict[int, Numbers] = {}
-        self._numbers: dict[str, BuildValue] = {}
+        self.optimizers: dict[str, Any] = {}
+        self._numbers: dict[int, list[BuildValue]] = {}
         self._updated: set[tuple[int, int]] = set()
         self._values: dict[int, BuildValue] = {}
         self._held: list[Any] = [entries]
@@ -131,10 +118,11 @@ class RecordGraph:
                 "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
             )
         self._updated.add((id(optimizer), id(param)))
-        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, f"optimizer_{len(self.numbers)}."))
-        names = [numbers.prefix + name for name in optimizer.numbers(1)]
-        self._numbers |= {name: self.builder.input(name, (1,)) for name in names if name not in self._numbers}
-        given = (*map(self.value, (grad, param, *held)), *map(self._numbers.get, names))
+        if id(optimizer) not in self._numbers:
+            prefix = f"optimizer_{len(self.optimizers)}."
+            self.optimizers[prefix] = optimizer
+            self._numbers[id(optimizer)] = [self.builder.input(prefix + name, (1,)) for name in optimizer.numbers(1)]
+        given = (*map(self.value, (grad, param, *held)), *self._numbers[id(optimizer)])
         op_type = f"{DOMAIN}.{optimizer.op_type}"
         made = self.builder.op(op_type, *given, n_outputs=1 + len(held), **optimizer.attrs())
         for tensor, value in zip((param, *held), made if held else (made,), strict=True):

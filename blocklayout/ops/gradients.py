@@ -53,6 +53,8 @@ def _recipe(
 
 def _check_grad(node: ir.NodeInfo, dims: Sequence[int]) -> ir.Value:
     grad = node.required(0, "grad")
+    if min(dims[2:], default=1) < 1:
+        raise node.wrong(f"kernel gives extents {list(dims)}", "it spans more than the padded source")
     if grad.shape != tuple(dims):
         raise node.wrong(f"grad has extents {list(grad.shape)}", f"the forward's result has {list(dims)}")
     return grad
