@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -165,12 +165,18 @@ class CompiledStep:
         return self._latest
 
     def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
-        record, state, graph = self._recorded(args, given)
+        record = _Record(self._fn, args, given)
+        graph, state = record.graph(), record.state
+        if self.state and {*map(id, self.state.values())} != {*map(id, state.values())}:
+            raise UnsupportedError(
+                "compile_step: with arguments of these extents other Tensors are updated than before"
+            )
         outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(record.results))
         inner = self._formats(given, [name for name, _ in outputs], state)
         builder, optimizers, tree = graph.builder, graph.optimizers, record.tree
         del record, graph  # with all Tensors of the first run
-        if _contents(self._recorded(args, [_others(each) for each in given])[-1].builder) != _contents(builder):
+        others = [_others(each) for each in given]
+        if _contents(_Record(self._fn, args, others).graph().builder) != _contents(builder):
             raise UnsupportedError(
                 "compile_step: the function does something else when it runs again with other numbers: a value became "
                 "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
@@ -181,21 +187,6 @@ class CompiledStep:
         if not self.state:
             self._place(state, dict(session.plan.inputs))
         return _Compiled(session, outputs, tree, optimizers)
-
-    def _recorded(self, args: Sequence[Any], given: Sequence[Tensor]) -> tuple[_Record, dict[str, Tensor], RecordGraph]:
-        """A run of the function, the Tensors that it updates, by name, and its network."""
-        record = _Record(self._fn, args, given)
-        graph = record.graph()
-        if self.state and {*map(id, self.state.values())} != {*map(id, record.state)}:
-            raise UnsupportedError(
-                "compile_step: with arguments of these extents other Tensors are updated than before"
-            )
-        state = self.state or dict(zip(record.names, record.state, strict=True))
-        for place, each in enumerate(record.results):
-            graph.builder.output(f"result_{place}", graph.value(each))
-        for name, each in state.items():
-            graph.builder.output(f"{name}'", graph.value(each))
-        return record, state, graph
 
     def _place(self, state: dict[str, Tensor], descs: Mapping[str, MemoryDesc]) -> None:
         """Bring state to its formats, in memory of its own."""
@@ -219,8 +210,7 @@ class _Record:
     """The calls of a run, with updates of Tensors taken back.
 
     Attributes:
-        state: The Tensors that are updated.
-        names: Theirs in plans.
+        state: The Tensors that are updated, by their names in plans.
         results: The Tensors that the function returned, and ``tree`` their structure.
     """
 
@@ -247,8 +237,8 @@ class _Record:
                 tensor.buffer[...] = bytes_before
             for optimizer, n_steps in counts.values():
                 optimizer.n_steps = n_steps
-        self.state = [tensor for tensor, _ in before.values()]
-        self.names = [*self._named(before, [optimizer for optimizer, _ in counts.values()])]
+        updated = [tensor for tensor, _ in before.values()]
+        self.state = dict(self._named(updated, [optimizer for optimizer, _ in counts.values()]))
         self.results = [self._result(place, each) for place, each in leaves(self.tree)]
         for each in given:
             if id(each) in before:
@@ -258,11 +248,11 @@ class _Record:
                 )
 
     def graph(self) -> RecordGraph:
-        """The network."""
+        """The network, with results and then the state as it is updated."""
         graph = RecordGraph(self._entries)
         for place, each in enumerate(self._given):
             graph.input(f"argument_{place}", each)
-        for name, each in zip(self.names, self.state, strict=True):
+        for name, each in self.state.items():
             graph.input(name, each)
         for entry in self._entries:
             graph.add(entry)
@@ -272,11 +262,14 @@ class _Record:
                     f"compile_step: result {place}, {each.desc}, was not computed by recorded functions on Tensors: "
                     "compute it by these, or leave it out"
                 )
+            graph.builder.output(f"result_{place}", graph.value(each))
+        for name, each in self.state.items():
+            graph.builder.output(f"{name}'", graph.value(each))
         return graph
 
     @staticmethod
-    def _named(updated: Collection[int], optimizers: Sequence[Any]) -> Iterator[str]:
-        """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
+    def _named(updated: Sequence[Tensor], optimizers: Sequence[Any]) -> Iterator[tuple[str, Tensor]]:
+        """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
             places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in optimizer.parameters}
@@ -285,9 +278,9 @@ class _Record:
                 names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
         taken: set[str] = set()
         for each in updated:
-            name = fresh_name(names[each], taken)
+            name = fresh_name(names[id(each)], taken)
             taken.add(name)
-            yield name
+            yield name, each
 
     @staticmethod
     def _result(place: str, value: Any) -> Tensor:

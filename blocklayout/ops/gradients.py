@@ -53,11 +53,16 @@ def _recipe(
 
 def _check_grad(node: ir.NodeInfo, dims: Sequence[int]) -> ir.Value:
     grad = node.required(0, "grad")
-    if min(dims[2:], default=1) < 1:
-        raise node.wrong(f"kernel gives extents {list(dims)}", "it spans more than the padded source")
     if grad.shape != tuple(dims):
         raise node.wrong(f"grad has extents {list(grad.shape)}", f"the forward's result has {list(dims)}")
     return grad
+
+
+def _check_window(node: ir.NodeInfo, window: ir.Window, x: tuple[int, ...], n_channels: int) -> None:
+    extents = window.extents(x[2:])
+    if min(extents) < 1:
+        raise node.wrong(f"kernel gives extents {list(extents)}", "it spans more than the padded source")
+    _check_grad(node, (x[0], n_channels, *extents))
 
 
 def _convolved(node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]) -> tuple[ir.Window, int]:
@@ -71,7 +76,7 @@ def _convolved(node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]) 
     if n_groups < 1 or x[1] != weights[1] * n_groups or weights[0] % n_groups:
         raise node.wrong(f"group is {n_groups}", f"it must divide {x[1]} and {weights[0]} channels, as the weights do")
     window = read_window(node, weights[2:], x[2:])
-    _check_grad(node, (x[0], weights[0], *window.extents(x[2:])))
+    _check_window(node, window, x, weights[0])
     return window, n_groups
 
 
@@ -244,7 +249,7 @@ def _pooled(node: ir.NodeInfo, x: tuple[int, ...]) -> ir.Window:
     window = read_window(node, read_kernel_shape(node, len(x) - 2), x[2:])
     if any(pad >= reach for pad, reach in zip(window.pads, window.reach * 2, strict=True)):
         raise node.wrong(f"pads are {list(window.pads)}", f"each must be below the {list(window.reach)} of a window")
-    _check_grad(node, (*x[:2], *window.extents(x[2:])))
+    _check_window(node, window, x, x[1])
     return window
 
 

@@ -33,30 +33,20 @@ def _unary(w: NodeWriter, x: BuildValue) -> Any:
     return w.op(op_type, w.cast(x, w.dtype))
 
 
+@lowers("aten.ceil.default", "aten.floor.default", "aten.round.default")
+def _rounded(w: NodeWriter, x: BuildValue) -> Any:
+    return w.op(w.name.title(), x) if w.dtype in FLOATS else x
+
+
+@lowers("aten.trunc.default")
 def _truncated(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Where", w.op("Less", x, 0), w.op("Ceil", x), w.op("Floor", x))
+    return w.op("Where", w.op("Less", x, 0), w.op("Ceil", x), w.op("Floor", x)) if w.dtype in FLOATS else x
 
 
-def _rounded(w: NodeWriter, x: BuildValue, *, decimals: int = 0) -> Any:
-    if not decimals:
-        return w.op("Round", x)
-    there, back = ("Mul", "Div") if decimals > 0 else ("Div", "Mul")
-    power = 10.0 ** abs(decimals)
-    return w.op(back, w.op("Round", w.op(there, x, power)), power)
-
-
-_TO_INTEGERS: dict[str, Lowering] = {
-    "ceil": lambda w, x: w.op("Ceil", x),
-    "floor": lambda w, x: w.op("Floor", x),
-    "round": _rounded,
-    "trunc": _truncated,
-}
-"""Functions that leave integers as they are."""
-
-
-@lowers(*(f"aten.{name}.default" for name in _TO_INTEGERS), "aten.round.decimals")
-def _to_integers(w: NodeWriter, x: BuildValue, **kwargs: int) -> Any:
-    return _TO_INTEGERS[w.name](w, x, **kwargs) if w.dtype in FLOATS else x
+@lowers("aten.round.decimals")
+def _rounded_to_decimals(w: NodeWriter, x: BuildValue, *, decimals: int) -> Any:
+    there, back, power = ("Mul", "Div", 10.0**decimals) if decimals >= 0 else ("Div", "Mul", 10.0**-decimals)
+    return w.op(back, w.op("Round", w.op(there, x, power)), power) if w.dtype in FLOATS else x
 
 
 def _expm1(w: NodeWriter, x: BuildValue) -> Any:
