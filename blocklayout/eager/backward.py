@@ -21,7 +21,7 @@ from typing import Any
 
 from blocklayout import ops
 from blocklayout.eager import backward_layers
-from blocklayout.eager.functions import Function, Shown, ordered, public_names, shown_as
+from blocklayout.eager.functions import Function, Shown, public_names, shown_as
 from blocklayout.eager.gradients import Call, square_backward
 from blocklayout.eager.operands import boolean
 from blocklayout.operators import Operators
@@ -67,18 +67,21 @@ class _Shown(Shown):
 def _function_of(definition: Any, op_type: str) -> Function:
     shown, facts = _Shown(definition), ops.facts_of(op_type)
     name, signature = shown.__name__, shown.__signature__
-    values_of, (_, _, *parameters) = ordered(name, signature), signature.parameters.values()
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        grad, x, *others = values_of(args, kwargs)
-        call = Call(name)
+        try:
+            found = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
+        found.apply_defaults()
+        call, (grad, x, *numbers) = Call(name), found.arguments.items()
         given = {
-            each.name: boolean(value, f"{name}: {each.name}")
-            if each.annotation == "bool"
-            else call.number(each.name, value)
-            for each, value in zip(parameters, others, strict=True)
+            each: boolean(value, f"{name}: {each}")
+            if signature.parameters[each].annotation == "bool"
+            else call.number(each, value)
+            for each, value in numbers
         }
-        return facts.gradient(op_type, call, grad, x, given)
+        return facts.gradient(op_type, call, grad[1], x[1], given)
 
     return shown_as(shown, function, __name__)
 

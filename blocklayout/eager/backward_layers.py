@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from blocklayout.eager.gradients import Call, Given, TensorLike, fresh
-from blocklayout.eager.operands import boolean
+from blocklayout.eager.functions import preparation_of
+from blocklayout.eager.gradients import Call, Given, TensorLike, built, fresh
+from blocklayout.eager.operands import boolean, integer
 from blocklayout.eager.operands import memory_format as read_format
 from blocklayout.errors import InputError, LayoutError, PositionError
-from blocklayout.ir import Window
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.permutation import inverse
-from blocklayout.ops.gradients import DOMAIN
+from blocklayout.operators import Operators
 from blocklayout.recording import recorded
 from blocklayout.tensor import Tensor, as_tensor, contiguous_format, zeros
 from blocklayout.tensor.formats import tag_of
@@ -90,13 +89,12 @@ def conv_backward(  # noqa: PLR0913 - the layer's own parameters
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    call = _Convolution("conv_backward", (grad, x, weights), group, memory_format, **window)
     given: Any = needs
     parts = list(given) if isinstance(given, Collection) else [given]
-    unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
-    if unknown:
-        raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
-    found = call.gradients(parts)
+    for part in parts:
+        if not isinstance(part, str) or part not in _PARTS:
+            raise Call("conv_backward").error("needs", f"has {part!r:.80}; give names among {', '.join(_PARTS)}")
+    found = _conv_gradients("conv_backward", (grad, x, weights), parts, group, memory_format, **window)
     return ConvGradients(*map(found.get, _PARTS))
 
 
@@ -125,7 +123,7 @@ def conv_backward_data(
         Tensor(f32 1x16x4x4 nchw)
     """
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    return _Convolution("conv_backward_data", (grad, x, weights), group, **window).gradients(["data"])["data"]
+    return _conv_gradients("conv_backward_data", (grad, x, weights), ["data"], group, **window)["data"]
 
 
 def conv_backward_weights(
@@ -154,97 +152,66 @@ def conv_backward_weights(
         ((8, 16, 3, 3), (8,))
     """
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    found = _Convolution("conv_backward_weights", (grad, x, weights), group, **window).gradients(["weights", "bias"])
+    found = _conv_gradients("conv_backward_weights", (grad, x, weights), ["weights", "bias"], group, **window)
     return found["weights"], found["bias"]
 
 
 def _build_gradients(
-    grad: Any, *others: Any, needs: Sequence[str], kernel_shape: Any, extents: Any, grouped: int, **window: Any
+    grad: Any, *others: Any, needs: Sequence[str], extents: Any, kernel: Any, grouped: int, **window: Any
 ) -> tuple[Any, ...]:
     """Those of a convolution that are needed, of the source where one is of the weights or bias, and the weights."""
     found: dict[str, Any] = {}
     if "data" in needs:
-        found["data"] = grad.builder.op(f"{DOMAIN}.ConvDataGradient", grad, others[-1], extents=extents, **window)
+        found["data"] = built("ConvDataGradient", grad, others[-1], extents=extents, **window)
     if {*needs} != {"data"}:
-        given = {"kernel_shape": kernel_shape, "grouped": grouped, **window}
-        both = grad.builder.op(f"{DOMAIN}.ConvWeightsGradient", grad, others[0], n_outputs=2, **given)
-        found["weights"], found["bias"] = both
+        given = {"kernel": kernel, "grouped": grouped, **window}
+        found["weights"], found["bias"] = built("ConvWeightsGradient", grad, others[0], n_outputs=2, **given)
     return tuple(found[part] for part in needs)
 
 
-class _Convolution(Call):
-    """One call: all that gradients of a convolution have in common."""
-
-    def __init__(
-        self, function: str, operands: tuple[Any, Any, Any], group: int, memory_format: Any = None, **window: Extents
-    ) -> None:
-        super().__init__(function)
-        grad, x, weights = operands
-        self.grad = self.read("grad", grad, (3, 4, 5))
-        self.x = self.read("x", x, (3, 4, 5), needs_values=False)
-        ndims = self.x.desc.ndims
-        self.w = self.read("weights", weights, (ndims, ndims + 1), needs_values=False)
-        self.check_same_dtype(self.grad, self.w, self.x)
-        self.group = self._read_group(group)
-        n_outputs, (*kernel,) = prod(self.w.dims[: 1 - ndims]), self.w.dims[2 - ndims :]
-        is_split = self.group > 1 and len(self.w.dims) == ndims
-        self.seen_dims = (self.group, n_outputs // self.group, *self.w.dims[1:]) if is_split else self.w.dims
-        self.slides = self.window(self.x.dims[2:], kernel, **window)
-        dims = (self.x.dims[0], n_outputs, *self.slides.extents(self.x.dims[2:]))
-        self.check_dims(self.grad, dims)
-        dst = dominating([self.x.desc, self.w.desc], dims, self.x.desc.dtype).desc
-        try:
-            stated = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
-            self.form = tag_of(stated or dst.format_tag, dst).text
-        except LayoutError as error:
-            raise self.error("memory_format", f"is none of the result: {error}") from None
-
-    def gradients(self, parts: Collection[str]) -> dict[str, Tensor]:
-        """Those that are asked for, by name."""
-        needs = tuple(part for part in _PARTS if part in parts)
-        if not (needs and self.grad.desc.n_elements):  # of none no primitive computes anything
-            data, weights = (zeros(each.dims, each.desc.dtype, each.form) for each in (self.x, self.w))
-            nothing = {"data": data, "weights": weights, "bias": zeros(self.grad.dims[1])}
-            return {part: nothing[part] for part in needs}
-        is_seen = self.w.dims == self.seen_dims
-        formats = {"data": self.x.form, "weights": self.w.form if is_seen else contiguous_format}
-        operands = [self.grad, self.x] if {*needs} - {"data"} else [self.grad]
-        operands += [self._seen()] if "data" in needs else []
-        attrs = {"needs": needs, "extents": self.x.dims, "kernel_shape": self.slides.kernel, "group": self.group}
-        attrs["grouped"] = int(len(self.seen_dims) > len(self.x.dims))
-        wished = (formats.get(part, contiguous_format) for part in needs)
-        made = self.run(_build_gradients, operands, self.form, *wished, **attrs, **_sliding(self.slides))
-        found = dict(zip(needs, made, strict=True))
-        if "weights" in found and not is_seen:
-            found["weights"] = self.returned(found["weights"].view(self.w.dims), fresh(self.w.desc))
-        return found
-
-    def _read_group(self, group: int) -> int:
-        dims, n_src = self.w.dims, self.x.dims[1]
-        right = f"a divisor of the {n_src} channels of x"
-        (n_groups,) = self.integers("group", group, 1, right=right)
-        if n_src % n_groups:
-            raise self.error("group", f"is {group!r}; give {right}")
-        is_grouped = len(dims) > self.x.desc.ndims
-        outputs = (n_groups, dims[1]) if is_grouped else dims[:1]
-        wanted = (*outputs, n_src // n_groups, *dims[len(outputs) + 1 :])
-        self.check_dims(self.w, wanted, f"group {n_groups} of x's {n_src} channels")
-        if not is_grouped and dims[0] % n_groups:
-            raise self.error("weights", f"has {dims[0]} destination channels; group {n_groups} must divide them")
-        return n_groups
-
-    def _seen(self) -> Given:
-        """The weights with their groups in front, where there are several."""
-        if self.w.tensor is None or self.w.dims == self.seen_dims:
-            return self.w
-        plain = brought(self.w.tensor, MemoryDesc(self.w.dims, self.w.desc.dtype), self.function)
-        seen = plain.view(self.seen_dims)
-        return Given("weights", seen.desc, seen)
-
-
-def _sliding(window: Window) -> dict[str, Any]:
-    """The attributes of a node."""
-    return {"strides": window.strides, "pads": window.pads, "dilations": window.dilations}
+def _conv_gradients(
+    function: str,
+    operands: tuple[Any, Any, Any],
+    parts: Collection[str],
+    group: int,
+    memory_format: Any = None,
+    **window: Extents,
+) -> dict[str, Tensor]:
+    """The gradients that are asked for, by name."""
+    call, ranks = Call(function), (3, 4, 5)
+    grad, x = call.read("grad", operands[0], ranks), call.read("x", operands[1], ranks, needs_values=False)
+    ndims = x.desc.ndims
+    w = call.read("weights", operands[2], (ndims, ndims + 1), needs_values=False)
+    call.check_same_dtype(grad, w, x)
+    n_groups = integer(group, f"{function}: group")
+    dst = dominating([x.desc, w.desc], grad.dims, x.desc.dtype).desc
+    try:
+        stated = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
+        form = tag_of(stated or dst.format_tag, dst).text
+    except LayoutError as error:
+        raise call.error("memory_format", f"is none of the result: {error}") from None
+    needs = tuple(part for part in _PARTS if part in parts)
+    if not (needs and grad.desc.n_elements):  # of none no primitive computes anything
+        nothing = {each.name: zeros(each.dims, each.desc.dtype, each.form) for each in (x, w)}
+        nothing |= {"data": nothing["x"], "bias": zeros(grad.dims[1])}
+        return {part: nothing[part] for part in needs}
+    is_split, split = n_groups > 1 and w.desc.ndims == ndims, w
+    if is_split and w.tensor is not None:
+        in_groups: Any = preparation_of(Operators.conv)[0]
+        split = call.read("weights", in_groups((x.desc, w.tensor), n_groups, function)[1], (ndims + 1,))
+    read = [grad, *([x] if {*needs} - {"data"} else []), *([split] if "data" in needs else [])]
+    formats = {"data": x.form, "weights": contiguous_format if is_split else w.form, "bias": contiguous_format}
+    attrs: dict[str, Any] = {"needs": needs, "extents": x.dims, "kernel": w.dims[2 - ndims :], **call.window(**window)}
+    attrs |= {"group": n_groups, "grouped": int(is_split or w.desc.ndims > ndims)}
+    made = call.run(_build_gradients, read, form, *(formats[part] for part in needs), **attrs)
+    found = dict(zip(needs, made, strict=True))
+    if "weights" in found and found["weights"].desc.n_elements != w.desc.n_elements:
+        raise call.error(
+            "weights", f"has shape {w.dims}; group {n_groups} of x's {x.dims[1]} channels makes it another"
+        )
+    if "weights" in found and is_split:
+        found["weights"] = call.returned(found["weights"].view(w.dims), fresh(w.desc))
+    return found
 
 
 # --- inner products
@@ -284,8 +251,11 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
     """
     call = Call("inner_product")
     rows, taps, _ = _read_rows(call, x, weights)
-    vector = None if bias is None else call.read_vector("bias", bias, taps.shape[0]).tensor
-    return rows.gemm(taps, vector, trans_b=True)
+    if bias is None:
+        return rows.gemm(taps, trans_b=True)
+    vector = call.read_vector("bias", bias)
+    call.check_dims(vector, taps.shape[:1], "one number for each row of weights")
+    return rows.gemm(taps, vector.tensor, trans_b=True)
 
 
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
@@ -434,16 +404,12 @@ def _normalized(
 ) -> list[Tensor]:
     """The results by the batch's own statistics: of the gradient's operator where there are ``grads``."""
     call, ranks = Call(function), (2, 3, 4, 5)
-    operands = [call.read("grad", grad, ranks) for grad in grads]
-    operands.append(src := call.read("x", x, ranks))
-    for given in operands:
-        call.check_same_dtype(given, src)
-        call.check_dims(given, src.dims)
-    number = call.number("epsilon", epsilon)
-    if not 0 <= number < math.inf:
-        raise call.error("epsilon", f"is {epsilon!r}; give a finite number of at least 0")
-    operands += (call.read_vector(name, value, src.dims[1]) for name, value in vectors.items())
-    return call.run(op_type, operands, src.form, src.form, contiguous_format, contiguous_format, epsilon=number)
+    src = call.read("x", x, ranks)
+    operands = [*(call.read("grad", grad, ranks) for grad in grads), src]
+    call.check_same_dtype(*operands)
+    operands += (call.read_vector(name, value) for name, value in vectors.items())
+    number, vector = call.number("epsilon", epsilon), contiguous_format
+    return call.run(op_type, operands, src.form, src.form, vector, vector, epsilon=number)
 
 
 # --- poolings
@@ -552,13 +518,9 @@ def _pooling_gradient(
     call, ranks, is_max = Call(function), (3, 4, 5), function == "max_pool_backward"
     given, src = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=is_max)
     call.check_same_dtype(given, src)
-    spatial = src.dims[2:]
-    kernel = spatial if kernel is None else kernel
-    window = call.window(spatial, kernel, kernel if strides is None else strides, pads, dilations)
-    if any(pad >= reach for pad, reach in zip(window.pads, window.reach * 2, strict=True)):
-        raise call.error("pads", f"is {window.pads}; each must be below the {window.reach} that a window spans")
-    call.check_dims(given, (*src.dims[:2], *window.extents(spatial)))
-    attrs = {"kernel_shape": window.kernel, **_sliding(window)}
+    kernel = src.dims[2:] if kernel is None else kernel
+    window: dict[str, Any] = {"kernel": kernel, "strides": kernel if strides is None else strides, "pads": pads}
+    attrs: dict[str, Any] = call.window(**window, dilations=dilations)
     if is_max:
         return call.run("MaxPoolGradient", (given, src), src.form, **attrs)[0]
     attrs |= {"extents": src.dims, "count_include_pad": int(counts_pads)}

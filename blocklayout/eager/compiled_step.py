@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout import model
 from blocklayout.dtypes import FLOATS
 from blocklayout.eager.operands import as_tensor
-from blocklayout.eager.record_graph import Numbers, RecordGraph, written
+from blocklayout.eager.record_graph import RecordGraph, written
 from blocklayout.eager.tape import leaves, rebuilt
 from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError, closest
 from blocklayout.forking import Lock
@@ -28,6 +28,7 @@ from blocklayout.tensor import Tensor, from_array, reorder
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
+    from blocklayout.model import Builder
     from blocklayout.plan import Plan
 
 _OPTIONS = ("check", "dtype", "precision", "progress", "recipes", "threads", "tune", "tune_seconds")
@@ -81,13 +82,13 @@ class _Compiled(Struct, frozen=True, eq=False):
     Attributes:
         outputs: Names of the results, in order.
         tree: The results' structure.
-        optimizers: Those whose numbers it reads.
+        optimizers: Those whose numbers it reads, by the prefixes of these inputs.
     """
 
     session: Session
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
     tree: Any
-    optimizers: tuple[Numbers, ...]
+    optimizers: Mapping[str, Any]
 
 
 class CompiledStep:
@@ -125,11 +126,12 @@ class CompiledStep:
         with self._lock:
             compiled = self._compiled(args, given)
             feed: dict[str, Any] = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
-            for numbers in compiled.optimizers:
-                feed |= numbers.of_next_step()
+            for prefix, optimizer in compiled.optimizers.items():
+                numbers = optimizer.numbers(optimizer.n_steps + 1)
+                feed |= {prefix + name: np.array([each], np.float32) for name, each in numbers.items()}
             results = compiled.session.run_held(feed, self._spares)
-            for numbers in compiled.optimizers:
-                numbers.optimizer.n_steps += 1
+            for optimizer in compiled.optimizers.values():
+                optimizer.n_steps += 1
             for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
                 tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
         return rebuilt(compiled.tree, iter([_returned(results[name], dims) for name, dims in compiled.outputs]))
@@ -164,17 +166,17 @@ class CompiledStep:
 
     def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
         record = _Record(self._fn, args, given)
-        graph, signature, tree, results = record.graph(), record.signature, record.tree, record.results
-        state = self._state(record)
-        for place, each in enumerate(results):
-            graph.builder.output(f"result_{place}", graph.value(each))
-        for name, each in state.items():
-            graph.builder.output(f"{name}'", graph.value(each))
-        outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(results))
-        inner = self._formats(given, {name: each for (name, _), each in zip(outputs, results, strict=True)}, state)
-        builder, numbers = graph.builder, graph.numbers
-        del record, graph, results  # with all Tensors of the first run
-        if _Record(self._fn, args, [_others(each) for each in given]).signature != signature:
+        graph, state = record.graph(), record.state
+        if self.state and {*map(id, self.state.values())} != {*map(id, state.values())}:
+            raise UnsupportedError(
+                "compile_step: with arguments of these extents other Tensors are updated than before"
+            )
+        outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(record.results))
+        inner = self._formats(given, [name for name, _ in outputs], state)
+        builder, optimizers, tree = graph.builder, graph.optimizers, record.tree
+        del record, graph  # with all Tensors of the first run
+        others = [_others(each) for each in given]
+        if _contents(_Record(self._fn, args, others).graph().builder) != _contents(builder):
             raise UnsupportedError(
                 "compile_step: the function does something else when it runs again with other numbers: a value became "
                 "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
@@ -184,7 +186,7 @@ class CompiledStep:
         session = Session(loading.book(), loading.write)
         if not self.state:
             self._place(state, dict(session.plan.inputs))
-        return _Compiled(session, outputs, tree, tuple(numbers.values()))
+        return _Compiled(session, outputs, tree, optimizers)
 
     def _place(self, state: dict[str, Tensor], descs: Mapping[str, MemoryDesc]) -> None:
         """Bring state to its formats, in memory of its own."""
@@ -194,15 +196,7 @@ class CompiledStep:
         self.state = state
         self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
 
-    def _state(self, record: _Record) -> dict[str, Tensor]:
-        """The Tensors that are updated, by name."""
-        if self.state and {*map(id, self.state.values())} != {*map(id, record.state)}:
-            raise UnsupportedError(
-                "compile_step: with arguments of these extents other Tensors are updated than before"
-            )
-        return self.state or dict(zip(record.names, record.state, strict=True))
-
-    def _formats(self, given: Sequence[Tensor], results: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Inner:
+    def _formats(self, given: Sequence[Tensor], results: Sequence[str], state: Mapping[str, Tensor]) -> Inner:
         """Formats at the border: arguments' own; those of results, and at first of state, are the plan's to choose."""
         formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
         formats |= dict.fromkeys(results, FREE)
@@ -216,10 +210,8 @@ class _Record:
     """The calls of a run, with updates of Tensors taken back.
 
     Attributes:
-        state: The Tensors that are updated.
-        names: Theirs in plans.
+        state: The Tensors that are updated, by their names in plans.
         results: The Tensors that the function returned, and ``tree`` their structure.
-        signature: Equal for runs that do the same.
     """
 
     def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
@@ -245,8 +237,8 @@ class _Record:
                 tensor.buffer[...] = bytes_before
             for optimizer, n_steps in counts.values():
                 optimizer.n_steps = n_steps
-        self.state = [tensor for tensor, _ in before.values()]
-        self.names = [*self._named(before, [optimizer for optimizer, _ in counts.values()])]
+        updated = [tensor for tensor, _ in before.values()]
+        self.state = dict(self._named(updated, [optimizer for optimizer, _ in counts.values()]))
         self.results = [self._result(place, each) for place, each in leaves(self.tree)]
         for each in given:
             if id(each) in before:
@@ -254,14 +246,13 @@ class _Record:
                     f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
                     "from around it, and leave it out of the arguments"
                 )
-        self.signature = [*self._described()]
 
     def graph(self) -> RecordGraph:
-        """The network."""
+        """The network, with results and then the state as it is updated."""
         graph = RecordGraph(self._entries)
         for place, each in enumerate(self._given):
             graph.input(f"argument_{place}", each)
-        for name, each in zip(self.names, self.state, strict=True):
+        for name, each in self.state.items():
             graph.input(name, each)
         for entry in self._entries:
             graph.add(entry)
@@ -271,11 +262,14 @@ class _Record:
                     f"compile_step: result {place}, {each.desc}, was not computed by recorded functions on Tensors: "
                     "compute it by these, or leave it out"
                 )
+            graph.builder.output(f"result_{place}", graph.value(each))
+        for name, each in self.state.items():
+            graph.builder.output(f"{name}'", graph.value(each))
         return graph
 
     @staticmethod
-    def _named(updated: Collection[int], optimizers: Sequence[Any]) -> Iterator[str]:
-        """Names of updated Tensors: places in the parameters' structure, and behind them the kind of state."""
+    def _named(updated: Sequence[Tensor], optimizers: Sequence[Any]) -> Iterator[tuple[str, Tensor]]:
+        """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
             places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in optimizer.parameters}
@@ -284,9 +278,9 @@ class _Record:
                 names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
         taken: set[str] = set()
         for each in updated:
-            name = fresh_name(names[each], taken)
+            name = fresh_name(names[id(each)], taken)
             taken.add(name)
-            yield name
+            yield name, each
 
     @staticmethod
     def _result(place: str, value: Any) -> Tensor:
@@ -297,25 +291,12 @@ class _Record:
             )
         return value
 
-    def _described(self) -> Iterator[Any]:
-        """Each call as a value: who gave its operands, constants by their contents."""
-        numbers = {id(each): number for number, each in enumerate((*self._given, *self.state))}
 
-        def described(operand: Any) -> Any:
-            if id(operand) in numbers:
-                return numbers[id(operand)]
-            if isinstance(operand, Tensor | np.ndarray):
-                array = np.ascontiguousarray(np.asarray(operand))
-                return array.shape, array.dtype.name, blake2b(array.tobytes(), digest_size=16).digest()
-            return repr(operand)
-
-        for entry in self._entries:
-            attrs = {name: repr(each) for name, each in entry.attrs.items() if name != "optimizer"}
-            yield entry.function, attrs, *map(described, entry.operands)
-            for each in entry.results:
-                if isinstance(each, Tensor):
-                    numbers.setdefault(id(each), len(numbers))
-        yield [numbers.get(id(each)) for each in self.results]
+def _contents(builder: Builder) -> Any:
+    """A network as a value that equals another's: nodes, and constants by digests."""
+    graph = builder.to_graph()
+    held = ((name, value.data) for name, value in graph.values.items())
+    return str(graph), {name: blake2b(data.tobytes()).digest() for name, data in held if data is not None}
 
 
 def _others(tensor: Tensor) -> Tensor:

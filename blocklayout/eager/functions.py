@@ -99,35 +99,6 @@ def shown_as(shown: Any, function: Any, module: str = "blocklayout.eager") -> Fu
     return made
 
 
-def ordered(name: str, signature: inspect.Signature) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
-    """A function that orders a call's arguments as the parameters, defaults included: a fast ``Signature.bind``."""
-    parameters = signature.parameters.values()
-    named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
-    places = {each.name: place for place, each in enumerate(named)}
-    defaults = [{} if each.kind is each.VAR_KEYWORD else each.default for each in parameters]
-    n_required = sum(each.default is each.empty for each in named)
-    n_positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in named)
-
-    def values_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        n_args = len(args)
-        values = [*args, *defaults[n_args:]]
-        is_plain = n_required <= n_args <= n_positional
-        for keyword, value in kwargs.items():
-            place = places.get(keyword, -1)
-            is_plain = is_plain and place >= n_args
-            values[place] = value
-        if is_plain:
-            return values
-        try:
-            found = signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{name}() {error}") from None
-        found.apply_defaults()
-        return [*found.arguments.values()]
-
-    return values_of
-
-
 def computed(definition: Function, instead: Function | None = None) -> Function:
     """A function that is planned and computed, or calls ``instead``; all that this takes is made at the first call."""
     names: dict[str, Any] = {"instead": instead}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.eager.call import Formats, Op, call
-from blocklayout.eager.operands import number, refused
-from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
-from blocklayout.ir import Window
+from blocklayout.eager.operands import integers, number, refused
+from blocklayout.errors import BlockLayoutError, InputError, ModelError, UnsupportedError
 from blocklayout.ir.result_format import keep
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.ops.gradients import DOMAIN
@@ -50,16 +48,24 @@ class Given(Struct, frozen=True):
         return self.desc.format_tag.text
 
 
+_KINDS = {"epsilon": "NotNegative", "group": "Count", "pads": "Pads"}
+_KINDS |= dict.fromkeys(("dilations", "kernel", "strides"), "Extents")
+_KINDS |= dict.fromkeys(("mean", "scale", "shift", "variance"), "Vector")
+"""Parameters that are checked as those of other operators."""
+
+
+def built(op_type: str, first: Any, *others: Any, n_outputs: int = 1, **attrs: Any) -> Any:
+    """An operator of training, applied to a Builder's values."""
+    names = {"kernel": "kernel_shape"} | {name: name for name in ("dilations", "pads", "strides")}
+    window = first._window(**{name: attrs.pop(own) for own, name in names.items() if own in attrs})  # noqa: SLF001 - as its methods
+    return first.builder.op(f"{DOMAIN}.{op_type}", first, *others, n_outputs=n_outputs, **window, **attrs)
+
+
 @cache
 def _operator(function: str, build: str | Callable[..., Any], arguments: tuple[str, ...], n_outputs: int) -> Op:
     """An operator of training by its name, or a function of a Builder's values, as an operator of that function."""
-    if not isinstance(build, str):
-        return Op(function, arguments, build, keep)
-
-    def one(first: Any, *others: Any, **attrs: Any) -> Any:
-        return first.builder.op(f"{DOMAIN}.{build}", first, *others, n_outputs=n_outputs, **attrs)
-
-    return Op(function, arguments, one, keep)
+    made = partial(built, build, n_outputs=n_outputs) if isinstance(build, str) else build
+    return Op(function, arguments, made, keep, kinds=_KINDS)
 
 
 class Call:
@@ -91,12 +97,11 @@ class Call:
         self._check(name, operand.desc, ranks)
         return operand
 
-    def read_vector(self, name: str, value: TensorLike, length: int) -> Given:
-        """A vector of f32, one number for each channel."""
+    def read_vector(self, name: str, value: TensorLike) -> Given:
+        """A vector of f32."""
         operand = self.read(name, value, (1,))
         if operand.desc.dtype != "f32":
             raise self.error(name, f"is {operand.desc.dtype}; vectors of channels are f32")
-        self.check_dims(operand, (length,), "one number for each channel of x")
         return operand
 
     def number(self, name: str, value: Any) -> float:
@@ -106,22 +111,9 @@ class Call:
             raise refused(value, f"{self.function}: {name}", "a number")
         return found
 
-    def window(
-        self, spatial: Sequence[int], kernel: Extents, strides: Extents, pads: Extents, dilations: Extents = 1
-    ) -> Window:
-        """The window of a convolution or a pooling that fits into a padded image of these extents."""
-        n = len(spatial)
-        extents, steps = self.integers("kernel", kernel, n), self.integers("strides", strides, n)
-        if isinstance(pads, Sequence) and len(pads) == n:
-            around = self.integers("pads", pads, n, 0) * 2
-        else:
-            right = f"one number, {n}, or {2 * n}: all in front, then all behind"
-            around = self.integers("pads", pads, 2 * n, 0, right)
-        window = Window(extents, steps, around[:n], around[n:], self.integers("dilations", dilations, n))
-        if min(window.extents(spatial)) < 1:
-            rule = f"of {window.kernel} with dilations {dilations} spans more than the padded image of {tuple(spatial)}"
-            raise self.error("kernel", f"{rule}; give a smaller one, or pads")
-        return window
+    def window(self, **given: Extents) -> dict[str, int | tuple[int, ...]]:
+        """Arguments of a window; that it fits is checked with the plan."""
+        return {name: integers(value, f"{self.function}: {name}") for name, value in given.items()}
 
     def check_dims(self, operand: Given, dims: Sequence[int], why: str = "the forward's result") -> None:
         """Refuse other extents."""
@@ -166,7 +158,10 @@ class Call:
         wished = results or (forward,)
         op = _operator(self.function, build, tuple(each.name for each in operands), len(wished))
         formats = Formats(_known(forward), tuple(map(_known, wished)))
-        made = call(op, tuple(each.tensor for each in operands), tuple(attrs.items()), formats)
+        try:
+            made = call(op, tuple(each.tensor for each in operands), tuple(attrs.items()), formats)
+        except ModelError as error:
+            raise InputError(str(error)) from None
         if formats.results == wished:
             return made
         return [self.returned(each, placed(each.desc, wish)) for each, wish in zip(made, wished, strict=True)]
@@ -186,19 +181,6 @@ class Call:
             raise self.error(name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
         if missing := dnnl.missing_isa(desc.dtype):
             raise UnsupportedError(f"{self.function}: {name} is {desc.dtype}, which {missing}: convert it to f32")
-
-    def integers(self, name: str, value: Extents, n: int, least: int = 1, right: str = "") -> tuple[int, ...]:
-        """One integer for all, or a row of ``n``, each at least ``least``; ``right`` says so in the error."""
-        right = right or f"one integer, or {n} of them"
-        try:
-            each = tuple(map(operator.index, value)) if isinstance(value, Sequence) else (operator.index(value),) * n
-        except TypeError:
-            raise self.error(name, f"is {value!r}; give {right}") from None
-        if len(each) != n:
-            raise self.error(name, f"has {len(each)} entries; give {right}")
-        if min(each) < least:
-            raise self.error(name, f"is {value!r}; each must be at least {least}")
-        return each
 
 
 @cache

@@ -262,7 +262,7 @@ _TOO_LARGE = 1 << 63
 
 def check(problem: OperatorCall) -> None:
     """Refuse arguments that are out of range, each by its annotation in :class:`Operators`: an InputError says how."""
-    x = next(iter(problem.operands.values()), None)
+    x = problem.operands.get("x", next(iter(problem.operands.values()), None))
     if not isinstance(x, MemoryDesc):
         return
     given = {**problem.operands, **problem.attrs}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import UnsupportedError
@@ -29,34 +28,20 @@ def written(entry: Entry) -> tuple[Tensor, ...]:
     return tuple(each for each in (param, *states) if isinstance(each, Tensor))
 
 
-class Numbers(Struct, frozen=True, eq=False):
-    """The numbers of an optimizer that plans read, and that change from step to step: inputs of one element."""
-
-    optimizer: Any
-    prefix: str
-
-    def of_next_step(self) -> dict[str, np.ndarray]:
-        """Those of one more step, by input."""
-        numbers = self.optimizer.numbers(self.optimizer.n_steps + 1)
-        return {self.prefix + name: np.array([each], np.float32) for name, each in numbers.items()}
-
-
 class RecordGraph:
     """A record that becomes a network: Tensors are told apart by identity.
 
     Attributes:
         builder: The network so far.
-        constants: The Tensors and arrays that calls read and that nothing gave, in order: they are constants.
-        numbers: Those of optimizers, by their identity.
+        optimizers: Those that update Tensors, by the prefixes of the inputs that have their numbers.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         """Begin with no values for the calls ``entries``, whose Tensors it holds."""
         op_types = [entry.op.op_type for entry in entries if entry.op is not None]
         self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
-        self.constants: list[Any] = []
-        self.numbers: dict[int, Numbers] = {}
-        self._numbers: dict[str, BuildValue] = {}
+        self.optimizers: dict[str, Any] = {}
+        self._numbers: dict[int, list[BuildValue]] = {}
         self._updated: set[tuple[int, int]] = set()
         self._values: dict[int, BuildValue] = {}
         self._held: list[Any] = [entries]
@@ -71,7 +56,7 @@ class RecordGraph:
         if not isinstance(operand, Tensor | np.ndarray):
             return operand.array() if hasattr(operand, "array") and not isinstance(operand, Tensor) else operand
         if id(operand) not in self._values:
-            self.constants.append(operand)
+            self._held.append(operand)
             self._values[id(operand)] = self.builder.constant(np.asarray(operand))
         return self._values[id(operand)]
 
@@ -92,7 +77,7 @@ class RecordGraph:
         if entry.op is not None:
             made = self._operator(entry)
         else:
-            write = _WRITERS.get(entry.function) or _compared(entry.function)
+            write = _WRITERS.get(entry.function)
             if write is None:
                 raise UnsupportedError(
                     f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and "
@@ -133,10 +118,11 @@ class RecordGraph:
                 "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
             )
         self._updated.add((id(optimizer), id(param)))
-        numbers = self.numbers.setdefault(id(optimizer), Numbers(optimizer, f"optimizer_{len(self.numbers)}."))
-        names = [numbers.prefix + name for name in optimizer.numbers(1)]
-        self._numbers |= {name: self.builder.input(name, (1,)) for name in names if name not in self._numbers}
-        given = (*map(self.value, (grad, param, *held)), *map(self._numbers.get, names))
+        if id(optimizer) not in self._numbers:
+            prefix = f"optimizer_{len(self.optimizers)}."
+            self.optimizers[prefix] = optimizer
+            self._numbers[id(optimizer)] = [self.builder.input(prefix + name, (1,)) for name in optimizer.numbers(1)]
+        given = (*map(self.value, (grad, param, *held)), *self._numbers[id(optimizer)])
         op_type = f"{DOMAIN}.{optimizer.op_type}"
         made = self.builder.op(op_type, *given, n_outputs=1 + len(held), **optimizer.attrs())
         for tensor, value in zip((param, *held), made if held else (made,), strict=True):
@@ -160,18 +146,10 @@ def _permuted(graph: RecordGraph, entry: Entry) -> Any:
 
 def _selected(graph: RecordGraph, entry: Entry) -> Any:
     x, index = entry.operands
-    starts, ends, steps = _bounds(boxed(index, x.desc))
-    return graph.builder.op("Slice", graph.value(x), starts, ends, np.arange(x.ndim), steps)
-
-
-def _bounds(box: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    ends = [line.start + line.step * line.extent for line in box]
-    lowest = np.iinfo(np.int64).min
-    return (
-        np.array([line.start for line in box]),
-        np.array([end if end >= 0 else lowest for end in ends]),
-        np.array([line.step for line in box]),
-    )
+    box, lowest = boxed(index, x.desc), np.iinfo(np.int64).min
+    starts, steps = (np.array(each) for each in zip(*((line.start, line.step) for line in box), strict=True))
+    ends = np.array([line.start + line.step * line.extent for line in box])
+    return graph.builder.op("Slice", graph.value(x), starts, np.where(ends < 0, lowest, ends), np.arange(x.ndim), steps)
 
 
 def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
@@ -185,20 +163,16 @@ def _slice_backward(graph: RecordGraph, entry: Entry) -> Any:
     return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
 
 
-def _compared(function: str) -> Writer | None:
+def _compared(graph: RecordGraph, entry: Entry) -> Any:
     """A comparison, by its definition."""
-    if function not in ("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"):
-        return None
-    return lambda graph, entry: getattr(Operators, function)(*_alike(graph, *entry.operands))
-
-
-def _alike(graph: RecordGraph, x: Tensor, y: Any) -> tuple[Any, Any]:
+    x, y = entry.operands
     number = y if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))
-    return graph.value(x), graph.value(number)
+    return getattr(Operators, entry.function)(graph.value(x), graph.value(number))
 
 
 _WRITERS: Mapping[str, Writer] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
+    **dict.fromkeys(("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"), _compared),
     "getitem": _selected,
     "permute": _permuted,
     "slice_backward": _slice_backward,

@@ -30,16 +30,23 @@ def _read(node: ir.NodeInfo, results: Sequence[str]) -> tuple[tuple[str, ...], d
 
 
 def _recipe(
-    spec: dnnl.Spec, results: Sequence[str], read: Sequence[str], whole: Mapping[str, MemoryDesc] | None = None
+    spec: dnnl.Spec,
+    results: Sequence[str],
+    read: Sequence[str],
+    whole: Mapping[str, MemoryDesc] | None = None,
+    vectors: Sequence[str] = (),
 ) -> ir.Recipe:
-    """One primitive whose first result that is read is ``dst``; results that are not read are temporaries."""
+    """One primitive whose first result that is read is ``dst``; results that are not read are temporaries.
+
+    ``vectors`` are arguments that the library lists only once the primitive exists.
+    """
     spare: tuple[tuple[str, MemoryDesc], ...] = ()
     if len(read) < len(results):
         settled = dnnl.resolve(spec).spec
         spare = tuple((arg, settled.memory_desc(arg)) for arg in results if arg not in read)
         known = dict(spare)
         spec = spec.replace(descs=tuple((arg, known.get(arg, desc)) for arg, desc in spec.descs))
-    names = {name: name for name, _ in spec.descs} | {arg: arg for arg in results} | {read[0]: "dst"}
+    names = {name: name for name in (*dict(spec.descs), *results, *vectors)} | {read[0]: "dst"}
     step = ir.RecipeStep(spec, tuple(sorted(names.items())))
     return ir.Recipe((step,), spare, tuple((whole or {}).items()))
 
@@ -49,6 +56,13 @@ def _check_grad(node: ir.NodeInfo, dims: Sequence[int]) -> ir.Value:
     if grad.shape != tuple(dims):
         raise node.wrong(f"grad has extents {list(grad.shape)}", f"the forward's result has {list(dims)}")
     return grad
+
+
+def _check_window(node: ir.NodeInfo, window: ir.Window, x: tuple[int, ...], n_channels: int) -> None:
+    extents = window.extents(x[2:])
+    if min(extents) < 1:
+        raise node.wrong(f"kernel gives extents {list(extents)}", "it spans more than the padded source")
+    _check_grad(node, (x[0], n_channels, *extents))
 
 
 def _convolved(node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]) -> tuple[ir.Window, int]:
@@ -62,7 +76,7 @@ def _convolved(node: ir.NodeInfo, x: tuple[int, ...], weights: tuple[int, ...]) 
     if n_groups < 1 or x[1] != weights[1] * n_groups or weights[0] % n_groups:
         raise node.wrong(f"group is {n_groups}", f"it must divide {x[1]} and {weights[0]} channels, as the weights do")
     window = read_window(node, weights[2:], x[2:])
-    _check_grad(node, (x[0], weights[0], *window.extents(x[2:])))
+    _check_window(node, window, x, weights[0])
     return window, n_groups
 
 
@@ -235,32 +249,61 @@ def _pooled(node: ir.NodeInfo, x: tuple[int, ...]) -> ir.Window:
     window = read_window(node, read_kernel_shape(node, len(x) - 2), x[2:])
     if any(pad >= reach for pad, reach in zip(window.pads, window.reach * 2, strict=True)):
         raise node.wrong(f"pads are {list(window.pads)}", f"each must be below the {list(window.reach)} of a window")
-    _check_grad(node, (*x[:2], *window.extents(x[2:])))
+    _check_window(node, window, x, x[1])
     return window
 
 
-class BatchNormTraining(Follower, frozen=True):
-    """Each channel normalised by its mean and variance over the batch, which are results too; scaled and shifted."""
+class _BatchNorm(Follower, frozen=True):
+    """A batch normalisation, or its gradient: ``operands`` and ``results`` by the primitive's arguments."""
 
-    op_types: ClassVar[tuple[str, ...]] = (f"{DOMAIN}.BatchNormTraining",)
     any_output: ClassVar[bool] = True
+    operands: ClassVar[tuple[str, ...]]
+    results: ClassVar[tuple[str, ...]]
 
     epsilon: float
     read: tuple[str, ...]
 
     @classmethod
+    def _given(cls, node: ir.NodeInfo) -> dict[str, ir.Value]:
+        """The inputs by the primitive's arguments: images of the same extents, and one number for each channel."""
+        given = {name: node.required(place, name) for place, name in enumerate(cls.operands)}
+        x = given["src"].shape
+        if "diff_dst" in given:
+            _check_grad(node, x)
+        for name, value in given.items():
+            if name not in ("src", "diff_dst") and value.shape != x[1:2]:
+                raise node.wrong(f"{name} has extents {list(value.shape)}", f"x has {x[1]} channels")
+        return given
+
+    @classmethod
     def inferred(cls, node: ir.NodeInfo) -> Results:
-        x = node.required(0, "x")
-        _check_vectors(node, 1, ("scale", "shift"), x.shape)
+        x = cls._given(node)["src"]
         vector = (x.shape[1:2], "f32")
         return (x.shape, x.dtype), vector, vector
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        vectors = _check_vectors(node, 1, ("scale", "shift"), node.shape(0))
-        read, others = _read(node, ("dst", "mean", "variance"))
-        arguments = {"src": node.required(0, "x"), **vectors}
-        return cls(node.float_attr("epsilon", 1e-5), read).bind(arguments, others=others)
+        read, others = _read(node, cls.results)
+        return cls(node.float_attr("epsilon", 1e-5), read).bind(cls._given(node), others=others)
+
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
+        src = wish.src_desc(argument(problem, "src"))
+        if attr.post_ops or not isinstance(src, MemoryDesc):
+            return None
+        vectors = [name for name in self.operands if name not in ("src", "diff_dst")]
+        return _recipe(self.spec(src, problem.n_threads), self.results, self.read, vectors=vectors)
+
+    def spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
+        """The primitive on images of this layout."""
+        raise NotImplementedError
+
+
+class BatchNormTraining(_BatchNorm, frozen=True):
+    """Each channel normalised by its mean and variance over the batch, which are results too; scaled and shifted."""
+
+    op_types: ClassVar[tuple[str, ...]] = (f"{DOMAIN}.BatchNormTraining",)
+    operands: ClassVar[tuple[str, ...]] = ("src", "scale", "shift")
+    results: ClassVar[tuple[str, ...]] = ("dst", "mean", "variance")
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -275,62 +318,20 @@ class BatchNormTraining(Follower, frozen=True):
 
         return gradients
 
-    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        src = wish.src_desc(argument(problem, "src"))
-        if attr.post_ops or not isinstance(src, MemoryDesc):
-            return None
-        given: Any = {"flags": _FLAGS, "n_threads": problem.n_threads, "prop_kind": "forward_training"}
-        spec = dnnl.batch_normalization(src, src, self.epsilon, **given)
-        return _normalized(spec, ("dst", "mean", "variance"), self.read, ("scale", "shift"))
+    def spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
+        kind = "forward_training"
+        return dnnl.batch_normalization(src, src, self.epsilon, _FLAGS, prop_kind=kind, n_threads=n_threads)
 
 
-class BatchNormGradient(Follower, frozen=True):
+class BatchNormGradient(_BatchNorm, frozen=True):
     """The gradients of a batch normalisation's source, scale and shift, by the mean and variance that it gave."""
 
     op_types: ClassVar[tuple[str, ...]] = (f"{DOMAIN}.BatchNormGradient",)
-    any_output: ClassVar[bool] = True
+    operands: ClassVar[tuple[str, ...]] = ("diff_dst", "src", "scale", "mean", "variance")
+    results: ClassVar[tuple[str, ...]] = ("diff_src", "diff_scale", "diff_shift")
 
-    epsilon: float
-    read: tuple[str, ...]
-
-    @classmethod
-    def inferred(cls, node: ir.NodeInfo) -> Results:
-        x = node.required(1, "x")
-        _check_grad(node, x.shape)
-        _check_vectors(node, 2, ("scale", "mean", "variance"), x.shape)
-        vector = (x.shape[1:2], "f32")
-        return (x.shape, x.dtype), vector, vector
-
-    @classmethod
-    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
-        vectors = _check_vectors(node, 2, ("scale", "mean", "variance"), node.shape(1))
-        read, others = _read(node, ("diff_src", "diff_scale", "diff_shift"))
-        arguments = {"src": node.required(1, "x"), "diff_dst": node.required(0, "grad"), **vectors}
-        return cls(node.float_attr("epsilon", 1e-5), read).bind(arguments, others=others)
-
-    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        src = wish.src_desc(argument(problem, "src"))
-        if attr.post_ops or not isinstance(src, MemoryDesc):
-            return None
-        spec = dnnl.batch_normalization_backward(src, src, src, self.epsilon, _FLAGS, n_threads=problem.n_threads)
-        return _normalized(spec, ("diff_src", "diff_scale", "diff_shift"), self.read, ("scale", "mean", "variance"))
-
-
-def _check_vectors(node: ir.NodeInfo, first: int, names: Sequence[str], x: tuple[int, ...]) -> dict[str, ir.Value]:
-    """The inputs from ``first`` on, by name: one number for each channel."""
-    vectors = {name: node.required(place, name) for place, name in enumerate(names, first)}
-    for name, vector in vectors.items():
-        if vector.shape != x[1:2]:
-            raise node.wrong(f"{name} has extents {list(vector.shape)}", f"x has {x[1]} channels")
-    return vectors
-
-
-def _normalized(spec: dnnl.Spec, results: Sequence[str], read: Sequence[str], vectors: Sequence[str]) -> ir.Recipe:
-    """The library lists the vectors among its arguments only once the primitive exists."""
-    recipe = _recipe(spec, results, read)
-    (step,) = recipe.steps
-    operands = tuple(sorted({**dict(step.operands), **{name: name for name in vectors}}.items()))
-    return ir.Recipe((ir.RecipeStep(spec, operands),), recipe.temporaries)
+    def spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
+        return dnnl.batch_normalization_backward(src, src, src, self.epsilon, _FLAGS, n_threads=n_threads)
 
 
 class SlopeGradient(Follower, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, filled, integers, lowers
+from blocklayout.torch.aten_writer import TABLE, NodeWriter, lowers
 
 
 @lowers("aten.scaled_dot_product_attention.default")
@@ -17,18 +17,20 @@ def _attention(
     query: BuildValue,
     key: BuildValue,
     value: BuildValue,
-    *args: Any,
-    scale: Any = None,
-    enable_gqa: Any = 0,
+    attn_mask: BuildValue | None = None,
+    dropout_p: float = 0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Any:
-    attn_mask, dropout_p, is_causal = filled(args, None, 0, False)
     if dropout_p:
         raise w.refuse("attention with dropout; inference mode only")
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         key, value = (_for_each_query(w, each, query.shape[-3]) for each in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     perm = [*range(len(key.shape) - 2), len(key.shape) - 1, len(key.shape) - 2]
-    scores = w.op("MatMul", w.op("Mul", query, w.constant(factor, query.dtype)), w.transpose(key, perm))
+    scores = w.op("MatMul", w.op("Mul", query, factor), w.transpose(key, perm))
     if is_causal:
         attn_mask = w.constant(np.tril(np.ones(scores.shape[-2:], np.bool_)))
     return w.op("MatMul", _weights(w, scores, attn_mask), value)
@@ -37,8 +39,8 @@ def _attention(
 def _for_each_query(w: NodeWriter, x: BuildValue, n_heads: int) -> BuildValue:
     """Heads of keys or values, each as often as heads of queries share it."""
     *outer, heads, n, width = x.shape
-    shared = integers((*outer, heads, n_heads // heads, n, width))
-    return w.reshape(w.op("Expand", w.reshape(x, (*outer, heads, 1, n, width)), shared), (*outer, n_heads, n, width))
+    shared = w.op("Expand", w.reshape(x, (*outer, heads, 1, n, width)), (*outer, heads, n_heads // heads, n, width))
+    return w.reshape(shared, (*outer, n_heads, n, width))
 
 
 def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
@@ -52,37 +54,35 @@ def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
         added = w.constant(np.where(data, 0.0, -np.inf), scores.dtype)
         return w.op("Softmax", w.op("Add", scores, added), axis=-1)
     masked = w.op("Where", mask, scores, w.constant(-np.inf, scores.dtype))
-    is_left = w.cast(w.op("ReduceMax", w.cast(mask, "u8"), integers(-1)), "bool")
+    is_left = w.cast(w.op("ReduceMax", w.cast(mask, "u8"), [-1]), "bool")
     return w.op("Where", is_left, w.op("Softmax", masked, axis=-1), w.constant(0, scores.dtype))
 
 
-@lowers("aten._scaled_dot_product_flash_attention_for_cpu.default")
-def _flash_attention(w: NodeWriter, *args: Any, attn_mask: Any = None, scale: Any = None) -> Any:
-    return _attention(w, *args[:3], attn_mask, *args[3:], scale=scale)
+TABLE["aten._scaled_dot_product_flash_attention_for_cpu.default"] = (
+    lambda w, query, key, value, *args, attn_mask=None, scale=None: _attention(
+        w, query, key, value, attn_mask, *args, scale=scale
+    )
+)
 
 
 @lowers("aten._transformer_encoder_layer_fwd.default")
 def _encoder_layer(w: NodeWriter, x: BuildValue, embed_dim: int, num_heads: int, *args: Any) -> Any:
-    qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors = args
-    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *masks = vectors
-    if any(mask is not None for mask in masks[:1]):
+    qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors, mask, _ = args
+    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2 = vectors
+    if mask is not None:
         raise w.refuse("a mask")
 
     def linear(value: BuildValue, weight: BuildValue, bias: BuildValue) -> Any:
         return w.op("Add", w.op("MatMul", value, w.transpose(weight, (1, 0))), bias)
 
     def attended(value: BuildValue) -> Any:
-        return _self_attention(w, linear(value, qkv_weight, qkv_bias), embed_dim, num_heads)
+        heads = _self_attention(w, linear(value, qkv_weight, qkv_bias), embed_dim, num_heads)
+        return linear(heads, proj_weight, proj_bias)
 
     def forward(value: BuildValue) -> Any:
-        inner = linear(value, weight_1, bias_1)
-        return linear(w.op("Gelu" if use_gelu else "Relu", inner), weight_2, bias_2)
+        return linear(w.op("Gelu" if use_gelu else "Relu", linear(value, weight_1, bias_1)), weight_2, bias_2)
 
-    steps = (
-        (lambda value: linear(attended(value), proj_weight, proj_bias), scale_1, shift_1),
-        (forward, scale_2, shift_2),
-    )
-    for step, scale, shift in steps:
+    for step, scale, shift in ((attended, scale_1, shift_1), (forward, scale_2, shift_2)):
         if norm_first:
             x = w.op("Add", x, step(w.op("LayerNormalization", x, scale, shift, epsilon=eps)))
         else:
@@ -94,7 +94,5 @@ def _self_attention(w: NodeWriter, qkv: BuildValue, width: int, n_heads: int) ->
     """Attention of a sequence to itself, of the three projections side by side."""
     batch, n, _ = qkv.shape
     heads = w.transpose(w.reshape(qkv, (batch, n, 3, n_heads, width // n_heads)), (2, 0, 3, 1, 4))
-    query, key, value = (
-        w.op("Squeeze", each, integers(0)) for each in w.op("Split", heads, integers((1, 1, 1)), n_outputs=3)
-    )
+    query, key, value = (w.op("Squeeze", each, [0]) for each in w.op("Split", heads, [1, 1, 1], n_outputs=3))
     return w.reshape(w.transpose(_attention(w, query, key, value), (0, 2, 1, 3)), (batch, n, width))

@@ -9,33 +9,31 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, integers, lowers
+from blocklayout.torch.aten_writer import NodeWriter, lowers
 
-_NEAREST: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-_EXACT: dict[str, Any] = {
-    "mode": "nearest",
-    "coordinate_transformation_mode": "half_pixel",
-    "nearest_mode": "round_prefer_ceil",
-}
 _SMOOTH = {"upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear"}
 _SMOOTH |= {"upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear", "_upsample_bicubic2d_aa": "cubic"}
 _PIXELS = [f"{name}{rank}d" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")]
 
 
+def _listed(scales: tuple[Any, ...]) -> Sequence[float | None]:
+    """Scales that come in a list, or one by one."""
+    return scales[0] if isinstance(scales[0], list) else scales
+
+
 @lowers(*(f"aten.{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
-def _nearest(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, *scales: Any) -> Any:
-    del output_size
-    is_exact = "exact" in w.overload
-    given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else scales
-    factors = [*(given or ()), *[None] * len(x.shape)]
+def _nearest(w: NodeWriter, x: BuildValue, _: Sequence[int] | None, *scales: Any) -> Any:
+    is_exact = "exact" in w.name
+    factors = [*_listed(scales), None, None]
     for axis in range(2, len(x.shape)):
         extent, n = x.shape[axis], w.shape[axis]
         places = _places(extent, n, factors[axis - 2], is_exact=is_exact)
         usual = (2 * np.arange(n) + is_exact) * extent // (2 * n)
         if not np.array_equal(places, usual):  # by a scale that is not that of the extents, or by rounding
             x = w.op("Gather", x, places, axis=axis)
-    attrs = _EXACT if is_exact else _NEAREST
-    return x if x.shape == w.shape else w.op("Resize", x, None, None, integers(w.shape), **attrs)
+    at, nearest = ("half_pixel", "round_prefer_ceil") if is_exact else ("asymmetric", "floor")
+    attrs: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": at, "nearest_mode": nearest}
+    return x if x.shape == w.shape else w.op("Resize", x, None, None, w.shape, **attrs)
 
 
 def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.ndarray:
@@ -48,40 +46,29 @@ def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.n
 
 
 @lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
-def _smooth(w: NodeWriter, x: BuildValue, output_size: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
-    del output_size
-    name = w.overload.split(".")[1]
+def _smooth(w: NodeWriter, x: BuildValue, _: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
+    mode, is_antialiased, given = _SMOOTH[w.name], w.name.endswith("_aa"), _listed(scales)
     if w.dtype not in FLOATS:
         raise w.refuse("interpolation of integers, which PyTorch rounds in its own way")
-    if align_corners and name.endswith("_aa"):
+    if align_corners and is_antialiased:
         raise w.refuse("antialiasing with aligned corners")
-    attrs = {
-        "mode": _SMOOTH[name],
+    attrs: dict[str, Any] = {
+        "mode": mode,
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
-        "cubic_coeff_a": -0.5 if name == "_upsample_bicubic2d_aa" else -0.75,
-        "antialias": 1 if name.endswith("_aa") else None,
-        "exclude_outside": 1 if name.endswith("_aa") else None,
+        "cubic_coeff_a": None if mode != "cubic" else -0.5 if is_antialiased else -0.75,
+        "antialias": 1 if is_antialiased else None,
+        "exclude_outside": 1 if is_antialiased else None,
     }
-    return _resize(w, x, scales, attrs)
-
-
-def _resize(w: NodeWriter, x: BuildValue, scales: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    given = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else list(scales)
-    attrs = {key: each for key, each in attrs.items() if not (key == "cubic_coeff_a" and attrs["mode"] != "cubic")}
-    rank = len(x.shape) - 2
-    by_scales = attrs["coordinate_transformation_mode"] != "align_corners"
-    if by_scales and len(given) == rank and any(given) and not all(given):
-        raise w.refuse("scales for some dimensions")
-    if by_scales and len(given) == rank and all(given):  # coordinates are by these, not by the extents
-        factors = [1.0, 1.0, *map(float, given)]
-        by_extents = [result / extent for result, extent in zip(w.shape, x.shape, strict=True)]
-        if any(abs(factor - other) > 1e-7 * other for factor, other in zip(factors, by_extents, strict=True)):
-            if any(
-                int(extent * factor) != result for extent, factor, result in zip(x.shape, factors, w.shape, strict=True)
-            ):
+    if not align_corners and any(given):  # coordinates are by these, not by the extents
+        if not all(given):
+            raise w.refuse("scales for some dimensions")
+        factors = [1.0, 1.0, *(float(each or 1) for each in given)]
+        pairs = [*zip(x.shape, w.shape, factors, strict=True)]
+        if any(abs(factor * extent / result - 1) > 1e-7 for extent, result, factor in pairs):
+            if any(int(extent * factor) != result for extent, result, factor in pairs):
                 raise w.refuse(f"scales {given}, which do not make {w.shape} of {x.shape}")
-            return w.op("Resize", x, None, w.constant(factors, "f32"), None, **attrs)
-    return w.op("Resize", x, None, None, integers(w.shape), **attrs)
+            return w.op("Resize", x, None, factors, None, **attrs)
+    return w.op("Resize", x, None, None, w.shape, **attrs)
 
 
 @lowers("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default", "aten.grid_sampler.default")
@@ -90,14 +77,12 @@ def _grid_sampler(
 ) -> Any:
     if (interpolation_mode, padding_mode) == (2, 1):
         raise w.refuse("cubic interpolation with borders, where PyTorch repeats pixels and ONNX moves places")
-    return w.op(
-        "GridSample",
-        x,
-        grid,
-        mode=("linear", "nearest", "cubic")[interpolation_mode],
-        padding_mode=("zeros", "border", "reflection")[padding_mode],
-        align_corners=int(align_corners),
-    )
+    attrs: dict[str, Any] = {
+        "mode": ("linear", "nearest", "cubic")[interpolation_mode],
+        "padding_mode": ("zeros", "border", "reflection")[padding_mode],
+        "align_corners": int(align_corners),
+    }
+    return w.op("GridSample", x, grid, **attrs)
 
 
 @lowers("aten.col2im.default")
@@ -105,4 +90,4 @@ def _col2im(w: NodeWriter, x: BuildValue, *args: Sequence[int]) -> Any:
     output_size, kernel_size, dilation, padding, stride = args
     batched = x if len(x.shape) == 3 else w.reshape(x, (1, *x.shape))
     attrs: dict[str, Any] = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
-    return w.reshape(w.op("Col2Im", batched, integers(output_size), integers(kernel_size), **attrs), w.shape)
+    return w.reshape(w.op("Col2Im", batched, output_size, kernel_size, **attrs), w.shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, filled, integers, lowers
+from blocklayout.torch.aten_writer import TABLE, NodeWriter, lowers
 
 _TO_THE_END = 2**63 - 1
 
@@ -25,8 +25,7 @@ def _view(w: NodeWriter, x: BuildValue, *_: Any) -> BuildValue:
 
 @lowers("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
 @lowers("aten.contiguous.default", "aten.detach_.default")
-def _same(w: NodeWriter, x: BuildValue) -> BuildValue:
-    del w
+def _same(_: NodeWriter, x: BuildValue, *__: Any) -> BuildValue:
     return x
 
 
@@ -34,24 +33,14 @@ def _same(w: NodeWriter, x: BuildValue) -> BuildValue:
 def _dropout(w: NodeWriter, x: BuildValue, p: float, train: bool | None) -> Any:
     if train and p:
         raise w.refuse("dropout in training; inference mode only")
-    return x if "native" not in w.overload else (x, w.constant(np.ones(x.shape, np.bool_)))
-
-
-@lowers("aten.unsqueeze.default")
-def _unsqueeze(w: NodeWriter, x: BuildValue, dim: int) -> Any:
-    return w.op("Unsqueeze", x, integers(dim % len(w.shape)))
+    return x if w.name == "dropout" else (x, w.constant(np.ones(x.shape, np.bool_)))
 
 
 @lowers("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
 def _squeeze(w: NodeWriter, x: BuildValue, dim: int | Sequence[int] | None = None) -> Any:
     given = range(len(x.shape)) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = [each % len(x.shape) for each in given if x.shape[each] == 1] if x.shape else []
-    return w.op("Squeeze", x, integers(axes)) if axes else x
-
-
-@lowers("aten.permute.default")
-def _permute(w: NodeWriter, x: BuildValue, dims: Sequence[int]) -> BuildValue:
-    return w.transpose(x, [dim % len(x.shape) for dim in dims])
+    return w.op("Squeeze", x, axes) if axes else x
 
 
 @lowers("aten.transpose.int", "aten.t.default")
@@ -63,31 +52,31 @@ def _transpose(w: NodeWriter, x: BuildValue, dim0: int = 0, dim1: int = 1) -> Bu
     return w.transpose(x, perm)
 
 
-@lowers("aten.expand.default", "aten.fill.Tensor")
-def _expand(w: NodeWriter, x: BuildValue, size: Any, **__: Any) -> Any:
-    if isinstance(size, BuildValue):
-        x = w.cast(size, w.dtype)
-    return x if x.shape == w.shape else w.op("Expand", x, integers(w.shape))
-
-
-@lowers("aten.copy.default")
-def _copy(w: NodeWriter, x: BuildValue, src: BuildValue, *unused: Any) -> Any:
-    del x, unused
-    return _expand(w, w.cast(src, w.dtype), None)
+def _expanded(w: NodeWriter, x: BuildValue) -> Any:
+    return x if x.shape == w.shape else w.op("Expand", x, w.shape)
 
 
 @lowers("aten.flip.default")
 def _flip(w: NodeWriter, x: BuildValue, dims: Sequence[int]) -> Any:
     axes = [dim % len(x.shape) for dim in dims] if x.shape else []
-    backwards = [-1] * len(axes)
-    ends = integers([-_TO_THE_END] * len(axes))
-    return w.op("Slice", x, integers(backwards), ends, integers(axes), integers(backwards)) if axes else x
+    backwards, ends = np.full(len(axes), -1), np.full(len(axes), -_TO_THE_END)
+    return w.op("Slice", x, backwards, ends, np.array(axes), backwards) if axes else x
 
 
 @lowers("aten.repeat.default")
 def _repeat(w: NodeWriter, x: BuildValue, repeats: Sequence[int]) -> Any:
     ranked = w.reshape(x, (*(1,) * (len(repeats) - len(x.shape)), *x.shape))
-    return w.op("Tile", ranked, integers(repeats)) if repeats else x
+    return w.op("Tile", ranked, repeats) if repeats else x
+
+
+TABLE.update(
+    {
+        "aten.copy.default": lambda w, _, src, *__: _expanded(w, w.cast(src, w.dtype)),
+        "aten.expand.default": lambda w, x, *_, **__: _expanded(w, x),
+        "aten.permute.default": lambda w, x, dims: w.transpose(x, [dim % len(x.shape) for dim in dims]),
+        "aten.unsqueeze.default": lambda w, x, dim: w.op("Unsqueeze", x, [dim % len(w.shape)]),
+    }
+)
 
 
 # Parts.
@@ -97,17 +86,14 @@ def part(w: NodeWriter, x: BuildValue, axis: int, start: int, end: int, step: in
     """Elements along one dimension."""
     if step == 1 and start <= 0 and end >= x.shape[axis]:
         return x
-    sliced: BuildValue = w.op("Slice", x, *map(integers, (start, end, axis, step)))
+    sliced: BuildValue = w.op("Slice", x, [start], [end], [axis], [step])
     return sliced
 
 
 @lowers("aten.slice.Tensor")
-def _slice(
-    w: NodeWriter, x: BuildValue, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> BuildValue:
+def _slice(w: NodeWriter, x: BuildValue, dim: int, start: int | None, end: int | None, step: int) -> BuildValue:
     axis = dim % len(x.shape)
-    first, last = _bounds(x.shape[axis], start, end)
-    return part(w, x, axis, first, last, step)
+    return part(w, x, axis, *_bounds(x.shape[axis], start, end), step)
 
 
 def _bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
@@ -119,65 +105,46 @@ def _bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
 def _select(w: NodeWriter, x: BuildValue, dim: int, index: int) -> Any:
     axis = dim % len(x.shape)
     at = index % x.shape[axis]
-    return w.op("Squeeze", part(w, x, axis, at, at + 1), integers(axis))
+    return w.op("Squeeze", part(w, x, axis, at, at + 1), [axis])
 
 
 @lowers("aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default")
-def _split(w: NodeWriter, x: BuildValue, size: int | Sequence[int], dim: int = 0) -> Any:
-    del size
+def _split(w: NodeWriter, x: BuildValue, _: int | Sequence[int], dim: int) -> Any:
     if len(w.results) == 1:
         return (x,)
     extents = [each.shape[dim] for each in w.results]
-    return w.op("Split", x, integers(extents), axis=dim % len(x.shape), n_outputs=len(extents))
-
-
-@lowers("aten.unbind.int")
-def _unbind(w: NodeWriter, x: BuildValue, dim: int = 0) -> Any:
-    return tuple(_select(w, x, dim, index) for index in range(x.shape[dim]))
+    return w.op("Split", x, extents, axis=dim % len(x.shape), n_outputs=len(extents))
 
 
 @lowers("aten.cat.default")
-def _cat(w: NodeWriter, tensors: Sequence[BuildValue], dim: int = 0) -> Any:
-    axis = dim % len(w.shape)
+def _cat(w: NodeWriter, tensors: Sequence[BuildValue], dim: int) -> Any:
     parts = [w.cast(each, w.dtype) for each in tensors if each.shape != (0,) or len(w.shape) == 1]
-    return parts[0] if len(parts) == 1 else w.op("Concat", *parts, axis=axis)
+    return parts[0] if len(parts) == 1 else w.op("Concat", *parts, axis=dim % len(w.shape))
 
 
 @lowers("aten.stack.default")
-def _stack(w: NodeWriter, tensors: Sequence[BuildValue], dim: int = 0) -> Any:
-    axis = integers(dim % len(w.shape))
-    return w.op("Concat", *(w.op("Unsqueeze", w.cast(each, w.dtype), axis) for each in tensors), axis=int(axis[0]))
-
-
-@lowers("aten.select_scatter.default")
-def _select_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, dim: int, index: int) -> Any:
-    axis = dim % len(x.shape)
-    at = index % x.shape[axis]
-    return _put(w, x, w.op("Unsqueeze", w.cast(src, w.dtype), integers(axis)), axis, at, at + 1)
+def _stack(w: NodeWriter, tensors: Sequence[BuildValue], dim: int) -> Any:
+    axis = dim % len(w.shape)
+    return w.op("Concat", *(w.op("Unsqueeze", w.cast(each, w.dtype), [axis]) for each in tensors), axis=axis)
 
 
 @lowers("aten.slice_scatter.default")
 def _slice_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, *args: Any) -> Any:
-    dim, start, end, step = filled(args, 0, None, None, 1)
+    dim, start, end, step = args
     axis = dim % len(x.shape)
     first, last = _bounds(x.shape[axis], start, end)
-    whole = w.op("Expand", w.cast(src, w.dtype), integers(src.shape))
+    whole = w.op("Expand", w.cast(src, w.dtype), src.shape)
     if step == 1:
-        return _put(w, x, whole, axis, first, last)
+        sides = ((0, first), (last, x.shape[axis]))
+        before, after = ([part(w, x, axis, *side)] if side[0] < side[1] else [] for side in sides)
+        parts = [*before, *([whole] if src.shape[axis] else []), *after]
+        return w.op("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
     index = np.arange(first, last, step).reshape([-1 if each == axis else 1 for each in range(len(x.shape))])
     return w.op("ScatterElements", x, np.broadcast_to(index, src.shape).astype(np.int64), whole, axis=axis)
 
 
-def _put(w: NodeWriter, x: BuildValue, middle: BuildValue, axis: int, first: int, last: int) -> Any:
-    """``x`` with other elements in one range along a dimension."""
-    sides = ((0, first), (last, x.shape[axis]))
-    before, after = (part(w, x, axis, *side) if side[0] < side[1] else None for side in sides)
-    parts = [each for each in (before, middle, after) if each is not None and each.shape[axis]]
-    return w.op("Concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
-
-
 @lowers("aten.diagonal.default")
-def _diagonal(w: NodeWriter, x: BuildValue, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal(w: NodeWriter, x: BuildValue, offset: int, dim1: int, dim2: int) -> Any:
     rank = len(x.shape)
     pair = [dim1 % rank, dim2 % rank]
     moved = w.transpose(x, [*(axis for axis in range(rank) if axis not in pair), *pair])
@@ -188,7 +155,7 @@ def _diagonal(w: NodeWriter, x: BuildValue, offset: int = 0, dim1: int = 0, dim2
 
 @lowers("aten.as_strided.default")
 def _as_strided(
-    w: NodeWriter, x: BuildValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    w: NodeWriter, x: BuildValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> Any:
     source = w.operands[0]
     if not source.is_contiguous() or source.storage_offset():
@@ -198,7 +165,7 @@ def _as_strided(
         at += (np.arange(extent) * step).reshape([-1 if each == axis else 1 for each in range(len(size))])
     if at.size and at.max() >= math.prod(x.shape):
         raise w.refuse("addresses beyond the tensor's elements")
-    return w.op("Gather", w.reshape(x, (math.prod(x.shape),)), at, axis=0)
+    return w.op("Gather", w.flat(x), at, axis=0)
 
 
 @lowers("aten.unfold.default")
@@ -208,33 +175,25 @@ def _unfold(w: NodeWriter, x: BuildValue, dimension: int, size: int, step: int) 
     axis = dimension % len(x.shape)
     at = np.arange(w.shape[axis])[:, None] * step + np.arange(size)
     windows = w.op("Gather", x, at.astype(np.int64), axis=axis)
-    rank = len(w.shape)
-    return w.transpose(windows, [*(each for each in range(rank) if each != axis + 1), axis + 1])
+    return w.transpose(windows, [*(each for each in range(len(w.shape)) if each != axis + 1), axis + 1])
 
 
 # By indices.
 
 
-@lowers("aten.embedding.default")
-def _embedding(w: NodeWriter, weight: BuildValue, indices: BuildValue, *_: Any) -> Any:
-    return w.op("Gather", weight, indices, axis=0)
-
-
 @lowers("aten.index_select.default")
 def _index_select(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue) -> Any:
-    if not x.shape:
-        return x
-    return w.op("Gather", x, w.reshape(index, (math.prod(index.shape),)), axis=dim % len(x.shape))
+    return w.op("Gather", x, w.flat(index), axis=dim % len(x.shape)) if x.shape else x
 
 
 @lowers("aten.gather.default")
 def _gather(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, **__: Any) -> Any:
     x, index, axis = _with_rank(w, x, index, dim)
-    return w.reshape(w.op("GatherElements", _cut(w, x, index.shape, axis), w.cast(index, "s64"), axis=axis), w.shape)
+    return w.reshape(w.op("GatherElements", _cut(w, x, index.shape, axis), index, axis=axis), w.shape)
 
 
 def _with_rank(w: NodeWriter, x: BuildValue, index: BuildValue, dim: int) -> tuple[BuildValue, BuildValue, int]:
-    x, index = map(w.ranked, (x, index))
+    x, index = w.ranked(x), w.cast(w.ranked(index), "s64")
     if not math.prod(index.shape):
         raise w.refuse("an index without elements")
     return x, index, dim % len(x.shape)
@@ -248,17 +207,24 @@ def _cut(w: NodeWriter, x: BuildValue, shape: Sequence[int], but: int | None = N
 
 
 @lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter_reduce.two")
-def _scatter(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, *args: Any, include_self: bool = True) -> Any:
-    src, reduce = filled(args, None, None)
+def _scatter(
+    w: NodeWriter,
+    x: BuildValue,
+    dim: int,
+    index: BuildValue,
+    src: Any,
+    reduce: str | None = None,
+    *,
+    include_self: bool = True,
+) -> Any:
     if w.dtype == "bool" and reduce is not None:
         raise w.refuse("reductions of truth")
-    reduce = "sum" if "scatter_add" in w.overload else reduce
+    reduce = "sum" if w.name == "scatter_add" else reduce
     x, index, axis = _with_rank(w, x, index, dim)
-    index = w.cast(index, "s64")
     if isinstance(src, BuildValue):
         updates = _cut(w, w.ranked(src), index.shape)
     else:
-        updates = w.op("Expand", w.constant(src, w.dtype), integers(index.shape))
+        updates = w.op("Expand", w.constant(src, w.dtype), index.shape)
 
     def scattered(into: BuildValue, values: Any, by: str | None) -> Any:
         return w.op("ScatterElements", into, index, values, axis=axis, reduction=by)
@@ -271,29 +237,27 @@ def _scatter(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, *args: A
             raise w.refuse("means of integers")
         ones = np.ones(index.shape, to_numpy(w.dtype))
         counts = scattered(w.constant(np.full(x.shape, int(include_self)), w.dtype), ones, "add")
-        y = w.op("Div", y, w.op("Max", counts, w.constant(1, w.dtype)))
+        y = w.op("Div", y, w.op("Max", counts, 1))
     return w.reshape(y, w.shape)
 
 
 def _neutral(w: NodeWriter, reduce: str) -> float:
     """The number that changes no result of a reduction."""
-    if reduce in ("amax", "amin"):
-        sign = -1 if reduce == "amax" else 1
-        if w.dtype in FLOATS:
-            return sign * math.inf
-        limits = np.iinfo(to_numpy(w.dtype))
-        return int(limits.min if reduce == "amax" else limits.max)
-    return 1 if reduce == "prod" else 0
+    if reduce not in ("amax", "amin"):
+        return 1 if reduce == "prod" else 0
+    if w.dtype in FLOATS:
+        return -math.inf if reduce == "amax" else math.inf
+    limits = np.iinfo(to_numpy(w.dtype))
+    return int(limits.min if reduce == "amax" else limits.max)
 
 
 @lowers("aten.masked_scatter.default")
 def _masked_scatter(w: NodeWriter, x: BuildValue, mask: BuildValue, source: BuildValue) -> Any:
-    spread = w.op("Expand", w.cast(mask, "s64"), integers(w.shape))
-    counts = w.op("CumSum", w.reshape(spread, (math.prod(w.shape),)), w.constant(0, "s64"))
-    limits = (w.constant(limit, "s64") for limit in (0, math.prod(source.shape) - 1))
-    at = w.op("Clip", w.op("Sub", counts, w.constant(1, "s64")), *limits)
-    taken = w.op("Gather", w.reshape(source, (math.prod(source.shape),)), at, axis=0)
-    return w.op("Where", mask, w.reshape(taken, w.shape), w.op("Expand", x, integers(w.shape)))
+    spread = w.op("Expand", w.cast(mask, "s64"), w.shape)
+    counts = w.op("CumSum", w.flat(spread), 0)
+    at = w.op("Clip", w.op("Sub", counts, 1), 0, math.prod(source.shape) - 1)
+    taken = w.reshape(w.op("Gather", w.flat(source), at, axis=0), w.shape)
+    return w.op("Where", mask, taken, w.op("Expand", x, w.shape))
 
 
 @lowers("aten.index.Tensor")
@@ -303,14 +267,14 @@ def _index(w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None]) -
         return w.op("Gather", x, indices[axes[0]], axis=axes[0])
     n_index = len(at.shape) - 1
     y = w.op("GatherND", w.transpose(x, perm), at)
-    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0  # where the indices' dimensions go
+    first = _first(axes)
     order = [*range(n_index, n_index + first), *range(n_index), *range(n_index + first, len(y.shape))]
     return w.transpose(y, order)
 
 
 @lowers("aten.index_put.default")
 def _index_put(
-    w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None], values: BuildValue, accumulate: bool = False
+    w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None], values: BuildValue, accumulate: bool
 ) -> Any:
     mask = indices[0]
     if mask is not None and mask.dtype == "bool" and len(indices) == 1 and math.prod(values.shape) == 1:
@@ -318,16 +282,19 @@ def _index_put(
         value = w.reshape(values, ())
         return w.op("Where", spread, w.op("Add", x, value) if accumulate else value, x)
     axes, perm, at = _gathered(w, x, indices)
-    n_index = len(at.shape) - 1
+    n_index, first = len(at.shape) - 1, _first(axes)
     moved = w.transpose(x, perm)
     rest = moved.shape[len(axes) :]
-    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
     as_read = (*rest[:first], *at.shape[:-1], *rest[first:])
-    spread = w.op("Expand", values, integers(as_read))
     order = [*range(first, first + n_index), *range(first), *range(first + n_index, len(as_read))]
-    reduction = "add" if accumulate else None
-    y = w.op("ScatterND", moved, at, w.transpose(spread, order), reduction=reduction)
+    spread = w.transpose(w.op("Expand", values, as_read), order)
+    y = w.op("ScatterND", moved, at, spread, reduction="add" if accumulate else None)
     return w.transpose(y, [perm.index(axis) for axis in range(len(perm))])
+
+
+def _first(axes: Sequence[int]) -> int:
+    """Where the dimensions of indices go: to those that are indexed, where these lie side by side."""
+    return axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
 
 
 def _gathered(
@@ -339,11 +306,17 @@ def _gathered(
     if not axes or any(index.dtype in ("bool", "u8") for index in given):
         raise w.refuse("indexing by a mask, whose result's extents depend on data")
     shape = np.broadcast_shapes(*(index.shape for index in given))
-    columns = [
-        w.op("Unsqueeze", w.op("Expand", w.cast(index, "s64"), integers(shape)), integers(-1)) for index in given
-    ]
+    columns = [w.op("Unsqueeze", w.op("Expand", w.cast(index, "s64"), shape), [-1]) for index in given]
     perm = [*axes, *(axis for axis in range(len(x.shape)) if axis not in axes)]
     return axes, perm, w.op("Concat", *columns, axis=-1) if len(columns) > 1 else columns[0]
+
+
+TABLE.update(
+    {
+        "aten.embedding.default": lambda w, weight, indices, *_: w.op("Gather", weight, indices, axis=0),
+        "aten.unbind.int": lambda w, x, dim: tuple(_select(w, x, dim, index) for index in range(x.shape[dim])),
+    }
+)
 
 
 # Padding.
@@ -353,31 +326,29 @@ _MODES = {"reflection": "reflect", "replication": "edge"}
 
 @lowers("aten.constant_pad_nd.default")
 @lowers(*(f"aten.{mode}_pad{rank}d.default" for mode in _MODES for rank in (1, 2, 3)))
-def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float = 0) -> Any:
+def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float | None = None) -> Any:
     n = len(pad) // 2
     begins, ends = ([*(0,) * (len(x.shape) - n), *pad[side::2][::-1]] for side in (0, 1))
     if not any(pad):
         return x
-    mode = _MODES.get(w.overload.split(".")[1].partition("_")[0])
+    mode = _MODES.get(w.name.partition("_")[0])
     for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):  # below 0 they take elements away
         n_before, n_after = max(-begin, 0), max(-end, 0)
         if mode == "edge" and n_before + n_after >= x.shape[axis]:
             raise w.refuse("edges of what is taken away")
         x = part(w, x, axis, n_before, x.shape[axis] - n_after)
-    begins, ends = ([max(each, 0) for each in side] for side in (begins, ends))
-    if mode is None:
-        return w.op("Pad", x, integers(begins + ends), w.constant(value, w.dtype))
-    return w.op("Pad", x, integers(begins + ends), mode=mode)
+    return w.op("Pad", x, [max(each, 0) for each in begins + ends], value, mode=mode)
 
 
 # Constants.
 
 
-@lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default", "aten.fill.Scalar")
+@lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default")
+@lowers("aten.fill.Scalar", "aten.fill.Tensor")
 def _full(w: NodeWriter, *args: Any, **__: Any) -> Any:
     fill_value = args[-1]
     if isinstance(fill_value, BuildValue):
-        return w.op("Expand", w.cast(fill_value, w.dtype), integers(w.shape))
+        return _expanded(w, w.cast(fill_value, w.dtype))
     return w.constant(np.full(w.shape, fill_value), w.dtype)
 
 
@@ -385,7 +356,7 @@ def _full(w: NodeWriter, *args: Any, **__: Any) -> Any:
 @lowers(*(f"aten.new_{name}.default" for name in ("zeros", "ones", "empty", "empty_strided")))
 @lowers("aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default")
 def _filled(w: NodeWriter, *_: Any, **__: Any) -> BuildValue:
-    return w.constant(np.full(w.shape, int("ones" in w.overload)), w.dtype)
+    return w.constant(np.full(w.shape, int("ones" in w.name)), w.dtype)
 
 
 @lowers("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
@@ -394,6 +365,4 @@ def _arange(w: NodeWriter, *bounds: float, **__: Any) -> BuildValue:
     return w.constant(start + np.arange(w.shape[0]) * step, w.dtype)
 
 
-@lowers("aten.scalar_tensor.default")
-def _scalar_tensor(w: NodeWriter, s: float, **__: Any) -> BuildValue:
-    return w.constant(s, w.dtype)
+TABLE["aten.scalar_tensor.default"] = lambda w, s, **__: w.constant(s, w.dtype)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import UnsupportedError
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.graph import fresh_name
 from blocklayout.model.types import to_elem_type
 
 Lowering = Callable[..., Any]
-"""``lowering(writer, *args, **kwargs)``, with the overload's arguments, returns its first result, or a tuple of all."""
+"""``lowering(writer, *args, **kwargs)`` returns an overload's first result, or a tuple of all.
+
+``args`` are all arguments that its schema has by position, ``kwargs`` those by name that were given.
+"""
 
 TABLE: dict[str, Lowering] = {}
 """The overloads that are lowered, ``aten.relu.default``."""
@@ -59,8 +64,7 @@ def dtype_name(dtype: Any) -> str:
     return _NAMES[name]
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """A result's extents and data type, by our name, as PyTorch traced it."""
 
     shape: tuple[int, ...]
@@ -92,6 +96,11 @@ class NodeWriter:
     transposed: dict[str, BuildValue] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """The overload's name without its namespace, and what tells it from others of the name."""
+        return self.overload.split(".")[1]
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the first result."""
         return self.results[0].shape
@@ -111,14 +120,12 @@ class NodeWriter:
     def op(self, op_type: str, *args: Any, n_outputs: int = 1, **attrs: Any) -> Any:
         """An operator in ONNX's words, as :meth:`Builder.op` takes it, named after the module; see there."""
         named = self.path if self.in_layer and op_type in _LAYERS else f"{self.path}.{op_type.lower()}".lstrip(".")
-        return self.builder.op(op_type, *args, name=self._fresh(named), n_outputs=n_outputs, **attrs)
+        return self.builder.op(op_type, *args, name=fresh(self.builder, named), n_outputs=n_outputs, **attrs)
 
     def constant(self, array: Any, dtype: str | None = None) -> BuildValue:
         """A constant that an argument makes."""
-        from blocklayout.dtypes import to_numpy
-
         known = np.asarray(array, None if dtype is None else to_numpy(dtype))
-        return self.builder.constant(known, name=self._fresh(f"{self.path}.constant".lstrip(".")))
+        return self.builder.constant(known, name=fresh(self.builder, f"{self.path}.constant".lstrip(".")))
 
     def cast(self, value: Any, dtype: str) -> BuildValue:
         """A value, or a number, in a data type."""
@@ -127,12 +134,20 @@ class NodeWriter:
         cast: BuildValue = value if value.dtype == dtype else self.op("Cast", value, to=to_elem_type(dtype))
         return cast
 
+    def alike(self, *values: Any) -> tuple[BuildValue, ...]:
+        """Values, or numbers, in the data type of the first result."""
+        return tuple(self.cast(each, self.dtype) for each in values)
+
     def reshape(self, value: BuildValue, shape: Sequence[int]) -> BuildValue:
         """Other extents."""
         if value.shape == tuple(shape):
             return value
-        reshaped: BuildValue = self.op("Reshape", value, integers(shape), allowzero=1 if 0 in shape else None)
+        reshaped: BuildValue = self.op("Reshape", value, shape, allowzero=1 if 0 in shape else None)
         return reshaped
+
+    def flat(self, value: BuildValue) -> BuildValue:
+        """All elements in a row."""
+        return self.reshape(value, (prod(value.shape),))
 
     def ranked(self, value: BuildValue) -> BuildValue:
         """A vector of one, of a single number: PyTorch gives this one a dimension, too."""
@@ -154,18 +169,10 @@ class NodeWriter:
         """The error of arguments for which ONNX has no words."""
         return UnsupportedError(why)
 
-    def _fresh(self, name: str) -> str:
-        return fresh_name(name, self.builder._values)  # noqa: SLF001 - the builder's own rule of names
 
-
-def integers(values: Any) -> np.ndarray:
-    """Integers as ONNX takes them for an input: in a row, 64 bits each."""
-    return np.atleast_1d(np.asarray(values, np.int64))
-
-
-def filled(args: Sequence[Any], *defaults: Any) -> tuple[Any, ...]:
-    """Arguments that were given, and the defaults of those behind them."""
-    return (*args, *defaults[len(args) :])
+def fresh(builder: Builder, name: str) -> str:
+    """A name for a value that no other has."""
+    return fresh_name(name, builder._values)  # noqa: SLF001 - the builder's own rule of names
 
 
 def extents(value: int | Sequence[int], rank: int) -> tuple[int, ...]:

@@ -294,7 +294,7 @@ def _dynamo_compiled(
         )
     options = {"dtype": _computed_in(example_inputs), **options}
     if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):
-        return ByNumbers(graph_module, example_inputs, options, graphs)
+        return _compiled_by_numbers(graph_module, example_inputs, options, graphs)
     if (aten := as_aten(graph_module)) is not None:
         compiled = Compiled(aten, parameters(graph_module), example_inputs, options, _break_reason(graph_module))
         if not compiled.latest.fallbacks:
@@ -307,7 +307,7 @@ def _aot_compiled(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
     """The same of fixed extents, by way of AOTAutograd."""
-    from torch._functorch.aot_autograd import OutputType, aot_module_simplified
+    from torch._functorch.aot_autograd import aot_module_simplified
     from torch._guards import TracingContext
 
     own = {**dict(graph_module.named_parameters()), **dict(graph_module.named_buffers())}
@@ -316,30 +316,17 @@ def _aot_compiled(
     tensors = [*own.values(), *inputs]
     broken = _break_reason(graph_module)
 
-    whole: list[Compiled] = []
-
-    def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]]:
+    def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Compiled:
         context = TracingContext.try_get()
         metadata: Any = context.fw_metadata if context is not None else None
-        is_alike = metadata is not None and len(fakes) == len(tensors)
         written = {*names}
-        if is_alike:
+        if metadata is not None and len(fakes) == len(tensors):
             written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data}
             for outer, inner in zip(placeholders, aten.graph.find_nodes(op="placeholder")[len(own) :], strict=True):
                 inner._rename(path(outer))  # noqa: SLF001 - FX has no other way
         constant = {place: name for place, name in names.items() if place not in written}
-        compiled = Compiled(aten, constant, tensors, options, broken)
-        graphs.append(compiled)
-        fresh = (OutputType.non_alias, OutputType.unsafe_view_alias)
-        is_all = is_alike and not written and not compiled.latest.fallbacks
-        if is_all and all(info.output_type in fresh for info in metadata.output_info):
-            whole.append(compiled)
-
-        def run(args: list[Any]) -> Sequence[Any]:
-            return compiled(args)
-
-        run._boxed_call = True  # type: ignore[attr-defined]  # noqa: SLF001 - so AOTAutograd asks
-        return run
+        graphs.append(Compiled(aten, constant, tensors, options, broken))
+        return graphs[-1]
 
     made: Callable[..., Any] = aot_module_simplified(
         graph_module,
@@ -348,57 +335,49 @@ def _aot_compiled(
         inference_compiler=compile_inference,
         decompositions=decompositions(),
     )
-    if not whole:
-        return made
-    [compiled] = whole  # nothing is left to do around it
-    held = tuple(own.values())
-    return (lambda *args: compiled(held + args)) if held else (lambda *args: compiled(args))
+    return made
 
 
-class ByNumbers:
-    """A graph of Dynamo's with extents that are symbols: compiled for each set of numbers that they are.
+def _compiled_by_numbers(
+    graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+) -> Callable[..., Any]:
+    """The same of extents that are symbols, compiled for each set of numbers that they are; the newest are kept."""
+    import torch
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
 
-    The newest are kept.
-    """
+    places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
+    others = [place for place in range(len(inputs)) if place not in places]
+    made: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    lock = Lock()
 
-    def __init__(
-        self, graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
-    ) -> None:
-        import torch
-
-        self._graph_module, self._options, self._graphs = graph_module, options, graphs
-        self._places = [i for i, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
-        self._tensor_places = [i for i in range(len(inputs)) if i not in self._places]
-        self._made: dict[tuple[Any, ...], Callable[..., Any]] = {}
-        self._lock = Lock()
-
-    def __call__(self, *args: Any) -> Any:
-        """The graph's results."""
-        numbers = tuple(args[place] for place in self._places)
-        given = [args[place] for place in self._tensor_places]
-        run = self._made.get(numbers)
+    def call(*args: Any) -> Any:
+        numbers, given = tuple(args[place] for place in places), [args[place] for place in others]
+        run = made.get(numbers)
         if run is None:
-            run = self._make(numbers, given)
+            with lock:
+                fixed = _with_numbers(graph_module, dict(zip(places, numbers, strict=True)))
+                with tracing(TracingContext(FakeTensorMode())):
+                    run = _aot_compiled(fixed, given, options, graphs)
+                while len(made) >= MAX_PLANS:
+                    del made[next(iter(made))]
+                made[numbers] = run
         return run(*given)
 
-    def _make(self, numbers: tuple[Any, ...], inputs: Sequence[Any]) -> Callable[..., Any]:
-        from torch._guards import TracingContext, tracing
-        from torch._subclasses import FakeTensorMode
-        from torch.fx import GraphModule
+    return call
 
-        with self._lock:
-            copy = GraphModule(self._graph_module, deepcopy(self._graph_module.graph))
-            placeholders = copy.graph.find_nodes(op="placeholder")
-            for place, number in zip(self._places, numbers, strict=True):
-                placeholders[place].replace_all_uses_with(number)
-                copy.graph.erase_node(placeholders[place])
-            copy.recompile()
-            with tracing(TracingContext(FakeTensorMode())):
-                run = _aot_compiled(copy, inputs, self._options, self._graphs)
-            while len(self._made) >= MAX_PLANS:
-                del self._made[next(iter(self._made))]
-            self._made[numbers] = run
-            return run
+
+def _with_numbers(graph_module: GraphModule, numbers: Mapping[int, Any]) -> GraphModule:
+    """A copy with numbers in the places of inputs."""
+    from torch.fx import GraphModule
+
+    copy = GraphModule(graph_module, deepcopy(graph_module.graph))
+    placeholders = copy.graph.find_nodes(op="placeholder")
+    for place, number in numbers.items():
+        placeholders[place].replace_all_uses_with(number)
+        copy.graph.erase_node(placeholders[place])
+    copy.recompile()
+    return copy
 
 
 def _break_reason(graph_module: GraphModule) -> str:

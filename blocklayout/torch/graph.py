@@ -15,8 +15,7 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
-from blocklayout.model.graph import fresh_name
-from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name
+from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name, fresh
 
 if TYPE_CHECKING:
     import torch
@@ -92,61 +91,72 @@ def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.
     Raises:
         UnsupportedError: As :func:`read_exported`.
     """
-    return _Walk(graph_module).read(constants)
+    walk = _Walk(graph_module, constants)
+    for error in walk.errors.values():
+        raise error
+    return Read(walk.builder, tuple(walk.inputs), walk.outputs)
+
+
+def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
+    """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
+    errors = _Walk(graph_module, constants).errors
+    return {node.name: str(error) for node, error in errors.items() if node.op == "call_function"}
+
+
+_UNKNOWN = object()
+"""A value that no network can hold."""
 
 
 class _Walk:
-    """One walk over a graph's nodes, in order."""
+    """One walk over a graph's nodes, in order. Behind one that cannot be read it goes on, with inputs for its results.
 
-    def __init__(self, graph_module: GraphModule) -> None:
+    Attributes:
+        errors: Why nodes cannot be read; of parts of a result the source has the reason.
+    """
+
+    def __init__(self, graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]]) -> None:
         self.graph_module = graph_module
+        self.constants = constants
         self.builder = Builder(opset=OPSET)
+        self.inputs: list[str] = []
+        self.outputs: tuple[Any, ...] = ()
         self.values: dict[Node, Any] = {}
         self.transposed: dict[str, BuildValue] = {}
+        self.errors: dict[Node, BlockLayoutError] = {}
+        for node in graph_module.graph.nodes:
+            try:
+                self.values[node] = getattr(self, f"_{node.op}")(node)
+            except BlockLayoutError as error:
+                self.errors[node] = error
+                self.values[node] = self._standing_in(node)
 
-    def read(self, constants: Mapping[str, tuple[str, torch.Tensor]]) -> Read:
-        inputs: list[str] = []
-        outputs: tuple[Any, ...] = ()
-        for node in self.graph_module.graph.nodes:
-            if node.op == "placeholder":
-                if node.name in constants or node.target in constants:
-                    name, tensor = constants.get(node.name) or constants[node.target]
-                    self.values[node] = self._constant(name, tensor) if node.users else None
-                else:
-                    self.values[node] = self._input(node)
-                    inputs.append(self.values[node].name)
-            elif node.op == "get_attr":
-                self.values[node] = self._constant(node.target, operator.attrgetter(node.target)(self.graph_module))
-            elif node.op == "output":
-                outputs = self._outputs(node)
-            else:
-                self.values[node] = self._call(node)
-        return Read(self.builder, tuple(inputs), outputs)
-
-    def _fresh(self, name: str) -> str:
-        return fresh_name(name, self.builder._values)  # noqa: SLF001 - the builder's own rule of names
-
-    def _input(self, node: Node) -> BuildValue:
+    def _placeholder(self, node: Node) -> BuildValue | None:
+        known = self.constants.get(node.name) or self.constants.get(node.target)
+        if known is not None:
+            return self._constant(*known) if node.users else None
         results = _results(node, f"input {node.name!r}")
         if len(results) != 1:
             raise UnsupportedError(f"input {node.name!r} is no tensor; give numbers as constants of the module")
-        return self.builder.input(self._fresh(node.name), results[0].shape, results[0].dtype)
+        self.inputs.append(fresh(self.builder, node.name))
+        return self.builder.input(self.inputs[-1], *results[0])
+
+    def _get_attr(self, node: Node) -> BuildValue:
+        return self._constant(node.target, operator.attrgetter(node.target)(self.graph_module))
 
     def _constant(self, name: str, tensor: Any) -> BuildValue:
-        return self.builder.constant(as_array(tensor, f"constant {name!r}"), name=self._fresh(name))
+        return self.builder.constant(as_array(tensor, f"constant {name!r}"), name=fresh(self.builder, name))
 
-    def _outputs(self, node: Node) -> tuple[Any, ...]:
+    def _output(self, node: Node) -> None:
         returned = node.args[0]
         names: list[Any] = []
         for each in returned if isinstance(returned, tuple | list) else (returned,):
             value = self._of(each)
             if isinstance(value, BuildValue):
-                name = self._fresh(f"output_{len(names)}")
-                self.builder.output(name, value)
-                names.append(name)
+                names.append(fresh(self.builder, f"output_{len(names)}"))
+                self.builder.output(names[-1], value)
             else:
                 names.append(value)
-        return tuple(names)
+        self.outputs = tuple(names)
 
     def _of(self, arg: Any) -> Any:
         """An argument with values in the places of nodes."""
@@ -158,20 +168,26 @@ class _Walk:
             return [self._of(each) for each in arg]
         return arg
 
-    def _call(self, node: Node) -> Any:
+    def _call_function(self, node: Node) -> Any:
+        sources = node.all_input_nodes
+        if node.target is operator.getitem and sources[0] in self.errors:
+            raise UnsupportedError("")
+        for source in sources:
+            if self.values[source] is _UNKNOWN:
+                raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")
         if node.target is operator.getitem:
             values, index = map(self._of, node.args)
             if values[index] is None and node.users:
-                raise UnsupportedError(f"result {index} of {_where(node.args[0])} has no words in ONNX")
+                raise UnsupportedError(f"result {index} of {_where(sources[0])} has no words in ONNX")
             return values[index]
         overload = pure_overload(node)
         lowering = _table().get(overload)
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
-        writer = self._writer(node, overload)
-        kwargs = {key: self._of(each) for key, each in node.kwargs.items() if key not in _SAYING_NO_VALUE}
+        args, kwargs = _bound(node)
+        writer = self._writer(node, overload, args)
         try:
-            lowered = lowering(writer, *map(self._of, node.args), **kwargs)
+            lowered = lowering(writer, *map(self._of, args), **{key: self._of(each) for key, each in kwargs.items()})
         except LimitError:
             raise
         except (BlockLayoutError, OverflowError) as error:
@@ -181,12 +197,12 @@ class _Walk:
         self._check(node, writer.results, lowered)
         return lowered
 
-    def _writer(self, node: Node, overload: str) -> NodeWriter:
+    def _writer(self, node: Node, overload: str, args: Sequence[Any]) -> NodeWriter:
         path, in_layer = _module_of(node)
         picked = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
         results = _results(node, _where(node))
         read = picked if len(results) > 1 else [0]
-        operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in node.args)
+        operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in args)
         return NodeWriter(self.builder, overload, path, in_layer, results, frozenset(read), operands, self.transposed)
 
     def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
@@ -195,9 +211,30 @@ class _Walk:
         if len(values) != len(results):
             raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
         for value, result in zip(values, results, strict=True):
-            if value is not None and (value.shape, value.dtype) != (result.shape, result.dtype):
+            if value is not None and (value.shape, value.dtype) != result:
                 found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
                 raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
+
+    def _standing_in(self, node: Node) -> Any:
+        """Inputs in the places of a call's results."""
+        if node.op != "call_function":
+            return _UNKNOWN
+        if node.target is operator.getitem:
+            found, index = self.values[node.args[0]], node.args[1]
+            return found[index] if isinstance(found, list) else _UNKNOWN
+        try:
+            made = [self.builder.input(fresh(self.builder, node.name), *each) for each in _results(node, "")]
+        except BlockLayoutError:
+            return _UNKNOWN
+        return made if isinstance(node.meta["val"], tuple | list) else made[0]
+
+
+def _bound(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's arguments in the order of its schema, defaults included, and those that it takes by name alone."""
+    kwargs = {key: each for key, each in node.kwargs.items() if key not in _SAYING_NO_VALUE}
+    places = [each for each in node.target._schema.arguments if not each.kwarg_only]  # noqa: SLF001 - PyTorch's own
+    behind = [kwargs.pop(each.name, each.default_value) for each in places[len(node.args) :]]
+    return (*node.args, *behind), kwargs
 
 
 def as_array(tensor: Any, what: str) -> np.ndarray:
@@ -231,8 +268,10 @@ def is_lowered(node: Node) -> bool:
     if node.target is operator.getitem:
         return True
     overload = pure_overload(node)
-    learns = overload in _LEARNING and node.args[3] is not None and node.args[5]
-    return overload in _table() and not learns
+    if overload in _LEARNING:
+        _, _, _, mean, _, is_training, *_ = _bound(node)[0]
+        return mean is None or not is_training
+    return overload in _table()
 
 
 def pure_overload(node: Node) -> str:
@@ -318,62 +357,3 @@ def _module_of(node: Node) -> tuple[str, bool]:
 def _where(node: Node) -> str:
     path, _ = _module_of(node)
     return f"{node.target} in {path or 'the module itself'} (node {node.name!r})"
-
-
-def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
-    """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
-    survey = _Survey(graph_module)
-    survey.read(dict(constants))
-    return survey.reasons
-
-
-class _Unknown:
-    """A value that no network can hold."""
-
-    name = ""
-
-
-class _Survey(_Walk):
-    """A walk that goes on behind nodes that cannot be read, with inputs in the place of their results."""
-
-    def __init__(self, graph_module: GraphModule) -> None:
-        super().__init__(graph_module)
-        self.reasons: dict[str, str] = {}
-
-    def _input(self, node: Node) -> Any:
-        try:
-            return super()._input(node)
-        except BlockLayoutError:
-            return _Unknown
-
-    def _constant(self, name: str, tensor: Any) -> Any:
-        try:
-            return super()._constant(name, tensor)
-        except BlockLayoutError:
-            return _Unknown
-
-    def _call(self, node: Node) -> Any:
-        sources = node.all_input_nodes
-        if node.target is operator.getitem and sources[0].name in self.reasons:
-            self.reasons[node.name] = ""  # its source has the reason
-            found = self.values[sources[0]]
-            return found[node.args[1]] if isinstance(found, list) else _Unknown
-        try:
-            for source in sources:
-                if self.values[source] is _Unknown:
-                    raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")
-            return super()._call(node)
-        except BlockLayoutError as error:
-            self.reasons[node.name] = str(error)
-        return self._standing_in(node)
-
-    def _standing_in(self, node: Node) -> Any:
-        try:
-            made = [self.builder.input(self._fresh(node.name), each.shape, each.dtype) for each in _results(node, "")]
-        except BlockLayoutError:
-            return _Unknown
-        return made if isinstance(node.meta["val"], tuple | list) else made[0]
-
-    def _outputs(self, node: Node) -> tuple[Any, ...]:
-        del node
-        return ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
 
@@ -40,9 +39,7 @@ class _Layer(nn.Module):
 
 
 class _Convolution(_Layer):
-    """Convolution whose function a subclass names."""
-
-    function: Callable[..., torch.Tensor]
+    """Convolution by the function of its dimensions."""
 
     def _conv_forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         padding: Any = self.padding
@@ -50,7 +47,8 @@ class _Convolution(_Layer):
             around = self._reversed_padding_repeated_twice
             x, padding = nn.functional.pad(x, around, mode=self.padding_mode), 0
         window = self.stride, padding, self.dilation, self.groups
-        return type(self).function(x, weight, bias, *window, self.activation)
+        function: Any = getattr(operators, f"conv{len(self.stride)}d")
+        return function(x, weight, bias, *window, self.activation)
 
 
 class Conv1d(_Convolution, nn.Conv1d):
@@ -60,8 +58,6 @@ class Conv1d(_Convolution, nn.Conv1d):
         >>> Conv1d.of(nn.Conv1d(4, 8, 3)).weight.shape[:2]
         torch.Size([8, 4])
     """
-
-    function = staticmethod(operators.conv1d)
 
 
 class Conv2d(_Convolution, nn.Conv2d):
@@ -77,8 +73,6 @@ class Conv2d(_Convolution, nn.Conv2d):
         )
     """
 
-    function = staticmethod(operators.conv2d)
-
 
 class Conv3d(_Convolution, nn.Conv3d):
     """``torch.nn.Conv3d``, computed by :func:`conv3d`.
@@ -87,8 +81,6 @@ class Conv3d(_Convolution, nn.Conv3d):
         >>> Conv3d.of(nn.Conv3d(4, 8, 3)).weight.shape[:2]
         torch.Size([8, 4])
     """
-
-    function = staticmethod(operators.conv3d)
 
 
 class ConvTranspose2d(_Layer, nn.ConvTranspose2d):

@@ -6,21 +6,22 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from operator import itemgetter, methodcaller
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.forking import Lock
 from blocklayout.garbage import nothing_collected
 from blocklayout.layout.ordering import named_format
+from blocklayout.layout.permutation import inverse
 from blocklayout.layout.tag import LETTERS
 from blocklayout.loading.options import Options
 from blocklayout.torch.aten_writer import dtype_name
-from blocklayout.torch.graph import read_exported, read_fx, unreadable
+from blocklayout.torch.graph import as_array, read_exported, read_fx, unreadable
 
 if TYPE_CHECKING:
     import torch
@@ -71,6 +72,8 @@ class Compiled:
         graph_module: The graph. ``meta["val"]`` of each node has its tensors' extents, types and strides.
         break_reason: Why the program is cut behind this graph; empty where it is not.
     """
+
+    _boxed_call: ClassVar[bool] = True  # so AOTAutograd asks whether it takes a list
 
     def __init__(
         self,
@@ -179,7 +182,8 @@ def _replace_parts(
     worth = []
     for partition in partitioner.propose_partitions():
         nodes = [*partition.nodes]
-        if len(nodes) >= MIN_NODES or any(_is_heavy(node) for node in nodes):
+        names = [str(node.target).removeprefix("aten.") for node in nodes]
+        if len(nodes) >= MIN_NODES or any(name.startswith(_HEAVY) for name in names):
             worth.append(partition)
         else:
             why = f"only {len(nodes)} cheap nodes between others that PyTorch runs"
@@ -199,25 +203,20 @@ def _replace_parts(
             continue
         sessions.append(session)
         graph_module.delete_submodule(node.target)
-        setattr(graph_module, node.target, _as_function(run, is_single=not isinstance(_returned(part), tuple | list)))
+        setattr(graph_module, node.target, _as_function(run, _returned(part)))
     graph_module.recompile()
     return tuple(sessions)
 
 
-def _as_function(run: Callable[[Sequence[Any]], list[Any]], *, is_single: bool) -> Callable[..., Any]:
-    return (lambda *args: run(args)[0]) if is_single else (lambda *args: run(args))
-
-
-def _is_heavy(node: Node) -> bool:
-    name = str(node.target).removeprefix("aten.")
-    return name.startswith(_HEAVY)
+def _as_function(run: Callable[[Sequence[Any]], list[Any]], returned: Any) -> Callable[..., Any]:
+    return (lambda *args: run(args)) if isinstance(returned, tuple | list) else lambda *args: run(args)[0]
 
 
 def _computing(graph_module: GraphModule) -> list[Node]:
     return [node for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
-def _returned(graph_module: GraphModule) -> Any:
+def _returned(graph_module: GraphModule | ExportedProgram) -> Any:
     return graph_module.graph.output_node().args[0]
 
 
@@ -231,18 +230,15 @@ def _loaded(
     known = {node.target: constants.get(node.name) or constants.get(node.target) for node in placeholders}
     known |= {node.target: (node.name, None) for node in placeholders if not node.users}
     read = read_fx(graph_module, {name: each for name, each in known.items() if each is not None})
-    fed = [(place, node) for place, node in enumerate(placeholders) if known[node.target] is None]
+    places = [place for place, node in enumerate(placeholders) if known[node.target] is None]
     returned = _returned(graph_module)
-    nodes = returned if isinstance(returned, tuple | list) else (returned,)
-    entries = {name: Border.of(node.meta["val"]) for name, (_, node) in zip(read.inputs, fed, strict=True)}
-    told = zip(read.outputs, nodes, strict=True)
-    exits = {name: Border.of(node.meta["val"]) for name, node in told if _is_name(name)}
-    orders = {name: border.tag for name, border in (*entries.items(), *exits.items()) if border.tag}
-    session = load_model(read.builder, Options.of(**options, io_layout=orders))
+    entries = _borders(read.inputs, [placeholders[place] for place in places])
+    exits = _borders(read.outputs, returned if isinstance(returned, tuple | list) else (returned,))
+    session = load_model(read.builder, Options.of(**options, io_layout=_tags(entries | exits)))
     run = session.run
-    inward = [(place, name, entries[name].to_array()) for (place, _), name in zip(fed, read.inputs, strict=True)]
+    inward = [(place, name, border.to_array()) for place, (name, border) in zip(places, entries.items(), strict=True)]
     outward = [border.to_tensor() for border in exits.values()]
-    fixed = [(place, each) for place, each in enumerate(read.outputs) if not _is_name(each)]
+    fixed = [(place, each) for place, each in enumerate(read.outputs) if not isinstance(each, str)]
 
     def call(args: Sequence[Any]) -> list[Any]:
         arrays = run(None, {name: to_array(args[place]) for place, name, to_array in inward})
@@ -259,14 +255,18 @@ def exported_source(program: ExportedProgram) -> tuple[Builder, dict[str, str]]:
     read = read_exported(program)
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = [nodes[name] for name in program.graph_signature.user_inputs]
-    outputs = program.graph.output_node().args[0]
-    told = zip((*read.inputs, *read.outputs), (*inputs, *outputs), strict=True)
-    tags = {name: Border.of(node.meta["val"]).tag for name, node in told if _is_name(name)}
-    return read.builder, {name: tag for name, tag in tags.items() if tag is not None}
+    return read.builder, _tags(_borders((*read.inputs, *read.outputs), (*inputs, *_returned(program))))
 
 
-def _is_name(output: Any) -> bool:
-    return isinstance(output, str)
+def _borders(names: Sequence[Any], nodes: Sequence[Node]) -> dict[str, Border]:
+    """Of inputs or outputs by their names in a network, which fixed outputs have not."""
+    pairs = zip(names, nodes, strict=True)
+    return {name: Border.of(node.meta["val"]) for name, node in pairs if isinstance(name, str)}
+
+
+def _tags(borders: Mapping[str, Border]) -> dict[str, str]:
+    """The formats that are not row-major, by name."""
+    return {name: border.tag for name, border in borders.items() if border.tag is not None}
 
 
 class Border(Struct, frozen=True):
@@ -274,11 +274,11 @@ class Border(Struct, frozen=True):
 
     Attributes:
         dtype: oneDNN's name of its type.
-        order: The order of its dimensions in memory, without holes; ``None`` if that is row-major, or there are holes.
+        order: The order of its dimensions in memory; where there are holes, of row-major.
     """
 
     dtype: str
-    order: tuple[int, ...] | None
+    order: tuple[int, ...]
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Border:
@@ -290,13 +290,12 @@ class Border(Struct, frozen=True):
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"a tensor on {tensor.device}: blocklayout computes on the CPU")
         order = tuple(tensor.dim_order())
-        is_other = order != tuple(range(tensor.dim())) and tensor.permute(order).is_contiguous()
-        return cls(dtype_name(tensor.dtype), order if is_other else None)
+        return cls(dtype_name(tensor.dtype), order if tensor.permute(order).is_contiguous() else _plain(order))
 
     @property
     def tag(self) -> str | None:
         """The format of a network's input or output in this order; ``None`` where row-major is all there is."""
-        if self.order is None or self.dtype not in PRIMITIVE_FLOATS:
+        if self.order == _plain(self.order) or self.dtype not in PRIMITIVE_FLOATS:
             return None
         is_named = 3 <= len(self.order) <= 5
         last = named_format("channels_last", len(self.order)) if is_named else None
@@ -304,40 +303,30 @@ class Border(Struct, frozen=True):
 
     def to_array(self) -> Callable[[torch.Tensor], np.ndarray]:
         """Makes the array of a tensor, over its own bytes, in the order of the format."""
-        import torch
-
-        order = self.order if self.tag else None
-        if self.dtype == "bf16":
-            bf16 = to_numpy("bf16")
-            narrow = order or tuple(range(12))  # as many as an array has
-
-            def bits(tensor: torch.Tensor) -> np.ndarray:
-                array: np.ndarray = tensor.detach().view(torch.int16).numpy().view(bf16)
-                return array.transpose(narrow[: array.ndim])
-
-            return bits
-        if order is None:
+        if self.tag is None and self.dtype != "bf16":
             return methodcaller("numpy", force=True)  # also of one that requires gradients
-        return lambda tensor: tensor.numpy(force=True).transpose(order)
+        order = self.order if self.tag else _plain(self.order)
+        return lambda tensor: as_array(tensor, "an input").transpose(order)
 
     def to_tensor(self) -> Callable[[np.ndarray], torch.Tensor]:
         """Makes the tensor of an array in the order of the format, over its bytes."""
         import torch
 
+        order, back, is_told, is_bf16 = self.order, inverse(self.order), self.tag is not None, self.dtype == "bf16"
         from_numpy: Callable[[np.ndarray], torch.Tensor] = torch.from_numpy
-        order = self.order
-        if order is None and self.dtype != "bf16":
+        if order == _plain(order) and not is_bf16:
             return from_numpy
-        inverse = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
-        is_told, is_bf16 = self.tag is not None, self.dtype == "bf16"
 
         def wrapped(array: np.ndarray) -> torch.Tensor:
-            if inverse is not None:
-                inner = array if is_told else np.ascontiguousarray(array.transpose(order))
-                array = inner.transpose(inverse)
-            return from_numpy(array.view(np.int16)).view(torch.bfloat16) if is_bf16 else from_numpy(array)
+            inner = array if is_told else np.asarray(array.transpose(order), order="C")
+            found = inner.transpose(back)
+            return from_numpy(found.view(np.int16)).view(torch.bfloat16) if is_bf16 else from_numpy(found)
 
         return wrapped
+
+
+def _plain(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(range(len(order)))
 
 
 def _versions(tensors: Sequence[Any]) -> list[int]:

@@ -159,22 +159,28 @@ def test_nothing_is_reported_where_nobody_watches() -> None:
 
 
 REFUSED: dict[str, tuple[type[BlockLayoutError | TypeError], Callable[[], Any]]] = {
-    "grad has shape .* the forward's result makes it": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W)),
+    "grad has extents .* the forward's result has": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W)),
     "x has shape .* give one of rank 3, 4 or 5": (bl.InputError, lambda: bl.max_pool_backward(POOLED, V, 2)),
     "x is f64; gradients are computed in f32": (bl.InputError, lambda: bl.relu_backward(X, X.astype(np.float64))),
     "grad is s32": (bl.InputError, lambda: bl.relu_backward(X.astype(np.int32), X)),
-    "weights has shape .* group 1 of x's 17 channels": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W[:, :5])),
+    "group is 1; it must divide 17 and 19 channels, as the weights do": (
+        bl.InputError,
+        lambda: bl.conv_backward(GRAD, X, W[:, :5]),
+    ),
     "group is 3; give a divisor": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, group=3)),
     "group is 0": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, group=0)),
-    "pads has 3 entries": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, pads=(1, 1, 1))),
+    r"pads is \(1, 1, 1\); give one number, or 2 or 4 of them": (
+        bl.InputError,
+        lambda: bl.conv_backward(GRAD, X, W, pads=(1, 1, 1)),
+    ),
     "pads is -1": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, pads=-1)),
-    "pads is .* each must be below": (bl.InputError, lambda: bl.max_pool_backward(POOLED, X, 2, pads=2)),
+    "pads are .* each must be below": (bl.InputError, lambda: bl.max_pool_backward(POOLED, X, 2, pads=2)),
     "strides is 'two'": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, strides="two")),  # type: ignore[arg-type]
     "dilations is 0": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, dilations=0)),
-    "kernel of .* spans more": (bl.InputError, lambda: bl.average_pool_backward(POOLED, X, 9)),
+    "kernel gives .* spans more": (bl.InputError, lambda: bl.average_pool_backward(POOLED, X, 9)),
     "needs has 'wieghts'": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, pads=1, needs=("wieghts",))),
     "x is a descriptor": (bl.InputError, lambda: bl.conv_backward_weights(GRAD, desc_of(X), W, pads=1)),  # type: ignore[arg-type]
-    "scale has shape": (bl.InputError, lambda: bl.batch_norm_training(X, V[:5], V)),
+    r"scale is \(5,\); give one number for each channel": (bl.InputError, lambda: bl.batch_norm_training(X, V[:5], V)),
     "mean is bf16|mean is f64": (bl.InputError, lambda: bl.batch_norm_backward(X, X, V, V.astype(np.float64), V)),
     "epsilon is -1": (bl.InputError, lambda: bl.batch_norm_training(X, V, V, -1)),
     "alpha is nan": (bl.InputError, lambda: bl.elu_backward(X, X, float("nan"))),
