@@ -22,7 +22,8 @@ from blocklayout.tensor import Tensor, reorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from blocklayout.loading.from_model import Loading
+    from blocklayout.ir import Demands
+    from blocklayout.loading.signature import Opened
     from blocklayout.model import Node, OnnxModel
     from blocklayout.model.cutting import Cut
     from blocklayout.model.graph import Branch
@@ -74,18 +75,22 @@ class Cutter(Struct, frozen=True, eq=False):
     """Makes the pieces of a model.
 
     Attributes:
-        loading: Makes the plan books of pieces and subgraphs.
+        open: Makes the plan book of a piece or subgraph, with formats within, and at the caller's border.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
+        inner: Formats that were meant for the model as a whole.
     """
 
-    loading: Loading
+    opened: Opened
+    open: Callable[..., PlanBook]
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
+    inner: Inner
+    demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
         """The model in pieces, cut at its standing cuts, and where ``error`` says that only data settle extents."""
-        whole = model.open_model(self.loading.opened)
+        whole = model.open_model(self.opened)
         if not isinstance(whole, model.OnnxModel):
             raise error or TypeError(whole)
         reasons = model.always_cut(whole)
@@ -100,7 +105,7 @@ class Cutter(Struct, frozen=True, eq=False):
         pieces = []
         for number, (cut, by_arrays) in enumerate(zip(cuts, quick, strict=True), 1):
             call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
-            name, inner = f"{whole.name}, piece {number}", self.loading.inner.of(cut, cuts, passed)
+            name, inner = f"{whole.name}, piece {number}", self.inner.of(cut, cuts, passed)
             pieces.append(call or self._straight(whole, cut, name, inner, by_arrays))
         self._check_demands(whole, [piece for piece in pieces if isinstance(piece, NodeCall)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
@@ -114,7 +119,7 @@ class Cutter(Struct, frozen=True, eq=False):
             inner for each in calls for branch in model.branches_of(each.node).values() for inner in branch.nodes
         ]
         names = model.NodeNames.of(planned, (info.name for info in whole.signature.inputs))
-        for option, key, wanted in self.loading.options.demands.by_key():
+        for option, key, wanted in self.demands.by_key():
             if names.has(key):
                 continue
             if model.NodeNames.of([each.node for each in calls]).has(key):
@@ -163,14 +168,14 @@ class Cutter(Struct, frozen=True, eq=False):
             carried=carried,
             lasting=lasting,
         )
-        return Subgraph(about, lambda inputs: self.loading.piece(model.body_model(branch, inputs, whole, name), inner))
+        return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, whole, name), inner))
 
     def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
         """Computes a piece whose extents data settle node by node; ``None`` where that would not be quick."""
         if cut.reason or self._is_first(cut):
             return None
         selects = model.NodeNames.of(cut.nodes).has
-        is_demanded = self.loading.options.demands.among(selects) or whole.demands.among(selects)
+        is_demanded = self.demands.among(selects) or whole.demands.among(selects)
         return None if is_demanded else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
 
     def _is_first(self, cut: Cut) -> bool:
@@ -188,7 +193,7 @@ class Cutter(Struct, frozen=True, eq=False):
         def start(values: Values) -> PlanBook:
             inputs = [model.info_of(each, values.get(each), declared.get(each)) for each in cut.inputs]
             opened = model.straight_model(whole, cut, inputs, name)
-            return self.loading.piece(opened, inner.fed(values), formats, is_first=self._is_first(cut))
+            return self.open(opened, inner.fed(values), formats, is_first=self._is_first(cut))
 
         outputs = {info.name for info in whole.signature.outputs}
         return Straight(

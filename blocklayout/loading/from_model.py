@@ -88,7 +88,7 @@ class Loading(Struct, frozen=True):
 
     Attributes:
         inner: Formats of values that never reach the caller, where this is a piece or a subgraph.
-        streams: Those of the whole, where this is a piece, or makes pieces.
+        streams: Those of the whole, where this is a piece.
         pricing: Likewise.
         remembers: Whether plans outlive the process; those for extents that data decide would crowd out others.
     """
@@ -164,7 +164,7 @@ class Loading(Struct, frozen=True):
         formats = {info.name: info.border for info in borders if info.border is not None}
         streams = self.streams or Streams(options.streams, n_threads)
         at_cut = signature_of(self.opened, said) if self.inner.formats else (inputs, outputs)
-        cutter = Cutter(replace(self, streams=streams, pricing=pricing), *at_cut)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, options.demands)
         ranges = tuple((info.name, info.ranges) for info in inputs if any(each.ranges for each in inputs))
         maker = PlanMaker(
             Graphs(self.opened, borders, ranges, is_piece=self.streams is not None),
@@ -198,16 +198,23 @@ class Loading(Struct, frozen=True):
 
         write_targets(path, book, targets, self, feeds)
 
-    def piece(
-        self, opened: OnnxModel, inner: Inner, io_layout: Mapping[str, str] | None = None, *, is_first: bool = False
+    def _piece(
+        self,
+        pricing: Pricing,
+        streams: Streams,
+        opened: OnnxModel,
+        inner: Inner,
+        io_layout: Mapping[str, str] | None = None,
+        *,
+        is_first: bool = False,
     ) -> PlanBook:
-        """The book of a piece or subgraph, with formats within and at the border; the first reads the feed alone."""
+        """The book of a piece; the first one reads the caller's feed alone."""
         fed = {info.name for info in model.signature(self.opened).inputs}
         own = fed & {info.name for info in opened.signature.inputs}
         demands = self.options.demands.among(model.NodeNames.of(opened.nodes, own).has)
         options = replace(self.options, io_layout=io_layout, shapes=None, demands=demands)
-        loading = replace(self, opened=opened, options=options, inner=inner, remembers=self.remembers and is_first)
-        return loading._book(options, SavedPlan(None))  # noqa: SLF001 - of its own class
+        loading = Loading(opened, options, inner, streams, pricing, remembers=self.remembers and is_first)
+        return loading._book(options, SavedPlan(None))
 
 
 def _prepare(book: PlanBook, extents: Mapping[str, tuple[int, ...]]) -> None:

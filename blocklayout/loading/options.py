@@ -160,7 +160,7 @@ class Options(Planning, frozen=True, kw_only=True):
             batching=joined,
             verify=verify,
             mapped=mapped,
-            tell=silent if progress is None else progress,
+            tell=progress or silent,
         )
 
 
