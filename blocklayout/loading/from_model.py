@@ -33,7 +33,15 @@ from blocklayout.loading.cutting import Cutter, Inner
 from blocklayout.loading.in_parts import SAME_TIME, RowParts, parts_that_fit, prove_parts
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.options import Options
-from blocklayout.loading.saved_plan import SavedPlan, Terms, computes_of, served_extents, warn_of_misfit
+from blocklayout.loading.saved_plan import (
+    SavedPlan,
+    Terms,
+    check_here,
+    check_wishes,
+    computes_of,
+    served_extents,
+    warn_of_misfit,
+)
 from blocklayout.loading.saved_session import write_session
 from blocklayout.loading.signature import check_rank, extents_of, signature_of, with_ranges
 from blocklayout.plan import Plan, Pricing, Request
@@ -127,11 +135,14 @@ class Loading(Struct, frozen=True):
         return self.book()
 
     def _book_with_fitting(self, plan: Plan) -> PlanBook:
-        options = asked = self.options
+        options = self.options
+        check_here(plan, options.threads, options.streams)
+        terms: Terms = options
         if options.io_layout is not None:  # in a plan's words
             infos = chain(*signature_of(self.opened, options.io_layout))
-            asked = replace(options, io_layout={info.name: info.border for info in infos if info.border is not None})
-        asked.check_saved(plan, options.demands, model.open_model(self.opened).demands)
+            terms = replace(options, io_layout={info.name: info.border for info in infos if info.border is not None})
+        terms.check_plan(plan)
+        check_wishes(plan, options.wishes, options.demands, model.open_model(self.opened).demands)
         saved = SavedPlan(plan)
         try:
             book = self._book(Terms.of_plan(plan), saved)
@@ -194,9 +205,20 @@ class Loading(Struct, frozen=True):
         if targets is None:
             write_session(path, book)
             return
-        from blocklayout.loading.targets import write_targets
+        from blocklayout.loading.targets import Job, write_targets
 
-        write_targets(path, book, targets, self, feeds)
+        request = book.maker.request
+        assert request is not None  # noqa: S101 - for mypy: this model makes plans
+        made = {"dtype": request.dtype, "layout": request.policy, "io_layout": dict(request.io_layout)}
+        options = replace(self.options, **made, threads=book.streams.n_threads)
+
+        def make(isa: str, part: Path) -> None:
+            self.options.tell(f"planning for {isa} in a process of its own")
+            Job.of(Loading(model.open_model(self.opened), options), book, feeds).do_apart(isa, part)
+            if isinstance(self.opened, model.ModelFile):
+                self.opened.let_go()
+
+        write_targets(path, book, targets, make)
 
     def _piece(
         self,

@@ -11,7 +11,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_mean
 from blocklayout.ir import Demands
-from blocklayout.loading.saved_plan import Terms, check_here, check_wishes
+from blocklayout.loading.saved_plan import Terms
 from blocklayout.plan.policies import checked_policy
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
 from blocklayout.plan.runs import LOSS_MODES
@@ -70,12 +70,6 @@ class Planning(Terms, frozen=True, kw_only=True):
     max_plans: int = MAX_PLANS
     check: CheckMode | None = None
     keeps_denormals: bool = False
-
-    def check_saved(self, plan: Plan, demands: Demands, of_model: Demands) -> None:
-        """Refuse a plan for another library or machine, on other terms, or that does not meet demands or wishes."""
-        check_here(plan, self.threads, self.streams)
-        self.check_plan(plan)
-        check_wishes(plan, self.wishes, demands, of_model)
 
 
 def silent(_: str) -> None:

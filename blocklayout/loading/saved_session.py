@@ -18,7 +18,7 @@ from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.layout_events import warn_caller
-from blocklayout.loading.saved_plan import check_formats, computes_of
+from blocklayout.loading.saved_plan import check_formats, check_here, check_wishes, computes_of
 from blocklayout.model.graph import Node
 from blocklayout.plan.checked import check_bounds, check_names
 from blocklayout.plan.plan import Plan
@@ -198,6 +198,18 @@ def _part_record(book: PlanBook, tensors: Tensors, wanted: Collection[Shapes] | 
     return PartRecord(about, tuple(plans))
 
 
+def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
+    """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
+
+    Of a file for several instruction sets, that for the highest which this CPU has; nothing of the others is read. A
+    ModelError names the field where it is damaged or of another version; a PlanError says that none is for this CPU.
+    """
+    file = _open(path, is_mapped=is_mapped)
+    if is_tensor_text(file.text):
+        raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
+    return record_of(file), file
+
+
 def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
     """All sessions in a file, with the instruction sets that it states, if it does; nothing but records is read."""
     targets = _targets_of(open_tensors(path).text)
@@ -208,10 +220,7 @@ def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
 
 
 def _open(path: Path, only: Collection[str] | None = None, *, is_mapped: bool = True) -> TensorFile:
-    """A session file; of one with several sessions the highest that this CPU has, or the only one that is asked for.
-
-    Nothing of the others is read, and tensors are not yet compared with their checksums.
-    """
+    """A session file; of one with several sessions the highest that this CPU has, or the only one that is asked for."""
 
     def wanted(text: str) -> dict[str, str] | None:
         targets = _targets_of(text)
@@ -307,10 +316,7 @@ def load_session(path: str | os.PathLike[str], options: Options) -> Session:
 
 def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
     try:
-        file = _open(Path(path), is_mapped=options.mapped)
-        if is_tensor_text(file.text):
-            raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")  # noqa: TRY301
-        record = record_of(file)
+        record, file = read_session(Path(path), is_mapped=options.mapped)
         with file.verifying() if options.verify else nullcontext():
             plans = _checked(record, options)
             threads = max((each.plan.config.n_threads for each in plans), default=1)
@@ -328,10 +334,12 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
 def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
     """The plans of a session and of its pieces, which are for this machine and as they are asked for."""
     demands, is_cut = options.demands, record.pieces is not None
-    asked = replace(options, io_layout=None) if is_cut else options
     plans = list(plans_of(record))
     for plan in (each.plan for each in plans):
-        asked.check_saved(plan, demands.among(_selecting(plan, record)) if is_cut else demands, Demands())
+        check_here(plan, options.threads, options.streams)
+        (replace(options, io_layout=None) if is_cut else options).check_plan(plan)
+        own = demands.among(_selecting(plan, record)) if is_cut else demands
+        check_wishes(plan, options.wishes, own, Demands())
     if is_cut:
         check_formats(options, (*record.signature.inputs, *record.signature.outputs))
         for option, key, wanted in demands.by_key():

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from blocklayout.loading.saved_session import (
     record_of,
     write_session,
 )
-from blocklayout.model import open_model
 from blocklayout.model.graph import AttributeField, Graph
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import OnnxModel
@@ -50,13 +49,11 @@ MAX_ISA = "ONEDNN_MAX_CPU_ISA"
 _CHILD = "from blocklayout.loading.targets import main; main()"
 
 
-def write_targets(
-    path: Path, book: PlanBook, targets: Sequence[str], loading: Loading, feeds: Sequence[Mapping[str, Any]]
-) -> None:
+def write_targets(path: Path, book: PlanBook, targets: Sequence[str], make: Callable[[str, Path], None]) -> None:
     """Write a session's plans, and such as other instruction sets have in their place, to one file.
 
-    ``book`` has the plans, made here, mostly for the instruction set that the library uses; ``loading`` made it, and
-    ``feeds`` are typical inputs. Errors are those of :meth:`blocklayout.Session.save`, or an OSError.
+    ``book`` has the plans, made here, mostly for the instruction set that the library uses; ``make`` writes a session
+    for another one that this CPU has. Errors are those of :meth:`blocklayout.Session.save`, or an OSError.
     """
     _check_targets(targets)
     plans = book.plans
@@ -69,11 +66,8 @@ def write_targets(
         for isa, part in beside.items():
             if isa == own:
                 write_session(part, book)
-                continue
-            loading.options.tell(f"planning for {isa} in a process of its own")
-            Job.of(loading, book, feeds).do_apart(isa, part)
-            if isinstance(loading.opened, ModelFile):
-                loading.opened.let_go()
+            else:
+                make(isa, part)
         merge_sessions([*beside.values()], path)
     finally:
         for part in beside.values():
@@ -202,10 +196,7 @@ class Job(Struct, frozen=True):
 
         A PlanError where functions decide demands on kernels, or a model in pieces has nothing to run on.
         """
-        request, options = book.maker.request, loading.options
-        assert request is not None  # noqa: S101 - for mypy: this model makes plans
-        given = {name: getattr(options, name) for name in Planning.__struct_fields__}
-        given |= {"dtype": request.dtype, "layout": request.policy, "io_layout": dict(request.io_layout)}
+        options = loading.options
         if options.demands.key is None:
             raise PlanError("targets: functions decide pins, expectations or precision, and no other process has them")
         if book.pieces is not None and not feeds:
@@ -213,11 +204,12 @@ class Job(Struct, frozen=True):
                 "targets: the model is in pieces, which are planned for what runs bring to them: give feeds=[...], "
                 "typical inputs, for the processes that plan for other instruction sets"
             )
+        assert not isinstance(loading.opened, ModelFile)  # noqa: S101 - for mypy
         limits = in_force.get()
         plans = [] if book.pieces is not None else book.by_last_run()
         return cls(
-            source=open_model(loading.opened),
-            options=Planning(**given | {"threads": book.streams.n_threads}),
+            source=loading.opened,
+            options=Planning(**{name: getattr(options, name) for name in Planning.__struct_fields__}),
             plans=tuple((shapes, dict(ready.contents)) for shapes, ready in plans),
             feeds=tuple(map(_as_fed, feeds)) if book.pieces is not None else (),
             rows=book.signature.rows,
