@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Terms(Struct, frozen=True):
-    """The wishes of ``load``'s caller for a plan; ``None`` for the default, or those of a plan that is given.
+    """The wishes of ``load``'s caller for a plan; ``None`` for no preference.
 
     Attributes:
         dtype: Data type of activations inside.
         layout: The policy.
-        threads: Threads of a run, which is one of a stream.
+        threads: Threads of a run.
         streams: Runs at a time, of which a plan knows nothing.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
@@ -46,7 +46,7 @@ class Terms(Struct, frozen=True):
     io_layout: Mapping[str, str] | None = None
     streams: int = 1
 
-    def check_plan(self, plan: Plan) -> None:
+    def check(self, plan: Plan) -> None:
         """Refuse a plan that was made on other terms; the PlanError names the term."""
         made = plan.config
         pairs: dict[str, tuple[object, object]] = {
@@ -61,7 +61,7 @@ class Terms(Struct, frozen=True):
                 raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for{each}")
 
     @classmethod
-    def of_plan(cls, plan: Plan) -> Terms:
+    def of(cls, plan: Plan) -> Terms:
         """Those a plan was made on."""
         made = plan.config
         return cls(made.dtype, made.policy, made.n_threads, dict(made.io_layout))

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import astuple, replace
 
 from blocklayout import dnnl, errors
 from blocklayout.atomic_write import beside_of
 from blocklayout.encoding import InfiniteField, from_json, to_json
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, PlanError, UnsupportedError
-from blocklayout.loading.options import Options, Planning
+from blocklayout.loading.options import Checks, Choosing, Options, What, Where
 from blocklayout.loading.saved_session import (
     SessionRecord,
     TargetRecord,
@@ -177,14 +177,16 @@ class Job(Struct, frozen=True):
     """The task of a process that makes a session for another instruction set.
 
     Attributes:
-        options: Those that plans follow from.
         plans: Logical extents of the inputs that plans are wanted for, and the contents that decide others.
         feeds: Typical inputs of a model in pieces, which are planned as they run.
         rows: Those that are proven to be computed apart, as :class:`~blocklayout.runtime.Signature` has them.
     """
 
     source: OnnxModel | Graph
-    options: Planning
+    what: What
+    where: Where
+    choosing: Choosing
+    checks: Checks
     plans: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, np.ndarray]], ...]
     feeds: tuple[dict[str, AttributeField], ...]
     rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...]
@@ -197,7 +199,7 @@ class Job(Struct, frozen=True):
         A PlanError where functions decide demands on kernels, or a model in pieces has nothing to run on.
         """
         options = loading.options
-        if options.demands.key is None:
+        if options.what.demands.key is None:
             raise PlanError("targets: functions decide pins, expectations or precision, and no other process has them")
         if book.pieces is not None and not feeds:
             raise PlanError(
@@ -209,7 +211,10 @@ class Job(Struct, frozen=True):
         plans = [] if book.pieces is not None else book.by_last_run()
         return cls(
             source=loading.opened,
-            options=Planning(**{name: getattr(options, name) for name in Planning.__struct_fields__}),
+            what=options.what,
+            where=options.where,
+            choosing=replace(options.choosing, max_plans=options.max_plans, plan=None),
+            checks=options.checks,
             plans=tuple((shapes, dict(ready.contents)) for shapes, ready in plans),
             feeds=tuple(map(_as_fed, feeds)) if book.pieces is not None else (),
             rows=book.signature.rows,
@@ -225,7 +230,9 @@ class Job(Struct, frozen=True):
         if self.limits is not None:
             nbytes, end, seconds = self.limits
             in_force.set(Limits(nbytes, float(end), float(seconds)))
-        book = Loading(self.source, Options(**asdict(self.options))).book()
+        book = Loading(
+            self.source, Options(what=self.what, where=self.where, choosing=self.choosing, checks=self.checks)
+        ).book()
         try:
             book.prepare_all(self.plans)
             for feed in self.feeds:
