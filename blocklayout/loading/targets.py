@@ -37,6 +37,7 @@ from blocklayout.loading.saved_session import (
 from blocklayout.model.graph import AttributeField, Graph
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import OnnxModel
+from blocklayout.plan.request import TuneMode
 from blocklayout.resource_limits import Limits, in_force
 from blocklayout.tensor import as_array
 from blocklayout.tensor.tensor_file import TensorFile, open_tensors, write_tensors
@@ -185,8 +186,10 @@ class Job(Struct, frozen=True):
     source: OnnxModel | Graph
     what: What
     where: Where
-    choosing: Choosing
     checks: Checks
+    tune: TuneMode
+    tune_seconds: float
+    max_plans: int
     plans: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, np.ndarray]], ...]
     feeds: tuple[dict[str, AttributeField], ...]
     rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...]
@@ -213,8 +216,10 @@ class Job(Struct, frozen=True):
             source=loading.opened,
             what=options.what,
             where=options.where,
-            choosing=replace(options.choosing, max_plans=options.max_plans, plan=None),
             checks=options.checks,
+            tune=options.choosing.tune,
+            tune_seconds=options.choosing.tune_seconds,
+            max_plans=options.max_plans,
             plans=tuple((shapes, dict(ready.contents)) for shapes, ready in plans),
             feeds=tuple(map(_as_fed, feeds)) if book.pieces is not None else (),
             rows=book.signature.rows,
@@ -230,9 +235,9 @@ class Job(Struct, frozen=True):
         if self.limits is not None:
             nbytes, end, seconds = self.limits
             in_force.set(Limits(nbytes, float(end), float(seconds)))
-        book = Loading(
-            self.source, Options(what=self.what, where=self.where, choosing=self.choosing, checks=self.checks)
-        ).book()
+        choosing = Choosing(tune=self.tune, tune_seconds=self.tune_seconds, max_plans=self.max_plans)
+        options = Options(what=self.what, where=self.where, checks=self.checks, choosing=choosing)
+        book = Loading(self.source, options).book()
         try:
             book.prepare_all(self.plans)
             for feed in self.feeds:
