@@ -27,7 +27,7 @@ class MatMul(ir.BaseOperator, frozen=True):
     needs = (are_floats,)
     byte_operands = ("src", "weights")
 
-    exchanged: frozenset[str] = frozenset()
+    exchanged: tuple[str, ...] = ()
 
     channel_axis = staticmethod(lambda node: len(node.shape(1)) - 1)
 
@@ -96,7 +96,7 @@ class MatMul(ir.BaseOperator, frozen=True):
         joined = None if self.exchanged else _of_all_rows(problem, wish, attr)
         if joined is not None:
             return ir.Recipe.single(joined[0], names, joined[1].items())
-        whole = {name: plain(argument(problem, name)) for name in sorted(self.exchanged)}
+        whole = {name: plain(argument(problem, name)) for name in self.exchanged}
         seen = {name: _turned(desc) for name, desc in whole.items()}
         bias = plain_if_any(problem, "bias")
         if bias is not None and bias.ndims < len(problem.dst.dims):
@@ -322,10 +322,10 @@ class _Gemm(Struct, frozen=True, eq=False):
         n_columns = self.node.result.shape[1]
         return c.shape in ((n_columns,), (1, n_columns)) and self.beta == 1
 
-    def matrices(self, *, needs_b_transposed: bool) -> tuple[dict[str, np.ndarray], frozenset[str]]:
+    def matrices(self, *, needs_b_transposed: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """Those of A and B that are constant, with alpha in one of them, else beside them; those to be turned."""
         arrays: dict[str, np.ndarray] = {}
-        turned: set[str] = set()
+        turned: list[str] = []
         alpha = self.alpha
         for name, value, is_transposed in (
             ("weights", self.b, self.is_b_transposed != needs_b_transposed),
@@ -335,9 +335,9 @@ class _Gemm(Struct, frozen=True, eq=False):
                 arrays[name] = _scaled(value.data.T if is_transposed else value.data, alpha)
                 alpha = 1.0
             elif is_transposed:
-                turned.add(name)
+                turned.append(name)
         scale = {} if alpha == 1 else {"scale_src": np.array([alpha], np.float32)}
-        return arrays | scale, frozenset(turned)
+        return arrays | scale, tuple(sorted(turned))
 
     def with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray]) -> ir.Lowered:
         """The product plus C: as its bias where C is one row, else by a second primitive."""

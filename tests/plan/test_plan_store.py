@@ -65,6 +65,27 @@ def test_another_process_replays_it(tree_environ: dict[str, str], tmp_path: Path
     assert n_made() == 0
 
 
+def test_a_programs_digest_is_that_of_every_process(tree_environ: dict[str, str]) -> None:
+    text = """
+import blocklayout as bl
+from blocklayout import model
+b = bl.Builder()
+b.output("y", b.input("x", (4, 3)).gemm(b.input("z", (5, 4)), trans_a=True, trans_b=True))
+print(model.lower(model.legalize(model.simplify(b.to_graph()))).digest)
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", text],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=tree_environ | {"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(digests) == 1
+
+
 @pytest.mark.parametrize(
     "other",
     [
