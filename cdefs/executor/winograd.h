@@ -1,6 +1,6 @@
-/* Convolution with 3x3 windows and stride 1 by Winograd's F(4x4, 3x3): a tile of 4x4 results takes 36 products for
-   each pair of channels instead of 144. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
-   2016. The library has none for x86-64. */
+/* Convolution with 3x3 windows and stride 1 by Winograd's F(4x4, 3x3): a tile of 4x4 results takes 36 products for each pair
+   of channels instead of 144; and by F(2x2, 3x3), 16 products of bf16 instead of 36. Source: Lavin and Gray, "Fast Algorithms
+   for Convolutional Neural Networks", 2016. The library has none for x86-64. */
 
 /* Where the channels of an image lie, in elements: in groups, each of some channels side by side. */
 typedef struct {
