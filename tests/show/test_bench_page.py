@@ -54,7 +54,7 @@ def test_every_contender_has_a_strip_and_a_line_in_the_table(html: str, open_pag
     assert page.locator("h2").all_text_contents() == [
         *("Time over ours", "Time of a run", "First result", "Versions", "Notes")
     ]
-    assert page.locator("figure svg").count() == 2 + 1 + 2
+    wait_until(page, f"document.querySelectorAll('figure svg').length === {2 + 1 + 2}")  # they are drawn by and by
     assert "theirs 1.248" in page.locator("figure svg").nth(1).get_attribute("aria-label")
     assert page.locator("figure svg").nth(1).locator("circle").count() == 27
     rows = page.locator("details").first.locator("tbody tr")
