@@ -352,7 +352,7 @@ class Session:
             >>> from blocklayout import Builder, load
             >>> b = Builder()
             >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
-            >>> load(b).verdict().n_reorders
+            >>> load(b).verdict().reorders.n
             0
         """
         from blocklayout.runtime.book_report import verdict

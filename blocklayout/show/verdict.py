@@ -70,6 +70,14 @@ class Advice(Struct, frozen=True):
     share: float
 
 
+class Moves(Struct, frozen=True):
+    """Reorders in a run, those at the border included: how many, the bytes that they read and write, nanoseconds."""
+
+    n: int
+    nbytes: int
+    ns: float
+
+
 class Verdict(Struct, frozen=True):
     """Which layout is best for a model, how much it matters, and what would help; print it.
 
@@ -83,9 +91,7 @@ class Verdict(Struct, frozen=True):
         time: Nanoseconds of a run with the best policy.
         is_measured: Whether that was run; else it is the sum of prices.
         rivals: Other policies, the fastest first.
-        n_reorders: Reorders in a run as it was asked for, those at the border included.
-        reorder_nbytes: Bytes that they read and write.
-        reorder_ns: Nanoseconds that they take.
+        reorders: Those in a run as it was asked for.
         slow: Steps that no optimised kernel computes, those that take longest first.
         ns: Nanoseconds of all steps, of which reorders and slow ones have their shares.
         is_profiled: Whether steps were timed; else these are prices.
@@ -101,9 +107,7 @@ class Verdict(Struct, frozen=True):
     time: Spread
     is_measured: bool
     rivals: tuple[Rival, ...]
-    n_reorders: int
-    reorder_nbytes: int
-    reorder_ns: float
+    reorders: Moves
     slow: tuple[SlowCode, ...]
     ns: float
     is_profiled: bool
@@ -148,9 +152,11 @@ class Verdict(Struct, frozen=True):
             time=Spread.of([ns if profile else best_ns * first.parts]),
             is_measured=profile is not None,
             rivals=_sorted(_rivals(plans, costs, best, best_ns)),
-            n_reorders=sum(len(plan.reorders) for plan in plans),
-            reorder_nbytes=sum(plan.reorder_nbytes for plan in plans),
-            reorder_ns=sum(step.ns for step in steps if step.kind in _MOVES),
+            reorders=Moves(
+                sum(len(plan.reorders) for plan in plans),
+                sum(plan.reorder_nbytes for plan in plans),
+                sum(step.ns for step in steps if step.kind in _MOVES),
+            ),
             slow=tuple(sorted(slow, key=attrgetter("ns"), reverse=True)),
             ns=ns,
             is_profiled=profile is not None,
@@ -222,10 +228,12 @@ class Verdict(Struct, frozen=True):
         return f"{percent(ns / self.ns if self.ns else 0.0)} of the time{'' if self.is_profiled else ', estimated'}"
 
     def _reorders(self) -> str:
-        if not self.n_reorders:
-            return "none"
-        cost = f"{scaled_time(self.reorder_ns)}, {self._share(self.reorder_ns)}"
-        return f"{self.n_reorders} ({kib(self.reorder_nbytes)} KiB): {cost}"
+        moves = self.reorders
+        return (
+            f"{moves.n} ({kib(moves.nbytes)} KiB): {scaled_time(moves.ns)}, {self._share(moves.ns)}"
+            if moves.n
+            else "none"
+        )
 
     def _slow(self) -> str:
         if not self.slow:

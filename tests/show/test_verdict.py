@@ -43,8 +43,8 @@ def test_its_numbers_are_the_plans(layout: str) -> None:
     session = bl.load(nets.residual(), layout=layout, tune="model")
     plan, verdict = session.plan, session.verdict()
     costs = dict(plan.policy_costs)
-    assert (verdict.n_reorders, verdict.reorder_nbytes) == (len(plan.reorders), plan.reorder_nbytes)
-    assert verdict.reorder_ns == pytest.approx(sum(each.cost_ns for each in plan.reorders))
+    assert (verdict.reorders.n, verdict.reorders.nbytes) == (len(plan.reorders), plan.reorder_nbytes)
+    assert verdict.reorders.ns == pytest.approx(sum(each.cost_ns for each in plan.reorders))
     assert verdict.ns == pytest.approx(plan.cost_ns)
     assert verdict.best == ("auto" if costs["auto"] < plan.cost_ns else plan.policy)
     assert verdict.time.median == pytest.approx(min(costs["auto"], plan.cost_ns))
@@ -86,7 +86,7 @@ def test_times_of_a_profile_take_the_place_of_prices() -> None:
     assert verdict.is_measured
     assert verdict.is_profiled
     moves = profile.by_kind["reorder"] + profile.by_kind["input"] + profile.by_kind["output"]
-    assert verdict.reorder_ns == pytest.approx(moves)
+    assert verdict.reorders.ns == pytest.approx(moves)
 
 
 def test_measurements_decide_and_a_policy_that_is_faster_beyond_the_spread_is_best() -> None:
