@@ -74,6 +74,7 @@ from blocklayout.dnnl.resolution import has_optimised as has_optimised
 from blocklayout.dnnl.resolution import implementations as implementations
 from blocklayout.dnnl.resolution import optimised as optimised
 from blocklayout.dnnl.resolution import resolve as resolve
+from blocklayout.dnnl.resolution import rougher as rougher
 from blocklayout.dnnl.roi_align import write_region_means as write_region_means
 from blocklayout.dnnl.spec import Spec as Spec
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once

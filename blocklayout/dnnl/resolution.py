@@ -88,6 +88,20 @@ def favourite(spec: Spec) -> Resolved:
     return next(preceding, None) or resolve(spec)
 
 
+def rougher(spec: Spec) -> tuple[Resolved, ...]:
+    """Implementations of ours, of the same by an algorithm that rounds more: about as much as its result once more.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 16, 8, 8), "f32"), dnnl.AnyDesc((32, 16, 3, 3), "f32")
+        >>> rougher(dnnl.convolution(src, weights, n_threads=1))  # there are some in bf16
+        ()
+    """
+    if not own.is_open_to_recipes(spec) or spec.desc("src").dtype != "bf16":
+        return ()
+    return _ours(spec.replace(algorithm="convolution_winograd"))
+
+
 def optimised(spec: Spec) -> tuple[Resolved, ...]:
     """The implementations worth running, our favourite, then the library's first; references where nothing else exists.
 

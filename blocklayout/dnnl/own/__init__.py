@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _MAX_CACHED = 256
 
-LANES = {"avx512_core": 16, "avx2": 8, "sse41": 4, "avx512_core_bf16": 16}
+LANES = {"avx512_core_bf16": 16, "avx512_core": 16, "avx2": 8, "sse41": 4}
 """Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
 
@@ -175,19 +175,6 @@ def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: Mem
         found["post_op_0_src_1"] = dst
     given = ((name, desc) for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc))
     return found if all(desc == found[name] and not desc.offset0 for name, desc in given) else None
-
-
-def rougher(spec: Spec) -> Spec | None:
-    """The same by an algorithm of ours that rounds more, if there is one: about as much as its result once more.
-
-    Example:
-        >>> from blocklayout import dnnl
-        >>> src, weights = dnnl.AnyDesc((1, 16, 8, 8), "bf16"), dnnl.AnyDesc((32, 16, 3, 3), "bf16")
-        >>> rougher(dnnl.convolution(src, weights, n_threads=1)).algorithm
-        'convolution_winograd'
-    """
-    is_narrow = is_open_to_recipes(spec) and spec.desc("src").dtype == "bf16"
-    return spec.replace(algorithm="convolution_winograd") if is_narrow else None
 
 
 class Implementation(Struct, frozen=True, kw_only=True):

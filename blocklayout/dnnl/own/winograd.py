@@ -36,7 +36,7 @@ _PEAK_SHARE = 0.9
 
 
 class Method(Struct, frozen=True):
-    """What depends on a tile's extents and on the type of its products.
+    """A size of tiles and a type of products, and how fast these are.
 
     Attributes:
         tile: Results of a tile along each side.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice, product
+from itertools import islice
 from typing import TypeGuard
 
 from msgspec import Struct, field
@@ -306,9 +306,10 @@ def _implementations(
     last, spec = primitives[-1]
     before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
     found = []
-    rougher = own.rougher(spec) if may_round else None
-    asked = (spec,) if rougher is None else (spec, rougher)
-    for each in _named(asked, impls) if impls else _optimised(asked):
+    offered = [*(_named(spec, impls) if impls else dnnl.optimised(spec))]
+    if may_round:
+        offered += [each for each in dnnl.rougher(spec) if not impls or each.spec.impl in impls]
+    for each in offered:
         operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
         if numbers:
             operands = _with_bytes(operands, each.spec, numbers)
@@ -341,17 +342,8 @@ def _is_linear(post_op: dnnl.PostOp | None) -> TypeGuard[dnnl.Eltwise]:
     return isinstance(post_op, dnnl.Eltwise) and post_op.algorithm == "eltwise_linear"
 
 
-def _optimised(specs: Sequence[dnnl.Spec]) -> Iterator[dnnl.Resolved]:
-    """All of the first, and what there is of others."""
-    first, *others = specs
-    yield from dnnl.optimised(first)
-    for spec in others:
-        with suppress(*NOT_OFFERED):
-            yield from dnnl.optimised(spec)
-
-
-def _named(specs: Sequence[dnnl.Spec], impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
-    for impl, spec in product(dict.fromkeys(impls), specs):
+def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
+    for impl in dict.fromkeys(impls):
         with suppress(*NOT_OFFERED):
             yield dnnl.resolve(spec.replace(impl=impl))
 
