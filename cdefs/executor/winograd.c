@@ -138,7 +138,8 @@ static int64_t sources_length(const bl_winograd_t *p) {
 }
 
 static int64_t own_length(const bl_winograd_t *p) {
-    int64_t panel = 2 * p->lanes, weights = p->tile == 2 ? apart(BL_PAIRED_SRC_AT_ONCE * panel) / 2 : apart(BL_SRC_AT_ONCE * panel);
+    int64_t panel = 2 * p->lanes;
+    int64_t weights = p->tile == 2 ? apart(BL_PAIRED_SRC_AT_ONCE * panel) / 2 : apart(BL_SRC_AT_ONCE * panel);
     return n_products(p) * (apart(p->tiles_of_task * panel) + weights);
 }
 
