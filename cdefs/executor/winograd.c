@@ -6,24 +6,35 @@
 #include "regions.h"
 #include "winograd.h"
 
-/* Sources whose weights are transformed at once: the matrices of as many rows stay in a core's own cache. */
-enum { BL_SRC_AT_ONCE = 64, BL_PAIRED_SRC_AT_ONCE = 256 };
+/* Sources whose weights are transformed at once: the matrices of as many rows stay in a core's own cache, and sums of products
+   of as many bytes are exact, whatever these are. */
+enum { BL_SRC_AT_ONCE = 64, BL_PAIRED_SRC_AT_ONCE = 256, BL_SRC_BYTES_AT_ONCE = 112 };
 
 typedef struct {
-    const void *src, *weights; /* floats or bf16, as are addend and results */
+    const void *src, *weights; /* floats, bf16 or bytes, as are addend and results */
     const float *bias;
     const void *addend;
     void *dst;
-    /* Transformed: [products][tiles_at_once][sources, whole vectors of them], of each thread if it works apart; in bf16 with
-       tiles of 2x2, as are weights. */
+    /* Transformed: [products][tiles_at_once][sources, whole vectors of them], of each thread if it works apart; 16 bits each
+       in bf16 with tiles of 2x2 and of bytes, as are weights. */
     float *sources;
-    float *own; /* of each thread: [products][tiles_of_task][panel], then weights [products][sources at once][panel] */
+    float *own; /* of each thread: [products][tiles_of_task][panel], then weights [products][sources at once][panel], and of
+       bytes [tiles_of_task][panel][results of a tile] */
     int64_t sources_length, own_length; /* of one thread's */
+    /* What bytes stand for: those of a source are XORed with flip to have no sign, then zero is subtracted; results lie between
+       least and most around dst_zero. */
+    const float *weights_scale;
+    float src_scale, per_quantum, least, most;
+    int flip, zero, dst_zero;
 } bl_buffers_t;
 
 typedef struct {
     int64_t image, row, column;
 } bl_tile_t;
+
+typedef struct {
+    float bias[16], scales[16]; /* of the channels in a vector */
+} bl_channels_t;
 
 /* From one of the matrices to the next: with distances that are powers of two, all of them would compete for the same few
    places of the nearest cache. */
@@ -44,11 +55,23 @@ static int64_t channel_at(const bl_place_t *place, int64_t image, int64_t channe
     return image * place->image + channel / place->channels * place->group + channel % place->channels;
 }
 
+static bl_channels_t channels_of(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first) {
+    bl_channels_t channels = {{0}, {0}};
+    for (int64_t i = 0; i < p->lanes && first + i < p->n_dst; i++) {
+        channels.bias[i] = b->bias ? b->bias[first + i] : 0;
+        channels.scales[i] = b->src_scale * (b->weights_scale ? b->weights_scale[p->has_scales ? first + i : 0] : 1);
+    }
+    return channels;
+}
+
 #if defined(__x86_64__)
 #include "vectors.h"
 
+typedef int32_t bl_pair_t __attribute__((aligned(2), may_alias));
+
 #define TILE 4
 #define HAS_PAIRS 0
+#define HAS_BYTES 0
 #define SRC_AT_ONCE BL_SRC_AT_ONCE
 
 #define LANES 8
@@ -58,9 +81,13 @@ static int64_t channel_at(const bl_place_t *place, int64_t image, int64_t channe
 typedef float element_8;
 INLINE TARGET vec_8 read_8(const float *from) { return *(const vec_8 *)from; }
 INLINE TARGET void write_8(float *to, vec_8 value) { *(vec_8 *)to = value; }
+#define PART 8
+#define part_8 vec_8
+#define read_src_8(b, from, n) ((void)(b), (void)(n), read_8(from))
 #define keep_8 write_8
 #include "winograd_kernel.h"
 #undef LANES
+#undef PART
 #undef ROWS
 #undef TARGET
 #undef OWN
@@ -72,6 +99,9 @@ INLINE TARGET void write_8(float *to, vec_8 value) { *(vec_8 *)to = value; }
 typedef float element_16;
 INLINE TARGET vec_16 read_16(const float *from) { return *(const vec_16 *)from; }
 INLINE TARGET void write_16(float *to, vec_16 value) { *(vec_16 *)to = value; }
+#define PART 16
+#define part_16 vec_16
+#define read_src_16(b, from, n) ((void)(b), (void)(n), read_16(from))
 #define keep_16 write_16
 #include "winograd_kernel.h"
 #undef OWN
@@ -89,6 +119,8 @@ INLINE TARGET void write_bf16(uint16_t *to, vec_16 value) {
 #define min_bf16 min_16
 #define max_bf16 max_16
 #define logistic_bf16 rough_logistic
+#define part_bf16 vec_16
+#define read_src_bf16(b, from, n) ((void)(b), (void)(n), read_bf16(from))
 #define keep_bf16 write_16
 #include "winograd_kernel.h"
 #undef OWN
@@ -106,41 +138,91 @@ INLINE TARGET void write_bf16(uint16_t *to, vec_16 value) {
 #define OWN(name) name##_pairs
 typedef vec_16 vec_pairs;
 typedef uint16_t element_pairs;
-typedef int32_t bl_pair_t __attribute__((aligned(2), may_alias));
 #define read_pairs read_bf16
 #define write_pairs write_bf16
 #define min_pairs min_16
 #define max_pairs max_16
 #define logistic_pairs rough_logistic
+#define part_pairs vec_16
+#define read_src_pairs(b, from, n) ((void)(b), (void)(n), read_bf16(from))
 INLINE TARGET void keep_pairs(uint16_t *to, vec_16 value) {
     _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh((__m512)value));
 }
-INLINE TARGET __m512i pair_pairs(vec_16 first, vec_16 second) {
+INLINE TARGET void keep_pairs_pairs(uint16_t *to, vec_16 first, vec_16 second) {
     __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)first));
     __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)second));
-    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 INLINE TARGET vec_16 add_pair_pairs(vec_16 sum, __m512i a, __m512i b) {
     return (vec_16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
 #include "winograd_kernel.h"
+#undef TILE
+#undef HAS_PAIRS
+#undef SRC_AT_ONCE
+#undef TARGET
+#undef OWN
 #else
 #define work_apart_pairs NULL
 #define work_together_pairs NULL
 #endif
+#undef HAS_BYTES
+#undef PART
+
+#define TILE 4
+#define HAS_PAIRS 1
+#define HAS_BYTES 1
+#define SRC_AT_ONCE BL_SRC_BYTES_AT_ONCE
+#define PART 32
+#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")))
+#define OWN(name) name##_bytes
+typedef vec_16 vec_bytes;
+typedef uint8_t element_bytes;
+typedef int16_t part_bytes __attribute__((vector_size(64), aligned(2)));
+#define min_bytes min_16
+#define max_bytes max_16
+#define logistic_bytes logistic_16
+INLINE TARGET part_bytes read_src_bytes(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
+    __m256i bytes = _mm256_maskz_loadu_epi8(n < 32 ? (1u << n) - 1 : ~0u, from);
+    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)b->flip));
+    return (part_bytes)_mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16((int16_t)b->zero));
+}
+INLINE TARGET void keep_bytes(uint16_t *to, part_bytes value) { _mm512_storeu_si512(to, (__m512i)value); }
+INLINE TARGET part_bytes read_weights_at_bytes(const uint8_t *weights) {
+    return (part_bytes)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)weights));
+}
+INLINE TARGET part_bytes magnitude_bytes(part_bytes value) { return (part_bytes)_mm512_abs_epi16((__m512i)value); }
+typedef int32_t ints_bytes __attribute__((vector_size(64), aligned(4)));
+INLINE TARGET ints_bytes sum_pairs_bytes(part_bytes pairs) {
+    return (ints_bytes)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(1));
+}
+INLINE TARGET vec_16 add_pair_bytes(vec_16 sum, __m512i a, __m512i b) {
+    return (vec_16)_mm512_dpwssd_epi32((__m512i)sum, a, b);
+}
+INLINE TARGET void write_quanta_bytes(const bl_buffers_t *b, uint8_t *to, vec_16 value, int64_t n) {
+    vec_16 zero = {0}, within = min_16(b->most - zero, max_16(b->least - zero, value * b->per_quantum));
+    __m512i quanta = _mm512_add_epi32(_mm512_cvtps_epi32((__m512)within), _mm512_set1_epi32(b->dst_zero));
+    if (n >= 16)
+        _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(quanta));
+    else
+        _mm_mask_storeu_epi8(to, (__mmask16)((1u << n) - 1), _mm512_cvtepi32_epi8(quanta));
+}
+#include "winograd_kernel.h"
 #endif
 
 static int64_t n_products(const bl_winograd_t *p) { return p->tile == 2 ? 16 : 36; }
 
 static int64_t sources_length(const bl_winograd_t *p) {
-    int64_t row = (p->n_src + p->lanes - 1) / p->lanes * p->lanes;
-    return n_products(p) * apart(p->tiles_at_once * row) / (p->tile == 2 ? 2 : 1);
+    int64_t part = p->are_bytes ? 2 * p->lanes : p->lanes, row = (p->n_src + part - 1) / part * part;
+    return n_products(p) * apart(p->tiles_at_once * row) / (p->tile == 2 || p->are_bytes ? 2 : 1);
 }
 
 static int64_t own_length(const bl_winograd_t *p) {
-    int64_t panel = 2 * p->lanes;
+    int64_t panel = 2 * p->lanes, products = n_products(p) * apart(p->tiles_of_task * panel);
+    if (p->are_bytes)
+        return products + n_products(p) * apart(BL_SRC_BYTES_AT_ONCE * panel) / 2 + 16 * p->tiles_of_task * panel;
     int64_t weights = p->tile == 2 ? apart(BL_PAIRED_SRC_AT_ONCE * panel) / 2 : apart(BL_SRC_AT_ONCE * panel);
-    return n_products(p) * (apart(p->tiles_of_task * panel) + weights);
+    return products + n_products(p) * weights;
 }
 
 int64_t bl_winograd_scratchpad(const bl_winograd_t *problem) {
@@ -170,12 +252,26 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     if (status) return status;
     float *scratchpad = data[BL_SCRATCHPAD];
     float *own = scratchpad + (p->is_apart ? p->n_threads : 1) * sources_length(p);
-    bl_buffers_t buffers = {data[BL_SRC], data[BL_WEIGHTS], data[BL_BIAS], data[BL_ADDEND], data[BL_DST], scratchpad, own,
-        sources_length(p), own_length(p)};
+    bl_buffers_t buffers = {.src = data[BL_SRC], .weights = data[BL_WEIGHTS], .bias = data[BL_BIAS], .addend = data[BL_ADDEND],
+        .dst = data[BL_DST], .sources = scratchpad, .own = own, .sources_length = sources_length(p), .own_length = own_length(p)};
+    if (p->are_bytes) {
+        const float *src_scale = data[BL_SRC_SCALE], *dst_scale = data[BL_DST_SCALE];
+        const int32_t *src_zero = data[BL_SRC_ZERO], *dst_zero = data[BL_DST_ZERO];
+        buffers.weights_scale = data[BL_WEIGHTS_SCALE];
+        buffers.src_scale = src_scale ? *src_scale : 1;
+        buffers.per_quantum = dst_scale ? 1 / *dst_scale : 1;
+        buffers.flip = p->src_is_signed ? 0x80 : 0;
+        buffers.zero = (src_zero ? *src_zero : 0) + buffers.flip;
+        buffers.dst_zero = dst_zero ? *dst_zero : 0;
+        buffers.least = (float)((p->dst_is_signed ? -128 : 0) - buffers.dst_zero);
+        buffers.most = buffers.least + 255;
+    }
 #if defined(__x86_64__)
     bl_winograd_run_t run = {p, buffers, NULL};
     if (p->tile == 2)
         run.work = p->is_apart ? work_apart_pairs : work_together_pairs;
+    else if (p->are_bytes)
+        run.work = p->is_apart ? work_apart_bytes : work_together_bytes;
     else if (p->is_bf16)
         run.work = p->is_apart ? work_apart_bf16 : work_together_bf16;
     else if (p->lanes == 16)

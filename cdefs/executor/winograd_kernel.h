@@ -1,10 +1,13 @@
 /* One thread's part of a Winograd convolution, F(TILE x TILE, 3x3) for TILE 4 or 2, for vectors of LANES floats. Included once
    for each instruction set and data type, with these two, ROWS (tiles whose products a loop holds in registers), SRC_AT_ONCE,
-   TARGET and OWN(name) defined, and as OWN(...): the types vec and element, of sources, weights and results; read(from) and
-   write(to, vec); min, max; logistic(y): 1 / (1 + 2^y). With HAS_PAIRS transformed sources and weights are bf16, the weights of
-   two sources side by side: keep(to, vec), pair(vec, vec), add_pair(sum, two sources, pairs). */
+   TARGET and OWN(name) defined, and as OWN(...): the types vec and element, of sources, weights and results; min, max;
+   logistic(y): 1 / (1 + 2^y). Sources and weights are transformed in vectors of the type part, of PART elements:
+   read_src(b, from, n) and keep(to, part). With HAS_PAIRS they are then words of 16 bits, the weights of two sources side by side:
+   keep_pairs(to, part, part), add_pair(sum, two sources, pairs). Of floats, bf16 and their sums there are read(from) and
+   write(to, vec); of bytes, with HAS_BYTES, winograd_bytes.h has what differs. */
 
 #define vec OWN(vec)
+#define part_t OWN(part)
 #define element_t OWN(element)
 #define PANEL (2 * LANES)
 #define SIDE (TILE + 2)
@@ -22,126 +25,61 @@ INLINE_HERE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
 
 #if TILE == 4
 /* A line of six sources: B^T of the paper. */
-INLINE_HERE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
-    vec even = d[4 * step] - 4 * d[2 * step], odd = d[3 * step] - 4 * d[step];
-    vec outer = d[4 * step] - d[2 * step], inner = 2 * (d[3 * step] - d[step]);
-    to[0] = 4 * d[0] - 5 * d[2 * step] + d[4 * step];
+INLINE_HERE void OWN(transform_src)(const part_t *d, int step, part_t *to, int to_step) {
+    part_t even = d[4 * step] - 4 * d[2 * step], odd = d[3 * step] - 4 * d[step];
+    part_t outer = d[4 * step] - d[2 * step], inner = 2 * (d[3 * step] - d[step]);
+    to[0] = outer + 4 * (d[0] - d[2 * step]);
     to[to_step] = even + odd;
     to[2 * to_step] = even - odd;
     to[3 * to_step] = outer + inner;
     to[4 * to_step] = outer - inner;
-    to[5 * to_step] = 4 * d[step] - 5 * d[3 * step] + d[5 * step];
+    to[5 * to_step] = d[5 * step] - d[3 * step] - 2 * inner;
 }
 
-/* A line of three weights: G of the paper. */
-INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
-    vec sum = g[0] + g[2 * step], wide = g[0] + 4 * g[2 * step], twice = 2 * g[step];
-    to[0] = 0.25f * g[0];
-    to[to_step] = (-1.0f / 6) * (sum + g[step]);
-    to[2 * to_step] = (-1.0f / 6) * (sum - g[step]);
-    to[3 * to_step] = (1.0f / 24) * (wide + twice);
-    to[4 * to_step] = (1.0f / 24) * (wide - twice);
-    to[5 * to_step] = g[2 * step];
-}
-
-/* A line of six products to four results: A^T of the paper. */
-INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
-    vec near = m[step] + m[2 * step], near_odd = m[step] - m[2 * step];
-    vec far = m[3 * step] + m[4 * step], far_odd = m[3 * step] - m[4 * step];
-    to[0] = m[0] + near + far;
-    to[to_step] = near_odd + 2 * far_odd;
-    to[2 * to_step] = near + 4 * far;
-    to[3 * to_step] = near_odd + 8 * far_odd + m[5 * step];
-}
 #else
 /* The same of a line of four. */
-INLINE_HERE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
+INLINE_HERE void OWN(transform_src)(const part_t *d, int step, part_t *to, int to_step) {
     to[0] = d[0] - d[2 * step];
     to[to_step] = d[step] + d[2 * step];
     to[2 * to_step] = d[2 * step] - d[step];
     to[3 * to_step] = d[step] - d[3 * step];
 }
-
-INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
-    vec sum = 0.5f * (g[0] + g[2 * step]), middle = 0.5f * g[step];
-    to[0] = g[0];
-    to[to_step] = sum + middle;
-    to[2 * to_step] = sum - middle;
-    to[3 * to_step] = g[2 * step];
-}
-
-INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
-    to[0] = m[0] + m[step] + m[2 * step];
-    to[to_step] = m[step] - m[2 * step] - m[3 * step];
-}
 #endif
 
-/* The SIDE x SIDE sources around a tile, LANES channels of them, to as many places that are `apart` from each other. */
-INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const element_t *channels, bl_tile_t tile, factor_t *to, int64_t apart) {
-    vec d[N_PRODUCTS], t[N_PRODUCTS];
+/* The SIDE x SIDE sources around a tile, PART channels of them or the n that there are, to as many places that are `apart` from
+   each other. */
+INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const bl_buffers_t *b, const element_t *channels, int64_t n,
+    bl_tile_t tile, factor_t *to, int64_t apart) {
+    part_t d[SIDE], t[N_PRODUCTS];
     int64_t top = TILE * tile.row - p->pad_top, left = TILE * tile.column - p->pad_left;
     const element_t *corner = channels + top * p->src.row + left * p->src.pixel;
-    if (top >= 0 && left >= 0 && top + SIDE <= p->height && left + SIDE <= p->width) {
-        for (int i = 0; i < SIDE; i++)
-            for (int j = 0; j < SIDE; j++) d[SIDE * i + j] = OWN(read)(corner + i * p->src.row + j * p->src.pixel);
-    } else {
-        for (int i = 0; i < SIDE; i++)
-            for (int j = 0; j < SIDE; j++) {
-                int is_there = top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width;
-                d[SIDE * i + j] = is_there ? OWN(read)(corner + i * p->src.row + j * p->src.pixel) : (vec){0};
-            }
-    }
-    for (int j = 0; j < SIDE; j++) OWN(transform_src)(d + j, SIDE, t + j, SIDE);
-    for (int i = 0; i < SIDE; i++) OWN(transform_src)(t + SIDE * i, 1, d + SIDE * i, 1);
-    for (int q = 0; q < N_PRODUCTS; q++) OWN(keep)(to + q * apart, d[q]);
-}
-
-/* The weights of one source for LANES results of a panel, transformed. Where a panel has several groups, a source has zeros for
-   the results of others than its own. */
-INLINE_HERE void OWN(transform_source)(const bl_winograd_t *p, const element_t *panel, int64_t source, int half, vec *u) {
-    vec g[9], t[3 * SIDE];
-    int64_t group = source / p->group_src;
-    const element_t *weights = panel + source % p->group_src * p->weights_src + half;
-    for (int q = 0; q < 9; q++) g[q] = OWN(read)(weights + q * p->weights_tap);
-    if (p->group_dst < PANEL) {
-        float is_own[LANES];
-        for (int i = 0; i < LANES; i++) is_own[i] = (half + i) / p->group_dst == group;
-        for (int q = 0; q < 9; q++) g[q] *= OWN(load)(is_own);
-    }
-    for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
-    for (int i = 0; i < SIDE; i++) OWN(transform_weights)(t + 3 * i, 1, u + SIDE * i, 1);
-}
-
-/* Those of `n` sources of a panel, to N_PRODUCTS matrices that are `apart` from each other. */
-TARGET static void OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, factor_t *to,
-    int64_t apart) {
-#if HAS_PAIRS
-    for (int64_t c = 0; c < n; c += 2)
-        for (int half = 0; half < PANEL; half += LANES) {
-            vec u[N_PRODUCTS], next[N_PRODUCTS] = {0};
-            OWN(transform_source)(p, panel, first + c, half, u);
-            if (c + 1 < n) OWN(transform_source)(p, panel, first + c + 1, half, next);
-            for (int q = 0; q < N_PRODUCTS; q++)
-                _mm512_storeu_si512(to + q * apart + c * PANEL + 2 * half, OWN(pair)(u[q], next[q]));
+    int is_inside = top >= 0 && left >= 0 && top + SIDE <= p->height && left + SIDE <= p->width;
+    for (int j = 0; j < SIDE; j++) {
+        for (int i = 0; i < SIDE; i++) {
+            int is_there = is_inside || (top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width);
+            const element_t *at = corner + i * p->src.row + j * p->src.pixel;
+            d[i] = is_there ? OWN(read_src)(b, at, n) : (part_t){0};
         }
-#else
-    for (int64_t c = 0; c < n; c++)
-        for (int half = 0; half < PANEL; half += LANES) {
-            vec u[N_PRODUCTS];
-            OWN(transform_source)(p, panel, first + c, half, u);
-            for (int q = 0; q < N_PRODUCTS; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
-        }
-#endif
+        OWN(transform_src)(d, 1, t + j, SIDE);
+    }
+    for (int i = 0; i < SIDE; i++) {
+        OWN(transform_src)(t + SIDE * i, 1, d, 1);
+        for (int j = 0; j < SIDE; j++) OWN(keep)(to + (SIDE * i + j) * apart, d[j]);
+    }
 }
 
-/* to[rows][PANEL] += a[rows][n] b[n][PANEL] */
-INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, const int rows) {
+/* to[rows][PANEL] += a[rows][n] b[n][PANEL], or begins with that. */
+INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int is_first,
+    const int rows) {
     vec sums[ROWS][2];
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
-        sums[r][0] = OWN(load)(to + r * PANEL);
-        sums[r][1] = OWN(load)(to + r * PANEL + LANES);
-    }
+    for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (vec){0};
+    if (!is_first)
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            sums[r][0] = OWN(load)(to + r * PANEL);
+            sums[r][1] = OWN(load)(to + r * PANEL + LANES);
+        }
 #if HAS_PAIRS
     for (int64_t c = 0; c < n; c += 2) {
         __m512i b0 = _mm512_loadu_si512(b + c * PANEL), b1 = _mm512_loadu_si512(b + c * PANEL + PANEL);
@@ -171,13 +109,14 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
 }
 
 /* The same for any number of rows, in strips as even as can be: a strip of one row is as slow as one of three. */
-TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int64_t n_rows) {
+TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int is_first,
+    int64_t n_rows) {
     int64_t n_strips = (n_rows + ROWS - 1) / ROWS;
     for (int64_t strip = 0; strip < n_strips; strip++) {
         int64_t first = n_rows * strip / n_strips, rows = n_rows * (strip + 1) / n_strips - first;
 #define CASE(N)                                                                            \
     case N:                                                                                \
-        OWN(add_rows)(a + first * a_row, a_row, b, n, to + first * PANEL, N); \
+        OWN(add_rows)(a + first * a_row, a_row, b, n, to + first * PANEL, is_first, N); \
         break;
         switch (rows) {
             CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
@@ -195,69 +134,171 @@ INLINE_HERE vec OWN(gated)(const bl_winograd_t *p, vec x) {
     return x * OWN(min)(zero + 1.0f, OWN(max)(zero, y));
 }
 
-/* LANES results of a tile from their products, which are `apart` from each other. */
-INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
-    const element_t *addend, element_t *dst) {
+/* The function of a sum. */
+INLINE_HERE vec OWN(finished)(const bl_winograd_t *p, vec result) {
+    vec zero = {0};
+    if (p->slope != 1) result = OWN(max)(zero, result) + p->slope * OWN(min)(zero, result);
+    result = OWN(min)(p->high - zero, OWN(max)(p->low - zero, result));
+    return p->gate == BL_NO_GATE ? result : OWN(gated)(p, result);
+}
+
+#if HAS_BYTES
+#include "winograd_bytes.h"
+#else
+#if TILE == 4
+/* A line of three weights: G of the paper. */
+INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
+    vec sum = g[0] + g[2 * step], wide = g[0] + 4 * g[2 * step], twice = 2 * g[step];
+    to[0] = 0.25f * g[0];
+    to[to_step] = (-1.0f / 6) * (sum + g[step]);
+    to[2 * to_step] = (-1.0f / 6) * (sum - g[step]);
+    to[3 * to_step] = (1.0f / 24) * (wide + twice);
+    to[4 * to_step] = (1.0f / 24) * (wide - twice);
+    to[5 * to_step] = g[2 * step];
+}
+
+/* A line of six products to four results: A^T of the paper. */
+INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
+    vec near = m[step] + m[2 * step], near_odd = m[step] - m[2 * step];
+    vec far = m[3 * step] + m[4 * step], far_odd = m[3 * step] - m[4 * step];
+    to[0] = m[0] + near + far;
+    to[to_step] = near_odd + 2 * far_odd;
+    to[2 * to_step] = near + 4 * far;
+    to[3 * to_step] = near_odd + 8 * far_odd + m[5 * step];
+}
+#else
+INLINE_HERE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
+    vec sum = 0.5f * (g[0] + g[2 * step]), middle = 0.5f * g[step];
+    to[0] = g[0];
+    to[to_step] = sum + middle;
+    to[2 * to_step] = sum - middle;
+    to[3 * to_step] = g[2 * step];
+}
+
+INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
+    to[0] = m[0] + m[step] + m[2 * step];
+    to[to_step] = m[step] - m[2 * step] - m[3 * step];
+}
+#endif
+
+/* The weights of one source for PART results of a panel, transformed. Where a panel has several groups, a source has zeros for
+   the results of others than its own. */
+INLINE_HERE void OWN(transform_source)(const bl_winograd_t *p, const element_t *panel, int64_t source, int half, vec *u) {
+    vec g[9], t[3 * SIDE];
+    int64_t group = source / p->group_src;
+    const element_t *weights = panel + source % p->group_src * p->weights_src + half;
+    for (int q = 0; q < 9; q++) g[q] = OWN(read)(weights + q * p->weights_tap);
+    if (p->group_dst < PANEL) {
+        float is_own[LANES];
+        for (int i = 0; i < LANES; i++) is_own[i] = (half + i) / p->group_dst == group;
+        for (int q = 0; q < 9; q++) g[q] *= OWN(load)(is_own);
+    }
+    for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
+    for (int i = 0; i < SIDE; i++) OWN(transform_weights)(t + 3 * i, 1, u + SIDE * i, 1);
+}
+
+/* Those of `n` sources of a panel, to N_PRODUCTS matrices that are `apart` from each other. */
+TARGET static void OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, factor_t *to,
+    int64_t apart) {
+#if HAS_PAIRS
+    for (int64_t c = 0; c < n; c += 2)
+        for (int half = 0; half < PANEL; half += PART) {
+            part_t u[N_PRODUCTS], next[N_PRODUCTS] = {0};
+            OWN(transform_source)(p, panel, first + c, half, u);
+            if (c + 1 < n) OWN(transform_source)(p, panel, first + c + 1, half, next);
+            for (int q = 0; q < N_PRODUCTS; q++) OWN(keep_pairs)(to + q * apart + c * PANEL + 2 * half, u[q], next[q]);
+        }
+#else
+    for (int64_t c = 0; c < n; c++)
+        for (int half = 0; half < PANEL; half += PART) {
+            part_t u[N_PRODUCTS];
+            OWN(transform_source)(p, panel, first + c, half, u);
+            for (int q = 0; q < N_PRODUCTS; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
+        }
+#endif
+}
+
+/* LANES results of a tile, of channels from k on, from their products, which are `apart` from each other. */
+INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, const float *products, int64_t apart,
+    const bl_channels_t *channels, int64_t k, bl_tile_t tile) {
     vec m[N_PRODUCTS], t[TILE * SIDE], r[TILE * TILE];
+    int64_t start = channel_at(&p->dst, tile.image, k);
     for (int q = 0; q < N_PRODUCTS; q++) m[q] = OWN(load)(products + q * apart);
     for (int j = 0; j < SIDE; j++) OWN(transform_dst)(m + j, SIDE, t + j, SIDE);
     for (int i = 0; i < TILE; i++) OWN(transform_dst)(t + SIDE * i, 1, r + TILE * i, 1);
-    vec zero = {0}, low = p->low - zero, high = p->high - zero;
     for (int i = 0; i < TILE; i++)
         for (int j = 0; j < TILE; j++) {
             int64_t y = TILE * tile.row + i, x = TILE * tile.column + j;
             if (y >= p->dst_height || x >= p->dst_width) continue;
-            int64_t at = y * p->dst.row + x * p->dst.pixel;
-            vec result = r[TILE * i + j] + bias;
-            if (addend) result += OWN(read)(addend + at);
-            if (p->slope != 1) result = OWN(max)(zero, result) + p->slope * OWN(min)(zero, result);
-            result = OWN(min)(high, OWN(max)(low, result));
-            OWN(write)(dst + at, p->gate == BL_NO_GATE ? result : OWN(gated)(p, result));
+            int64_t at = start + y * p->dst.row + x * p->dst.pixel;
+            vec result = r[TILE * i + j] + OWN(load)(channels->bias);
+            if (b->addend) result += OWN(read)((const element_t *)b->addend + at);
+            OWN(write)((element_t *)b->dst + at, OWN(finished)(p, result));
         }
 }
+#endif
 
 /* Transforms sources of `count` tiles from `first` on: vectors `from` to `to` of all their vectors, channels innermost. */
 TARGET static void OWN(read_sources)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
     int64_t from, int64_t to, factor_t *sources) {
-    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, row = n_vectors * LANES;
+    int64_t n_vectors = (p->n_src + PART - 1) / PART, row = n_vectors * PART;
     for (int64_t i = from; i < to; i++) {
-        int64_t t = i / n_vectors, c = i % n_vectors * LANES;
+        int64_t t = i / n_vectors, c = i % n_vectors * PART;
         bl_tile_t tile = tile_at(p, TILE, first + t);
         const element_t *channels = (const element_t *)b->src + channel_at(&p->src, tile.image, c);
-        OWN(read_tile)(p, channels, tile, sources + t * row + c, apart(count * row));
+        OWN(read_tile)(p, b, channels, p->n_src - c, tile, sources + t * row + c, apart(count * row));
     }
 }
 
 /* A panel of results for the tiles `from` to `from + rows` of those that read_sources had. */
 TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
     const factor_t *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
-    int64_t row = (p->n_src + LANES - 1) / LANES * LANES;
+    int64_t row = (p->n_src + PART - 1) / PART * PART;
     factor_t *weights = (factor_t *)(products + N_PRODUCTS * apart(p->tiles_of_task * PANEL));
     const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
     sources += from * row + panel * PANEL / p->group_dst * p->group_src;
-    memset(products, 0, (size_t)(N_PRODUCTS * apart(rows * PANEL)) * sizeof(float));
-    for (int64_t c = 0; c < p->panel_src; c += SRC_AT_ONCE) {
-        int64_t n = p->panel_src - c < SRC_AT_ONCE ? p->panel_src - c : SRC_AT_ONCE;
+    int is_first = 1;
+#if HAS_BYTES
+    ints_t *gathered = NULL;
+    int64_t magnitude = 0;
+#endif
+    int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, most = (p->panel_src + n_rounds - 1) / n_rounds;
+    most += most % 2; /* pairs stay together */
+    for (int64_t c = 0; c < p->panel_src; c += most) {
+        int64_t n = p->panel_src - c < most ? p->panel_src - c : most;
+#if HAS_BYTES
+        int64_t more = OWN(read_weights)(p, given + c * PANEL, n, weights, apart(SRC_AT_ONCE * PANEL));
+        magnitude += more;
+        if (magnitude > BL_MOST_MAGNITUDE) {
+            gathered = OWN(gather)(products, apart(rows * PANEL), rows, gathered, weights + N_PRODUCTS * apart(SRC_AT_ONCE * PANEL));
+            magnitude = more;
+            is_first = 1;
+        }
+#else
         OWN(read_weights)(p, given, c, n, weights, apart(SRC_AT_ONCE * PANEL));
+#endif
         for (int q = 0; q < N_PRODUCTS; q++)
             OWN(add_product)(sources + q * apart(count * row) + c, row, weights + q * apart(SRC_AT_ONCE * PANEL), n,
-                products + q * apart(rows * PANEL), rows);
+                products + q * apart(rows * PANEL), is_first, rows);
+        is_first = 0;
     }
     for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {
-        float bias[LANES] = {0};
-        for (int64_t i = 0; b->bias && i < LANES && k + i < p->n_dst; i++) bias[i] = b->bias[k + i];
+        bl_channels_t channels = channels_of(p, b, k);
         for (int64_t t = 0; t < rows; t++) {
             bl_tile_t tile = tile_at(p, TILE, first + from + t);
-            int64_t at = channel_at(&p->dst, tile.image, k);
-            OWN(write_tile)(p, products + t * PANEL + k % PANEL, apart(rows * PANEL), OWN(load)(bias), tile,
-                b->addend ? (const element_t *)b->addend + at : 0, (element_t *)b->dst + at);
+#if HAS_BYTES
+            const ints_t *before = gathered ? gathered + TILE * TILE * (2 * t + k % PANEL / LANES) : NULL;
+            OWN(write_tile)(p, b, products + t * PANEL + k % PANEL, apart(rows * PANEL), before, &channels, k, tile);
+#else
+            OWN(write_tile)(p, b, products + t * PANEL + k % PANEL, apart(rows * PANEL), &channels, k, tile);
+#endif
         }
     }
 }
 
 /* Each thread has tiles of its own, for all panels: what it transforms stays in its own cache. */
 TARGET static void OWN(work_apart)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
-    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, n_panels = (p->n_dst + PANEL - 1) / PANEL;
+    int64_t n_vectors = (p->n_src + PART - 1) / PART, n_panels = (p->n_dst + PANEL - 1) / PANEL;
     int64_t start = n_tiles(p, TILE) * thread / n_threads, n_own = n_tiles(p, TILE) * (thread + 1) / n_threads - start;
     int64_t n_parts = (n_own + p->tiles_at_once - 1) / p->tiles_at_once;
     factor_t *sources = (factor_t *)(b->sources + thread * b->sources_length);
@@ -272,7 +313,7 @@ TARGET static void OWN(work_apart)(const bl_winograd_t *p, const bl_buffers_t *b
 
 /* All threads transform the same tiles, and share out the panels. */
 TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
-    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, n_panels = (p->n_dst + PANEL - 1) / PANEL;
+    int64_t n_vectors = (p->n_src + PART - 1) / PART, n_panels = (p->n_dst + PANEL - 1) / PANEL;
     factor_t *sources = (factor_t *)b->sources;
     float *products = b->own + thread * b->own_length;
     for (int64_t first = 0; first < n_tiles(p, TILE); first += p->tiles_at_once) {
@@ -290,6 +331,8 @@ TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t
 }
 
 #undef vec
+#undef part_t
+#undef ints_t
 #undef element_t
 #undef PANEL
 #undef SIDE

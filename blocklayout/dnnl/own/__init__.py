@@ -23,6 +23,7 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr, Binary, Eltwise, PostOp, Sum
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.spec import Spec
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -175,6 +176,37 @@ def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: Mem
         found["post_op_0_src_1"] = dst
     given = ((name, desc) for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc))
     return found if all(desc == found[name] and not desc.offset0 for name, desc in given) else None
+
+
+NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")
+"""Arguments of a convolution of bytes, in the order in which C takes them."""
+
+
+def are_known_bytes(spec: Spec) -> bool:
+    """Whether source, weights and results of a convolution are bytes as code of ours takes them.
+
+    Each tensor has one scale and zero point at most, weights one scale for all or one for each channel; there is no
+    addend, and the CPU adds products of theirs.
+    """
+    masks = {("src", 0), ("weights", 0), ("weights", _of_channels(spec)), ("dst", 0)}
+    is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
+    are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES} and spec.desc("weights").dtype == "s8"
+    return are_bytes and library.has_isa("avx512_core_vnni") and is_simple and not addend_name(spec.attr)
+
+
+def fields_of_bytes(spec: Spec) -> dict[str, Any]:
+    """Of a convolution's problem: whether it is one of bytes, and what these are."""
+    return {
+        "are_bytes": spec.desc("src").dtype in BYTE_DTYPES,
+        "src_is_signed": spec.desc("src").dtype == "s8",
+        "dst_is_signed": spec.desc("dst").dtype == "s8",
+        "has_scales": dict(spec.attr.scales).get("weights") == _of_channels(spec),
+    }
+
+
+def _of_channels(spec: Spec) -> int:
+    """The mask of scales that each channel of results has its own of: its dimension, or two where there are groups."""
+    return 0b11 if len(spec.desc("weights").dims) > len(spec.desc("src").dims) else 0b1
 
 
 class Implementation(Struct, frozen=True, kw_only=True):

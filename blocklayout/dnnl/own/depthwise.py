@@ -11,15 +11,17 @@ from blocklayout.dnnl import arguments
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.library import has_bf16, has_isa
 from blocklayout.dnnl.own import (
+    NUMBERS,
     Implementation,
     addend_name,
+    are_known_bytes,
     convolution_descs,
+    fields_of_bytes,
     image_fields,
     is_open_to_recipes,
     lanes_of,
 )
 from blocklayout.dnnl.spec import Spec
-from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
 
 _WIDTHS, _STRIDES, _LARGEST = (3, 5, 7), (1, 2), 7
@@ -36,11 +38,6 @@ _LIKED = {8: "nChw8c", 16: "nhwc"}
 
 _AT_ONCE = 7
 """``BL_AT_ONCE`` in C."""
-
-_OF_CHANNELS = 0b11
-"""Mask of scales of weights: groups, and the one result of each."""
-
-_NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")
 
 _WEIGHTS_IN_ROWS = 0.25
 """Time of preparing a block's weights, in rows of results."""
@@ -106,17 +103,10 @@ def _is_of_our_kind(spec: Spec) -> bool:
     (height, width), (*_, stride) = weights.dims[3:], spec.param("strides")
     is_small = height <= _LARGEST and width in _WIDTHS and stride in _STRIDES and set(spec.param("dilations")) == {0}
     if weights.dtype == "s8":
-        return is_small and _are_quantised(spec)
+        return is_small and are_known_bytes(spec)
     are_alike = {src.dtype} == {weights.dtype, dst.dtype}
     is_known = src.dtype == "f32" or (src.dtype == "bf16" and has_bf16())
     return is_small and are_alike and is_known and not spec.attr.scales and not spec.attr.zero_points
-
-
-def _are_quantised(spec: Spec) -> bool:
-    masks = {("src", 0), ("weights", 0), ("weights", _OF_CHANNELS), ("dst", 0)}
-    is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
-    are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES} and has_isa("avx512_core_vnni")
-    return are_bytes and is_simple and not addend_name(spec.attr)
 
 
 def _is_blocked(desc: MemoryDesc, lanes: int) -> bool | None:
@@ -155,12 +145,8 @@ def _rows_of_task(spec: Spec) -> int:
 def _fields(spec: Spec) -> Mapping[str, Any]:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
     n_parts = -(-dst.dims[3] // _AT_ONCE)
-    return image_fields(spec) | {
+    return image_fields(spec) | fields_of_bytes(spec) | {
         "is_bf16": src.dtype == "bf16",
-        "are_bytes": src.dtype in BYTE_DTYPES,
-        "src_is_signed": src.dtype == "s8",
-        "dst_is_signed": dst.dtype == "s8",
-        "has_scales": dict(spec.attr.scales).get("weights") == _OF_CHANNELS,
         "has_bf16": has_isa("avx512_core_bf16"),
         "n_channels": src.dims[1],
         "kernel": spec.desc("weights").dims[3:],
@@ -177,7 +163,7 @@ OURS = Implementation(
     isas=("avx512_core", "avx2"),
     offer=_offer,
     fields=_fields,
-    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", *_NUMBERS),
+    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", *NUMBERS),
     compute_ns=_compute_ns,
     total_ns=max,  # the arithmetic goes on while bytes are moved
     multiply_adds=multiply_adds,

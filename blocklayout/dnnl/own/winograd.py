@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeGuard
 
 from msgspec import Struct
 
-from blocklayout.dnnl import library
+from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.own import (
+    NUMBERS,
     Implementation,
     addend_name,
+    are_known_bytes,
     convolution_descs,
+    fields_of_bytes,
     image_fields,
     is_open_to_recipes,
     lanes_of,
@@ -61,13 +65,20 @@ class Method(Struct, frozen=True):
         return (self.tile + 2) ** 2
 
 
-METHODS = {
-    # Fitted to 88 convolutions of five networks, on Zen 4, Zen 5 and a Xeon with AMX, by AVX2 and AVX-512.
-    "convolution_direct": Method(4, "f32", 3.0, 7.0, 56, 3),
-    # Fitted to six convolutions, on Zen 4.
-    "convolution_winograd": Method(2, "bf16", 9.0, 10.0, 112, 11),
-}
-"""By what a Spec asks for: it names the algorithm where that rounds more than a direct convolution does."""
+# Fitted to 88 convolutions of five networks, on Zen 4, Zen 5 and a Xeon with AMX, by AVX2 and AVX-512.
+_OF_FLOATS = Method(4, "f32", 3.0, 7.0, 56, 3)
+# Fitted to convolutions on Zen 4.
+_OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11)
+_OF_BYTES = Method(4, "s16", 11.0, 30.0, 56, 4)
+
+_ALGORITHMS = ("convolution_direct", "convolution_winograd")
+"""What a Spec asks for: it names the latter where that rounds more than a direct convolution does."""
+
+
+def _method(spec: Spec) -> Method:
+    if spec.desc("weights").dtype == "s8":
+        return _OF_BYTES
+    return _OF_BF16 if spec.algorithm == "convolution_winograd" else _OF_FLOATS
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -76,21 +87,26 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     clip, Swish or HardSwish behind it. Groups have to fill panels of two vectors, several in one or one in several.
     Results differ from those of other implementations by some 1e-6 to 1e-5 of the largest, before they are rounded.
 
+    Bytes it takes channels-last, where AVX-512 adds products of theirs, without groups or an addend; of these, sums are
+    exact.
+
     By tiles of 2x2, whose products are of bf16, it takes those in bf16 that ask for Winograd's algorithm: the error of
     their results has twice to three times the norm of a direct convolution's.
     """
     if not _is_of_our_kind(spec):
         return None
     (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
-    if not _has_whole_vectors(src, lanes) or not _has_whole_vectors(dst, lanes):
+    is_known = _is_channels_last if weights.dtype == "s8" else partial(_has_whole_vectors, lanes=lanes)
+    if not is_known(src) or not is_known(dst):
         return None
     if not _fills_panels(weights.dims, 2 * lanes):
         return None
     is_grouped = len(weights.dims) > _NDIMS
-    if is_grouped and METHODS[spec.algorithm].dtype == "bf16" and _panel_src(spec, lanes) % 2:
+    if is_grouped and _method(spec).dtype == "bf16" and _panel_src(spec, lanes) % 2:
         return None  # sources are read by twos, the last with one of another group, which may be infinite
-    tag = "hwigo" if is_grouped else f"Ohwi{2 * lanes}o"
-    return convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)
+    tag = "hwigo" if is_grouped else f"OhwI{2 * lanes}o2i" if weights.dtype == "s8" else f"Ohwi{2 * lanes}o"
+    descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)
+    return None if descs is None else descs | dict(arguments.of_attributes(spec, descs))
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -98,13 +114,13 @@ def multiply_adds(spec: Spec) -> int:
 
     Transformations are not counted.
     """
-    products_of_source = METHODS[spec.algorithm].n_products * _n_tiles(spec) * spec.desc("dst").dims[1]
+    products_of_source = _method(spec).n_products * _n_tiles(spec) * spec.desc("dst").dims[1]
     return products_of_source * _panel_src(spec, lanes_of(spec.impl))
 
 
 def _transformed(spec: Spec) -> tuple[int, int]:
     """Elements that its transformations write: of tiles of sources and results, and of weights."""
-    method, n_src, n_dst = METHODS[spec.algorithm], spec.desc("src").dims[1], spec.desc("dst").dims[1]
+    method, n_src, n_dst = _method(spec), spec.desc("src").dims[1], spec.desc("dst").dims[1]
     tiles = _n_tiles(spec)
     n_weights = -(-tiles // method.tiles_of_task) * _panel_src(spec, lanes_of(spec.impl)) * n_dst
     return method.n_products * tiles * (n_src + n_dst), method.n_products * n_weights
@@ -112,27 +128,30 @@ def _transformed(spec: Spec) -> tuple[int, int]:
 
 def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products and transformations, one after the other."""
-    method, (of_tiles, of_weights) = METHODS[spec.algorithm], _transformed(spec)
+    method, (of_tiles, of_weights) = _method(spec), _transformed(spec)
     transforms_ns = of_tiles / method.transformed_per_ns + of_weights / method.transformed_weights_per_ns
-    n_at_once = 2 if method.dtype == "bf16" else 1
+    n_at_once = 1 if method.dtype == "f32" else 2
     products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * n_at_once * peak_flops)
     return transforms_ns / n_threads + products_ns
 
 
 def _n_tiles(spec: Spec) -> int:
     n_images, _, height, width = spec.desc("dst").dims
-    tile = METHODS[spec.algorithm].tile
+    tile = _method(spec).tile
     return n_images * -(-height // tile) * -(-width // tile)
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
-    if not is_open_to_recipes(spec, METHODS):
+    if not is_open_to_recipes(spec, _ALGORITHMS):
         return False
     dtypes = {spec.desc(name).dtype for name in ("src", "weights", "dst")}
-    is_known = dtypes == {METHODS[spec.algorithm].dtype} or (dtypes == {"bf16"} and library.has_bf16())
+    is_known = dtypes == {_method(spec).dtype} or (dtypes == {"bf16"} and library.has_bf16())
+    if "s8" in dtypes:
+        is_plain = len(spec.desc("weights").dims) == _NDIMS and spec.algorithm == "convolution_direct"
+        is_known = is_plain and are_known_bytes(spec)
     is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
-    return is_dense and is_known and not spec.attr.scales and not spec.attr.zero_points
+    return is_dense and is_known and ("s8" in dtypes or not (spec.attr.scales or spec.attr.zero_points))
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
@@ -148,6 +167,10 @@ def _panel_src(spec: Spec, lanes: int) -> int:
     *_, group_dst, group_src, _, _ = spec.desc("weights").dims
     is_grouped = len(spec.desc("weights").dims) > _NDIMS
     return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
+
+
+def _is_channels_last(desc: Desc) -> TypeGuard[MemoryDesc]:
+    return isinstance(desc, MemoryDesc) and not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
 
 
 def _has_whole_vectors(desc: Desc, lanes: int) -> TypeGuard[MemoryDesc]:
@@ -166,10 +189,10 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
     n_panels = -(-dst.dims[1] // (2 * lanes))
     n_tiles = _n_tiles(spec)
     is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
-    of_thread = _even_part(-(-n_tiles // spec.n_threads), METHODS[spec.algorithm].tiles_of_task)
+    of_thread = _even_part(-(-n_tiles // spec.n_threads), _method(spec).tiles_of_task)
     n_at_once = of_thread if is_apart else _tiles_at_once(spec, lanes)
-    return image_fields(spec) | {
-        "tile": METHODS[spec.algorithm].tile,
+    return image_fields(spec) | fields_of_bytes(spec) | {
+        "tile": _method(spec).tile,
         "is_bf16": src.dtype == "bf16",
         "n_src": src.dims[1],
         "n_dst": dst.dims[1],
@@ -187,7 +210,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:
     """As many tiles as have their transformed sources in near caches, if that is enough for a task, in even parts."""
-    method, n_channels = METHODS[spec.algorithm], -(-spec.desc("src").dims[1] // lanes) * lanes
+    method, n_channels = _method(spec), -(-spec.desc("src").dims[1] // lanes) * lanes
     tile_nbytes = method.n_products * n_channels * itemsize(method.dtype)
     most = max(method.tiles_of_task, spec.n_threads * _NEAR_NBYTES // tile_nbytes)
     return _even_part(_n_tiles(spec), most)
@@ -200,7 +223,7 @@ def _even_part(total: int, most: int) -> int:
 
 def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
     """The parts in which all threads are done soonest: each has a panel of weights to transform first."""
-    method, n_threads = METHODS[spec.algorithm], spec.n_threads
+    method, n_threads = _method(spec), spec.n_threads
 
     def work(n_parts: int) -> int:
         return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + method.weights_in_tiles)
@@ -216,7 +239,7 @@ OURS = Implementation(
     isas_for={"convolution_winograd": ("avx512_core_bf16",)},
     offer=_offer,
     fields=_fields,
-    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad"),
+    arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad", *NUMBERS),
     compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
 )

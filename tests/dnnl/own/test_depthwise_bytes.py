@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from blocklayout import dnnl
 from blocklayout.dnnl import own
-from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import Array, convolve, execute
+from tests.dnnl.own import of_bytes
+from tests.dnnl.running import execute
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx512_core_vnni"),
@@ -55,47 +55,10 @@ def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
     return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "depthwise"), None)
 
 
-def operands(spec: dnnl.Spec) -> dict[str, Array]:
-    rng, found = np.random.default_rng(len(spec.descs)), {}
-    for name, desc in spec.descs:
-        if name.startswith("scale"):
-            values: Any = rng.uniform(0.01, 0.05, desc.dims)
-        elif name.startswith("zero_point"):
-            values = rng.integers(1, 20, desc.dims)
-        elif desc.dtype == "f32":
-            values = rng.standard_normal(desc.dims)
-        else:
-            limits = np.iinfo(to_numpy(desc.dtype))
-            values = rng.integers(limits.min, limits.max, desc.dims, endpoint=True)
-        found[name] = values.astype(to_numpy(desc.dtype))
-    return found
-
-
 def check(spec: dnnl.Spec) -> None:
-    """Each byte is the nearest to the number, but for errors in f32 of this."""
     ours = offer(spec)
     assert ours is not None
-    values = operands(ours.spec)
-    del values["dst"]
-
-    def number(name: str, default: float) -> Any:
-        return values[name].astype(np.float64) if name in values else np.array([default])
-
-    src = values["src"] - number("zero_point_src", 0)
-    weights = values["weights"][:, :, 0].astype(np.float64)
-    expected = convolve(src, weights, spec.param("strides"), spec.param("pads"), (0, 0), len(weights))
-    expected *= number("scale_src", 1) * number("scale_weights", 1)[:, None, None]
-    expected += number("bias", 0)[:, None, None]
-    for function in spec.attr.post_ops:
-        assert isinstance(function, dnnl.Eltwise)
-        if function.algorithm == "eltwise_hardswish":
-            expected *= np.clip(function.alpha * expected + function.beta, 0, 1)
-        else:
-            expected = np.clip(expected, 0, function.beta or np.inf)
-    expected = expected / number("scale_dst", 1) + number("zero_point_dst", 0)
-    limits = np.iinfo(to_numpy(spec.desc("dst").dtype))
-    got = execute(ours.spec, values)["dst"].astype(np.float64)
-    assert np.abs(got - np.clip(expected, limits.min, limits.max)).max() <= 0.501
+    of_bytes.check(ours.spec)
 
 
 @settings(max_examples=80, deadline=None)
@@ -127,7 +90,7 @@ def test_any_problem(
 def test_numbers_far_beyond_all_bytes_saturate() -> None:
     ours = offer(depthwise(zero_points=(), bias=None))
     assert ours is not None
-    values = operands(ours.spec) | {"scale_src": np.full(1, 1e30, np.float32)}
+    values = of_bytes.operands(ours.spec) | {"scale_src": np.full(1, 1e30, np.float32)}
     values["src"][:], values["weights"][:20], values["weights"][20:] = 255, 127, -128
     got = execute(ours.spec, {name: array for name, array in values.items() if name != "dst"})["dst"]
     assert (got[:, :20] == 255).all()
