@@ -9,6 +9,9 @@
 #include "depthwise.h"
 #include "regions.h"
 
+#if defined(__x86_64__)
+#include "bytes.h"
+
 /* Results side by side: a divisor of the widths of most images. */
 enum { BL_AT_ONCE = 7 };
 
@@ -17,8 +20,7 @@ typedef struct {
     const void *weights;
     const float *bias;
     char *dst;
-    const float *src_scale, *weights_scale, *dst_scale; /* NULL for 1 */
-    const int32_t *src_zero, *dst_zero;                 /* NULL for 0 */
+    bl_bytes_t bytes; /* if they are */
 } bl_buffers_t;
 
 /* A block of channels in a row of results. Distances are in bytes. */
@@ -32,18 +34,12 @@ typedef struct {
     int64_t vector, pairs;            /* floats; pairs: from there to those of each row beside those of the next */
     const float *bias;
     const float *scales;              /* of bytes: of their products */
-    uint8_t flip;                     /* of signed bytes, which are read as unsigned ones: 0x80, which `zero` takes off */
-    int16_t zero;
-    float per_quantum, least, most;   /* of results in bytes: quanta of 1, and the bounds of those around 0 */
-    int32_t dst_zero;
+    bl_bytes_t bytes;
 } bl_line_t;
 
 static int64_t offset_of(const bl_place_t *place, int64_t channel) {
     return channel / place->channels * place->group + channel % place->channels;
 }
-
-#if defined(__x86_64__)
-#include "vectors.h"
 
 /* Holds a value in a register from here on, so that it is neither read again nor made another. */
 #define KEEP(condition, where, value)              \
@@ -235,8 +231,8 @@ INLINE TARGET raw_bytes read_bytes(const bl_line_t *line, const char *at, int64_
         bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
     } else
         bytes = _mm256_maskz_loadu_epi8(mask, at);
-    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)line->flip));
-    return _mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16(line->zero));
+    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)line->bytes.flip));
+    return _mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16((int16_t)line->bytes.zero));
 }
 
 INLINE TARGET vec_16 pair_bytes(raw_bytes row, raw_bytes below, int v) {
@@ -259,15 +255,9 @@ INLINE TARGET void scale_bytes(const bl_line_t *line, vec_16 sums[2][BL_AT_ONCE]
     }
 }
 
-INLINE TARGET __m512i quanta(const bl_line_t *line, vec_16 value) {
-    vec_16 zero = {0}, scaled = value * line->per_quantum;
-    vec_16 within = min_16(line->most - zero, max_16(line->least - zero, scaled));
-    return _mm512_add_epi32(_mm512_cvtps_epi32((__m512)within), _mm512_set1_epi32(line->dst_zero));
-}
-
 INLINE TARGET void write_bytes(const bl_line_t *line, char *at, const vec_16 *result) {
     uint32_t mask = mask_of(line->n);
-    __m512i words = _mm512_packs_epi32(quanta(line, result[0]), quanta(line, result[1]));
+    __m512i words = _mm512_packs_epi32(quanta_of(&line->bytes, result[0]), quanta_of(&line->bytes, result[1]));
     __m256i bytes = _mm512_cvtepi16_epi8(words);
     if (!line->is_apart) {
         _mm256_mask_storeu_epi8(at, mask, bytes);
@@ -280,20 +270,15 @@ INLINE TARGET void write_bytes(const bl_line_t *line, char *at, const vec_16 *re
 /* What bytes stand for, of a source, of the weights of a block of channels and of a result. */
 INLINE TARGET void prepare_scales_bytes(
     const bl_depthwise_t *p, const bl_buffers_t *b, bl_line_t *line, int64_t channel, float *scales) {
-    float of_src = b->src_scale ? *b->src_scale : 1.0f, of_weights = b->weights_scale ? *b->weights_scale : 1.0f;
+    const float *each = b->bytes.weights_scale;
     int64_t n = p->n_channels - channel;
     for (int v = 0; v < 2; v++) {
-        vec_16 zero = {0}, each = of_weights - zero;
-        if (p->has_scales) each = floats_bytes(b->weights_scale + channel, n < 32 ? n : 32, v);
-        *(vec_16 *)(scales + v * 16) = each * of_src;
+        vec_16 zero = {0}, same = scale_of(&b->bytes, 0, 0) - zero;
+        vec_16 scale = p->has_scales ? floats_bytes(each + channel, n < 32 ? n : 32, v) * b->bytes.src_scale : same;
+        *(vec_16 *)(scales + v * 16) = scale;
     }
     line->scales = scales;
-    line->flip = p->src_is_signed ? 0x80 : 0;
-    line->zero = (int16_t)((b->src_zero ? *b->src_zero : 0) + (p->src_is_signed ? 0x80 : 0));
-    line->dst_zero = b->dst_zero ? *b->dst_zero : 0;
-    line->per_quantum = b->dst_scale ? 1.0f / *b->dst_scale : 1.0f;
-    line->least = (float)((p->dst_is_signed ? -128 : 0) - line->dst_zero);
-    line->most = line->least + 255.0f;
+    line->bytes = b->bytes;
 }
 
 #include "depthwise_kernel.h"
@@ -328,8 +313,7 @@ int bl_depthwise(const void *problem, void *stream, int n_args, const void *args
     bl_depthwise_run_t run = {
         p,
         {data[BL_DEPTHWISE_SRC], data[BL_DEPTHWISE_ADDEND], data[BL_DEPTHWISE_WEIGHTS], data[BL_DEPTHWISE_BIAS],
-            data[BL_DEPTHWISE_DST], data[BL_DEPTHWISE_SRC_SCALE], data[BL_DEPTHWISE_WEIGHTS_SCALE],
-            data[BL_DEPTHWISE_DST_SCALE], data[BL_DEPTHWISE_SRC_ZERO], data[BL_DEPTHWISE_DST_ZERO]},
+            data[BL_DEPTHWISE_DST], bytes_of(data + BL_DEPTHWISE_SRC_SCALE, p->src_is_signed, p->dst_is_signed)},
         p->are_bytes ? work_bytes : p->is_bf16 ? p->has_bf16 ? work_pairs : work_bf16 : p->lanes == 16 ? work_16 : work_8,
     };
     bl_parallel(p->n_threads, work, &run);

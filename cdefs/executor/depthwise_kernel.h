@@ -161,7 +161,7 @@ INLINE_HERE void OWN(prepare)(const bl_depthwise_t *p, const bl_buffers_t *b, bl
     line->weights = (const float *)b->weights + channel * n_taps;
     line->vector = apart;
 #if SIZE < 4
-    bl_line_t taps = {.n = LANES, .is_apart = 1, .flip = 0x80, .zero = 0x80};
+    bl_line_t taps = {.n = LANES, .is_apart = 1, .bytes = {.flip = 0x80, .zero = 0x80}};
     const char *from = (const char *)b->weights + channel * n_taps * SIZE;
     line->weights = room;
     line->vector = LANES;

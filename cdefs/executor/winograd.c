@@ -10,6 +10,13 @@
    of as many bytes are exact, whatever these are. */
 enum { BL_SRC_AT_ONCE = 64, BL_PAIRED_SRC_AT_ONCE = 256, BL_SRC_BYTES_AT_ONCE = 112 };
 
+/* From one of the matrices to the next: with distances that are powers of two, all of them would compete for the same few
+   places of the nearest cache. */
+static int64_t apart(int64_t length) { return length + 16; }
+
+#if defined(__x86_64__)
+#include "bytes.h"
+
 typedef struct {
     const void *src, *weights; /* floats, bf16 or bytes, as are addend and results */
     const float *bias;
@@ -21,11 +28,7 @@ typedef struct {
     float *own; /* of each thread: [products][tiles_of_task][panel], then weights [products][sources at once][panel], and of
        bytes [tiles_of_task][panel][results of a tile] */
     int64_t sources_length, own_length; /* of one thread's */
-    /* What bytes stand for: those of a source are XORed with flip to have no sign, then zero is subtracted; results lie between
-       least and most around dst_zero. */
-    const float *weights_scale;
-    float src_scale, per_quantum, least, most;
-    int flip, zero, dst_zero;
+    bl_bytes_t bytes; /* if they are */
 } bl_buffers_t;
 
 typedef struct {
@@ -35,10 +38,6 @@ typedef struct {
 typedef struct {
     float bias[16], scales[16]; /* of the channels in a vector */
 } bl_channels_t;
-
-/* From one of the matrices to the next: with distances that are powers of two, all of them would compete for the same few
-   places of the nearest cache. */
-static int64_t apart(int64_t length) { return length + 16; }
 
 static int64_t tiles_along(int64_t extent, int tile) { return (extent + tile - 1) / tile; }
 
@@ -59,13 +58,10 @@ static bl_channels_t channels_of(const bl_winograd_t *p, const bl_buffers_t *b, 
     bl_channels_t channels = {{0}, {0}};
     for (int64_t i = 0; i < p->lanes && first + i < p->n_dst; i++) {
         channels.bias[i] = b->bias ? b->bias[first + i] : 0;
-        channels.scales[i] = b->src_scale * (b->weights_scale ? b->weights_scale[p->has_scales ? first + i : 0] : 1);
+        channels.scales[i] = scale_of(&b->bytes, p->has_scales, first + i);
     }
     return channels;
 }
-
-#if defined(__x86_64__)
-#include "vectors.h"
 
 typedef int32_t bl_pair_t __attribute__((aligned(2), may_alias));
 
@@ -184,8 +180,8 @@ typedef int16_t part_bytes __attribute__((vector_size(64), aligned(2)));
 #define logistic_bytes logistic_16
 INLINE TARGET part_bytes read_src_bytes(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
     __m256i bytes = _mm256_maskz_loadu_epi8(n < 32 ? (1u << n) - 1 : ~0u, from);
-    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)b->flip));
-    return (part_bytes)_mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16((int16_t)b->zero));
+    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)b->bytes.flip));
+    return (part_bytes)_mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16((int16_t)b->bytes.zero));
 }
 INLINE TARGET void keep_bytes(uint16_t *to, part_bytes value) { _mm512_storeu_si512(to, (__m512i)value); }
 INLINE TARGET part_bytes read_weights_at_bytes(const uint8_t *weights) {
@@ -198,14 +194,6 @@ INLINE TARGET ints_bytes sum_pairs_bytes(part_bytes pairs) {
 }
 INLINE TARGET vec_16 add_pair_bytes(vec_16 sum, __m512i a, __m512i b) {
     return (vec_16)_mm512_dpwssd_epi32((__m512i)sum, a, b);
-}
-INLINE TARGET void write_quanta_bytes(const bl_buffers_t *b, uint8_t *to, vec_16 value, int64_t n) {
-    vec_16 zero = {0}, within = min_16(b->most - zero, max_16(b->least - zero, value * b->per_quantum));
-    __m512i quanta = _mm512_add_epi32(_mm512_cvtps_epi32((__m512)within), _mm512_set1_epi32(b->dst_zero));
-    if (n >= 16)
-        _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(quanta));
-    else
-        _mm_mask_storeu_epi8(to, (__mmask16)((1u << n) - 1), _mm512_cvtepi32_epi8(quanta));
 }
 #include "winograd_kernel.h"
 #endif
@@ -250,23 +238,12 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     (void)stream;
     int status = bl_find_data(p->get_data, args, n_args, data);
     if (status) return status;
+#if defined(__x86_64__)
     float *scratchpad = data[BL_SCRATCHPAD];
     float *own = scratchpad + (p->is_apart ? p->n_threads : 1) * sources_length(p);
     bl_buffers_t buffers = {.src = data[BL_SRC], .weights = data[BL_WEIGHTS], .bias = data[BL_BIAS], .addend = data[BL_ADDEND],
-        .dst = data[BL_DST], .sources = scratchpad, .own = own, .sources_length = sources_length(p), .own_length = own_length(p)};
-    if (p->are_bytes) {
-        const float *src_scale = data[BL_SRC_SCALE], *dst_scale = data[BL_DST_SCALE];
-        const int32_t *src_zero = data[BL_SRC_ZERO], *dst_zero = data[BL_DST_ZERO];
-        buffers.weights_scale = data[BL_WEIGHTS_SCALE];
-        buffers.src_scale = src_scale ? *src_scale : 1;
-        buffers.per_quantum = dst_scale ? 1 / *dst_scale : 1;
-        buffers.flip = p->src_is_signed ? 0x80 : 0;
-        buffers.zero = (src_zero ? *src_zero : 0) + buffers.flip;
-        buffers.dst_zero = dst_zero ? *dst_zero : 0;
-        buffers.least = (float)((p->dst_is_signed ? -128 : 0) - buffers.dst_zero);
-        buffers.most = buffers.least + 255;
-    }
-#if defined(__x86_64__)
+        .dst = data[BL_DST], .sources = scratchpad, .own = own, .sources_length = sources_length(p), .own_length = own_length(p),
+        .bytes = bytes_of(data + BL_SRC_SCALE, p->src_is_signed, p->dst_is_signed)};
     bl_winograd_run_t run = {p, buffers, NULL};
     if (p->tile == 2)
         run.work = p->is_apart ? work_apart_pairs : work_together_pairs;
@@ -280,9 +257,8 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
         run.work = p->is_apart ? work_apart_8 : work_together_8;
     if (!run.work) return 3; /* dnnl_unimplemented */
     bl_parallel(p->n_threads, work, &run);
+    return 0;
 #else
-    (void)buffers;
     return 3; /* dnnl_unimplemented */
 #endif
-    return 0;
 }

@@ -104,7 +104,7 @@ INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, 
             if (left + j >= p->dst_width) break;
             ints_t result = before ? results[j] + before[TILE * i + j] : results[j];
             vec number = OWN(finished)(p, __builtin_convertvector(result, vec) * scale + bias);
-            OWN(write_quanta)(b, corner + i * p->dst.row + j * p->dst.pixel, number, p->n_dst - k);
+            write_quanta(&b->bytes, corner + i * p->dst.row + j * p->dst.pixel, number, p->n_dst - k);
         }
     }
 }
