@@ -181,10 +181,10 @@ INLINE_HERE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step
 }
 #endif
 
-/* The weights of one source for PART results of a panel, transformed. Where a panel has several groups, a source has zeros for
-   the results of others than its own. */
-INLINE_HERE void OWN(transform_source)(const bl_winograd_t *p, const element_t *panel, int64_t source, int half, vec *u) {
-    vec g[9], t[3 * SIDE];
+/* The weights of one source for LANES results of a panel, with their columns transformed. Where a panel has several groups, a
+   source has zeros for the results of others than its own. */
+INLINE_HERE void OWN(transform_source)(const bl_winograd_t *p, const element_t *panel, int64_t source, int half, vec *t) {
+    vec g[9];
     int64_t group = source / p->group_src;
     const element_t *weights = panel + source % p->group_src * p->weights_src + half;
     for (int q = 0; q < 9; q++) g[q] = OWN(read)(weights + q * p->weights_tap);
@@ -194,47 +194,89 @@ INLINE_HERE void OWN(transform_source)(const bl_winograd_t *p, const element_t *
         for (int q = 0; q < 9; q++) g[q] *= OWN(load)(is_own);
     }
     for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
-    for (int i = 0; i < SIDE; i++) OWN(transform_weights)(t + 3 * i, 1, u + SIDE * i, 1);
 }
 
-/* Those of `n` sources of a panel, to N_PRODUCTS matrices that are `apart` from each other. */
-TARGET static void OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, factor_t *to,
+/* The weights of `n` sources of a panel, to N_PRODUCTS matrices that are `apart` from each other. */
+TARGET static int64_t OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, factor_t *to,
     int64_t apart) {
+    for (int64_t c = 0; c < n; c += 1 + HAS_PAIRS)
+        for (int half = 0; half < PANEL; half += LANES) {
+            vec t[3 * SIDE], u[SIDE];
+            OWN(transform_source)(p, panel, first + c, half, t);
 #if HAS_PAIRS
-    for (int64_t c = 0; c < n; c += 2)
-        for (int half = 0; half < PANEL; half += PART) {
-            part_t u[N_PRODUCTS], next[N_PRODUCTS] = {0};
-            OWN(transform_source)(p, panel, first + c, half, u);
-            if (c + 1 < n) OWN(transform_source)(p, panel, first + c + 1, half, next);
-            for (int q = 0; q < N_PRODUCTS; q++) OWN(keep_pairs)(to + q * apart + c * PANEL + 2 * half, u[q], next[q]);
-        }
-#else
-    for (int64_t c = 0; c < n; c++)
-        for (int half = 0; half < PANEL; half += PART) {
-            part_t u[N_PRODUCTS];
-            OWN(transform_source)(p, panel, first + c, half, u);
-            for (int q = 0; q < N_PRODUCTS; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
-        }
+            vec t2[3 * SIDE] = {0}, u2[SIDE];
+            if (c + 1 < n) OWN(transform_source)(p, panel, first + c + 1, half, t2);
 #endif
+            for (int i = 0; i < SIDE; i++) {
+                factor_t *row = to + SIDE * i * apart + c * PANEL + (1 + HAS_PAIRS) * half;
+                OWN(transform_weights)(t + 3 * i, 1, u, 1);
+#if HAS_PAIRS
+                OWN(transform_weights)(t2 + 3 * i, 1, u2, 1);
+                for (int j = 0; j < SIDE; j++) OWN(keep_pairs)(row + j * apart, u[j], u2[j]);
+#else
+                for (int j = 0; j < SIDE; j++) OWN(store)(row + j * apart, u[j]);
+#endif
+            }
+        }
+    return 0;
 }
 
-/* LANES results of a tile, of channels from k on, from their products, which are `apart` from each other. */
+typedef vec OWN(sum);
+
+/* LANES results that are the sum of products, at (i, j) of a tile. */
+INLINE_HERE void OWN(write_result)(const bl_winograd_t *p, const bl_buffers_t *b, const bl_channels_t *channels, const vec *before,
+    vec result, int i, int j, int64_t at, int64_t n) {
+    (void)before, (void)i, (void)j, (void)n;
+    result += OWN(load)(channels->bias);
+    if (b->addend) result += OWN(read)((const element_t *)b->addend + at);
+    OWN(write)((element_t *)b->dst + at, OWN(finished)(p, result));
+}
+#endif
+
+#define sum_t OWN(sum)
+
+/* Columns of results of a tile, from their products, which are `apart` from each other. */
+INLINE_HERE void OWN(transform_products)(const float *products, int64_t apart, sum_t *t) {
+    for (int j = 0; j < SIDE; j++) {
+        sum_t m[SIDE];
+        for (int i = 0; i < SIDE; i++) m[i] = *(const sum_t *)(products + (SIDE * i + j) * apart);
+        OWN(transform_dst)(m, 1, t + j, SIDE);
+    }
+}
+
+/* LANES results of a tile, of channels from k on, from their products and, of bytes, from what was gathered before. */
 INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, const float *products, int64_t apart,
-    const bl_channels_t *channels, int64_t k, bl_tile_t tile) {
-    vec m[N_PRODUCTS], t[TILE * SIDE], r[TILE * TILE];
-    int64_t start = channel_at(&p->dst, tile.image, k);
-    for (int q = 0; q < N_PRODUCTS; q++) m[q] = OWN(load)(products + q * apart);
-    for (int j = 0; j < SIDE; j++) OWN(transform_dst)(m + j, SIDE, t + j, SIDE);
-    for (int i = 0; i < TILE; i++) OWN(transform_dst)(t + SIDE * i, 1, r + TILE * i, 1);
-    for (int i = 0; i < TILE; i++)
+    const sum_t *before, const bl_channels_t *channels, int64_t k, bl_tile_t tile) {
+    sum_t t[TILE * SIDE], r[TILE];
+    int64_t top = TILE * tile.row, left = TILE * tile.column;
+    int64_t corner = channel_at(&p->dst, tile.image, k) + top * p->dst.row + left * p->dst.pixel;
+    OWN(transform_products)(products, apart, t);
+#pragma GCC unroll 4
+    for (int i = 0; i < TILE; i++) {
+        if (top + i >= p->dst_height) break;
+        OWN(transform_dst)(t + SIDE * i, 1, r, 1);
+#pragma GCC unroll 4
         for (int j = 0; j < TILE; j++) {
-            int64_t y = TILE * tile.row + i, x = TILE * tile.column + j;
-            if (y >= p->dst_height || x >= p->dst_width) continue;
-            int64_t at = start + y * p->dst.row + x * p->dst.pixel;
-            vec result = r[TILE * i + j] + OWN(load)(channels->bias);
-            if (b->addend) result += OWN(read)((const element_t *)b->addend + at);
-            OWN(write)((element_t *)b->dst + at, OWN(finished)(p, result));
+            if (left + j >= p->dst_width) break;
+            int64_t at = corner + i * p->dst.row + j * p->dst.pixel;
+            OWN(write_result)(p, b, channels, before, r[j], i, j, at, p->n_dst - k);
         }
+    }
+}
+
+#if HAS_BYTES
+/* Adds what all products come to to results gathered before, or to none. */
+TARGET static sum_t *OWN(gather)(const float *products, int64_t apart, int64_t rows, sum_t *before, void *space) {
+    sum_t *results = before ? before : memset(space, 0, (size_t)(TILE * TILE * rows * PANEL) * sizeof(int32_t));
+    for (int64_t n = 0; n < 2 * rows; n++) {
+        sum_t t[TILE * SIDE], r[TILE];
+        OWN(transform_products)(products + n * LANES, apart, t);
+        for (int i = 0; i < TILE; i++) {
+            OWN(transform_dst)(t + SIDE * i, 1, r, 1);
+            for (int j = 0; j < TILE; j++) results[TILE * (TILE * n + i) + j] += OWN(exact)(r[j], i, j);
+        }
+    }
+    return results;
 }
 #endif
 
@@ -258,24 +300,20 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
     const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
     sources += from * row + panel * PANEL / p->group_dst * p->group_src;
     int is_first = 1;
-#if HAS_BYTES
-    ints_t *gathered = NULL;
+    sum_t *gathered = NULL;
     int64_t magnitude = 0;
-#endif
     int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, most = (p->panel_src + n_rounds - 1) / n_rounds;
     most += most % 2; /* pairs stay together */
     for (int64_t c = 0; c < p->panel_src; c += most) {
         int64_t n = p->panel_src - c < most ? p->panel_src - c : most;
-#if HAS_BYTES
-        int64_t more = OWN(read_weights)(p, given + c * PANEL, n, weights, apart(SRC_AT_ONCE * PANEL));
+        int64_t more = OWN(read_weights)(p, given, c, n, weights, apart(SRC_AT_ONCE * PANEL));
         magnitude += more;
+#if HAS_BYTES
         if (magnitude > BL_MOST_MAGNITUDE) {
             gathered = OWN(gather)(products, apart(rows * PANEL), rows, gathered, weights + N_PRODUCTS * apart(SRC_AT_ONCE * PANEL));
             magnitude = more;
             is_first = 1;
         }
-#else
-        OWN(read_weights)(p, given, c, n, weights, apart(SRC_AT_ONCE * PANEL));
 #endif
         for (int q = 0; q < N_PRODUCTS; q++)
             OWN(add_product)(sources + q * apart(count * row) + c, row, weights + q * apart(SRC_AT_ONCE * PANEL), n,
@@ -286,12 +324,8 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
         bl_channels_t channels = channels_of(p, b, k);
         for (int64_t t = 0; t < rows; t++) {
             bl_tile_t tile = tile_at(p, TILE, first + from + t);
-#if HAS_BYTES
-            const ints_t *before = gathered ? gathered + TILE * TILE * (2 * t + k % PANEL / LANES) : NULL;
+            const sum_t *before = gathered ? gathered + TILE * TILE * (2 * t + k % PANEL / LANES) : NULL;
             OWN(write_tile)(p, b, products + t * PANEL + k % PANEL, apart(rows * PANEL), before, &channels, k, tile);
-#else
-            OWN(write_tile)(p, b, products + t * PANEL + k % PANEL, apart(rows * PANEL), &channels, k, tile);
-#endif
         }
     }
 }
@@ -332,7 +366,7 @@ TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t
 
 #undef vec
 #undef part_t
-#undef ints_t
+#undef sum_t
 #undef element_t
 #undef PANEL
 #undef SIDE

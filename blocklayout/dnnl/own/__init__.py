@@ -190,8 +190,9 @@ def are_known_bytes(spec: Spec) -> bool:
     """
     masks = {("src", 0), ("weights", 0), ("weights", _of_channels(spec)), ("dst", 0)}
     is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
-    are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES} and spec.desc("weights").dtype == "s8"
-    return are_bytes and library.has_isa("avx512_core_vnni") and is_simple and not addend_name(spec.attr)
+    are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES}
+    is_fast = spec.desc("weights").dtype == "s8" and library.has_isa("avx512_core_vnni")
+    return are_bytes and is_fast and is_simple and not addend_name(spec.attr)
 
 
 def fields_of_bytes(spec: Spec) -> dict[str, Any]:

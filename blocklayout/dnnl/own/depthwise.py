@@ -145,17 +145,21 @@ def _rows_of_task(spec: Spec) -> int:
 def _fields(spec: Spec) -> Mapping[str, Any]:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
     n_parts = -(-dst.dims[3] // _AT_ONCE)
-    return image_fields(spec) | fields_of_bytes(spec) | {
-        "is_bf16": src.dtype == "bf16",
-        "has_bf16": has_isa("avx512_core_bf16"),
-        "n_channels": src.dims[1],
-        "kernel": spec.desc("weights").dims[3:],
-        "strides": spec.param("strides"),
-        "rows_of_task": _rows_of_task(spec),
-        "n_parts": n_parts,
-        "part": dst.dims[3] // n_parts,
-        "n_longer": dst.dims[3] % n_parts,
-    }
+    return (
+        image_fields(spec)
+        | fields_of_bytes(spec)
+        | {
+            "is_bf16": src.dtype == "bf16",
+            "has_bf16": has_isa("avx512_core_bf16"),
+            "n_channels": src.dims[1],
+            "kernel": spec.desc("weights").dims[3:],
+            "strides": spec.param("strides"),
+            "rows_of_task": _rows_of_task(spec),
+            "n_parts": n_parts,
+            "part": dst.dims[3] // n_parts,
+            "n_longer": dst.dims[3] % n_parts,
+        }
+    )
 
 
 OURS = Implementation(

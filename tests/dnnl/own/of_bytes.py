@@ -11,6 +11,7 @@ from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
 from tests.dnnl.running import Array, convolve, execute
 
+
 def operands(spec: dnnl.Spec) -> dict[str, Array]:
     """Any bytes, and scales and zero points that spread results over all of them."""
     rng, found = np.random.default_rng(len(spec.descs)), {}
@@ -37,7 +38,8 @@ def check(spec: dnnl.Spec, given: Mapping[str, Array] | None = None) -> None:
         return values[name].astype(np.float64) if name in values else np.array([default])
 
     src = values["src"] - number("zero_point_src", 0)
-    weights = values["weights"].reshape(spec.desc("dst").dims[1], -1, *spec.desc("weights").dims[-2:]).astype(np.float64)
+    kernel = spec.desc("weights").dims[-2:]
+    weights = values["weights"].reshape(spec.desc("dst").dims[1], -1, *kernel).astype(np.float64)
     n_groups = spec.desc("src").dims[1] // weights.shape[1]
     expected = convolve(src, weights, spec.param("strides"), spec.param("pads"), (0, 0), n_groups)
     expected *= number("scale_src", 1) * number("scale_weights", 1)[:, None, None]
