@@ -65,9 +65,8 @@ class Method(Struct, frozen=True):
         return (self.tile + 2) ** 2
 
 
-# Fitted to convolutions of five networks on Zen 4; of bf16, on Zen 5 and a Xeon with AMX as well, by AVX2 and AVX-512.
+# Fitted to convolutions of five networks, on Zen 4.
 _OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3)
-_OF_WIDENED = Method(4, "f32", 3.0, 7.0, 56, 3)
 _OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11)
 _OF_BYTES = Method(4, "s16", 11.0, 30.0, 56, 4)
 
@@ -78,9 +77,7 @@ _ALGORITHMS = ("convolution_direct", "convolution_winograd")
 def _method(spec: Spec) -> Method:
     if spec.desc("weights").dtype == "s8":
         return _OF_BYTES
-    if spec.algorithm == "convolution_winograd":
-        return _OF_BF16
-    return _OF_WIDENED if spec.desc("src").dtype == "bf16" else _OF_FLOATS
+    return _OF_BF16 if spec.algorithm == "convolution_winograd" else _OF_FLOATS
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -89,8 +86,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     clip, Swish or HardSwish behind it. Groups have to fill panels of two vectors, several in one or one in several.
     Results differ from those of other implementations by some 1e-6 to 1e-5 of the largest, before they are rounded.
 
-    Bytes it takes channels-last, where AVX-512 adds products of theirs and there is no AMX, which is faster; without
-    groups or an addend. Their sums are exact.
+    Bytes it takes channels-last, where AVX-512 adds products of theirs, without groups or an addend; their sums are
+    exact. With AMX direct convolutions of bf16 and of bytes are faster.
 
     By tiles of 2x2, whose products are of bf16, it takes those in bf16 that ask for Winograd's algorithm: the error of
     their results has twice to three times the norm of a direct convolution's.
@@ -149,10 +146,12 @@ def _is_of_our_kind(spec: Spec) -> bool:
     if not is_open_to_recipes(spec, _ALGORITHMS):
         return False
     dtypes = {spec.desc(name).dtype for name in ("src", "weights", "dst")}
+    if dtypes != {"f32"} and library.has_isa("avx512_core_amx"):
+        return False  # it adds 8 times as many products of bf16 at once, and 16 times as many of bytes
     is_known = dtypes == {_method(spec).dtype} or (dtypes == {"bf16"} and library.has_bf16())
     if "s8" in dtypes:
         is_plain = len(spec.desc("weights").dims) == _NDIMS and spec.algorithm == "convolution_direct"
-        is_known = is_plain and are_known_bytes(spec) and not library.has_isa("avx512_core_amx")
+        is_known = is_plain and are_known_bytes(spec)
     is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
     return is_dense and is_known and ("s8" in dtypes or not (spec.attr.scales or spec.attr.zero_points))

