@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.browsing import browser, pytest_runtest_teardown  # noqa: F401 - a fixture, and what ends it
+
 if TYPE_CHECKING:
     from tests.refusing import Refusing
 

@@ -89,8 +89,8 @@ class RunOff(Struct):
         rounds_s = N_LEAST_ROUNDS * (sum(self._turn_s) + max(self._turn_s))
         return monotonic() - self._began_s + self._readying_s + rounds_s < self.seconds
 
-    def shares(self) -> list[Spread]:
-        """Run all of them in turn while there is time: the time of each next to the first, by the rounds' ratios."""
+    def times(self) -> list[tuple[float, ...]]:
+        """Run all of them in turn while there is time: the nanoseconds of each, by round."""
         least_s = N_LEAST_ROUNDS * sum(self._turn_s)
         longer = f", which takes {least_s:.1f} s" if least_s > MAX_SECONDS else ""
         self.tell(f"running the {len(self._calls)} likeliest plans in turn{longer}")
@@ -104,8 +104,7 @@ class RunOff(Struct):
                     rounds += self._rounds(elsewhere, N_ROUNDS, _TURN_NS)
             else:
                 rounds = self._rounds(self._calls, N_PLACES * N_ROUNDS, _BRIEF_TURN_NS)
-        times = [*zip(*rounds, strict=True)]
-        return [Spread.of_ratios(own, times[0]) for own in times]
+        return [*zip(*rounds, strict=True)]
 
     def _rounds(self, calls: Sequence[Callable[[], object]], n_rounds: int, turn_ns: float) -> list[list[float]]:
         """Nanoseconds by round and plan."""
@@ -163,7 +162,8 @@ def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float) -> float:
     run_off = RunOff(lambda plan: other if plan is other.plan else ready, seconds)
     run_off.enter(other.plan)
     run_off.enter(ready.plan)
-    return run_off.shares()[1].median
+    others, own = run_off.times()
+    return Spread.of_ratios(own, others).median
 
 
 def _run_of(ready: ReadyPlan, room: Room | None = None) -> Callable[[], object]:

@@ -23,6 +23,7 @@ from blocklayout.plan.refused import in_floats, refused_in
 from blocklayout.plan.request import Request, computed_dtype
 from blocklayout.plan.runs import check_losses
 from blocklayout.plan.solving.solve import ROUNDING, Solution
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
-    from blocklayout.timing import Spread
 
 N_LEAST_RUN = 2
 """How many plans run at least: the best uniform one, and the likeliest that takes other steps."""
@@ -45,7 +45,7 @@ class RunOff(Protocol):
 
     def enter(self, plan: Plan) -> None: ...
     def has_time(self) -> bool: ...
-    def shares(self) -> Sequence[Spread]: ...
+    def times(self) -> Sequence[Sequence[float]]: ...
 
 
 def make_plan(
@@ -123,11 +123,13 @@ def _fastest(
         run_off.enter(plans[-1])
     if not plans:
         return contenders[0], finish(contenders[0])
-    shares = run_off.shares()
+    times = run_off.times()
+    shares = [Spread.of_ratios(own, times[0]) for own in times]
     raced = tuple((contender.name, share.median) for contender, share in zip(contenders, shares, strict=False))
     faster = [i for i, share in enumerate(shares) if share.third_quartile < CLEARLY or share.median < BY_FAR]
     taken = min(faster, key=lambda index: shares[index].median, default=0)
-    return contenders[taken], replace(plans[taken], rationale=replace(plans[taken].rationale, raced=raced))
+    why = replace(plans[taken].rationale, raced=raced, raced_ns=Spread.of(times[taken]).median)
+    return contenders[taken], replace(plans[taken], rationale=why)
 
 
 def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Contender) -> Plan:

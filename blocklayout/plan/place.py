@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,16 @@ from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from blocklayout.plan.assemble import Assembly
-    from blocklayout.plan.plan import Buffer
+    from blocklayout.plan.plan import Buffer, Entry, Step
+
+    Lifetimes = Mapping[int, tuple[int, int]]
+    """First and last step, both included, that touch each buffer."""
 
 ALIGNMENT = 64
 """Bytes; a cache line, which oneDNN's kernels like best."""
+
+BEFORE = -1
+"""In place of a step's number: before the first step."""
 
 
 class Placement(Struct, frozen=True):
@@ -34,19 +39,17 @@ class Placement(Struct, frozen=True):
 
 def place_all(assembly: Assembly) -> tuple[list[Buffer], Placement]:
     """The buffers with their offsets in the arena, and how large that is."""
-    roots = {index: _root_of(assembly, index) for index in range(len(assembly.buffers))}
-    lifetimes: dict[int, tuple[int, int]] = {}
-    for index, (first, last) in _lifetimes(assembly).items():
-        root = roots[index][0]
-        other_first, other_last = lifetimes.get(root, (first, last))
-        lifetimes[root] = min(first, other_first), max(last, other_last)
-    placement = place_buffers({index: assembly.buffers[index].nbytes for index in lifetimes}, lifetimes)
-    placed = []
-    for index, buffer in enumerate(assembly.buffers):
-        root, nbytes = roots[index]
-        within = assembly.slices[index][0] if index in assembly.slices else None
-        placed.append(replace(buffer, offset=placement.offsets.get(root, 0) + nbytes, within=within))
-    return placed, placement
+    slices = assembly.slices
+    buffers = [
+        replace(buffer, within=slices[index][0]) if index in slices else buffer
+        for index, buffer in enumerate(assembly.buffers)
+    ]
+    spans = arena_lifetimes(lifetimes(assembly.entries, assembly.steps, buffers), buffers)
+    placement = place_buffers({index: buffers[index].nbytes for index in spans}, spans)
+    for index, buffer in enumerate(buffers):
+        root, before = _root_of(assembly, index)
+        buffers[index] = replace(buffer, offset=placement.offsets.get(root, 0) + before)
+    return buffers, placement
 
 
 def _root_of(assembly: Assembly, index: int) -> tuple[int, int]:
@@ -58,30 +61,54 @@ def _root_of(assembly: Assembly, index: int) -> tuple[int, int]:
     return index, before
 
 
-def _lifetimes(assembly: Assembly) -> dict[int, tuple[int, int]]:
-    """First and last step that touch each buffer of the arena; entries are filled before step 0."""
-    lifetimes: dict[int, tuple[int, int]] = {entry.buffer: (-1, -1) for entry in assembly.entries}
-    for position, step in enumerate(assembly.steps):
-        for _, operand in step.operands:
-            first, _ = lifetimes.get(operand.buffer, (position, position))
-            lifetimes[operand.buffer] = (first, position)
-    return {index: span for index, span in lifetimes.items() if assembly.buffers[index].kind in ("arena", "entry")}
+def lifetimes(entries: Sequence[Entry], steps: Sequence[Step], buffers: Sequence[Buffer]) -> Lifetimes:
+    """First and last step that touch each buffer or a part of it; ``BEFORE`` for inputs that are filled."""
+    touched = [(entry.buffer, BEFORE) for entry in entries]
+    touched += [(operand.buffer, number) for number, step in enumerate(steps) for _, operand in step.operands]
+    spans: dict[int, tuple[int, int]] = {}
+    for buffer, number in touched:
+        at: int | None = buffer
+        while at is not None:
+            first, last = spans.get(at, (number, number))
+            spans[at] = min(first, number), max(last, number)
+            at = buffers[at].within
+    return spans
 
 
-def place_buffers(sizes: Mapping[int, int], lifetimes: Mapping[int, tuple[int, int]]) -> Placement:
+def arena_lifetimes(spans: Lifetimes, buffers: Sequence[Buffer]) -> Lifetimes:
+    """Those of buffers with a place in the arena, also where the caller's memory is bound; parts of others left out."""
+    of_arena = ("arena", "entry")
+    return {at: span for at, span in spans.items() if buffers[at].kind in of_arena and buffers[at].within is None}
+
+
+def alive_nbytes(sizes: Mapping[int, int], spans: Lifetimes, n_steps: int) -> list[int]:
+    """Bytes of the arena in use before the first step, then at each."""
+    changes = [0] * (n_steps + 2)
+    for buffer, (first, last) in spans.items():
+        changes[first + 1] += _rounded(sizes[buffer])
+        changes[last + 2] -= _rounded(sizes[buffer])
+    return list(accumulate(changes[:-1]))
+
+
+def place_buffers(sizes: Mapping[int, int], spans: Lifetimes) -> Placement:
     """Offsets for buffers, the largest first, each at the lowest place that is free from its first to its last step."""
-    rounded = {buffer: -(-sizes[buffer] // ALIGNMENT) * ALIGNMENT for buffer in lifetimes}
+    rounded = {buffer: _rounded(sizes[buffer]) for buffer in spans}
     offsets: dict[int, int] = {}
-    for buffer in sorted(lifetimes, key=lambda b: (-rounded[b], lifetimes[b], b)):
-        first, last = lifetimes[buffer]
+    for buffer in sorted(spans, key=lambda b: (-rounded[b], spans[b], b)):
+        first, last = spans[buffer]
         taken = sorted(
             (offsets[other], offsets[other] + rounded[other])
             for other in offsets
-            if lifetimes[other][0] <= last and first <= lifetimes[other][1]
+            if spans[other][0] <= last and first <= spans[other][1]
         )
         offsets[buffer] = _first_gap(taken, rounded[buffer])
     total = max((offsets[b] + rounded[b] for b in offsets), default=0)
-    return Placement(offsets, total, _lower_bound(rounded, lifetimes))
+    n_steps = 1 + max((last for _, last in spans.values()), default=BEFORE)
+    return Placement(offsets, total, max(alive_nbytes(sizes, spans, n_steps)))
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _first_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
@@ -91,11 +118,3 @@ def _first_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
             return end
         end = max(end, stop)
     return end
-
-
-def _lower_bound(sizes: Mapping[int, int], lifetimes: Mapping[int, tuple[int, int]]) -> int:
-    changes: dict[int, int] = defaultdict(int)
-    for buffer, (first, last) in lifetimes.items():
-        changes[first] += sizes[buffer]
-        changes[last + 1] -= sizes[buffer]
-    return max(accumulate(changes[step] for step in sorted(changes)), default=0)

@@ -282,6 +282,7 @@ class Rationale(Struct, frozen=True, omit_defaults=True):
         priced_by: Where costs come from, in words.
         raced: Plans that were run whole, by policy or solve, and their time over that of the first: medians of
             the ratios of rounds.
+        raced_ns: Nanoseconds of a run of the plan that was taken of these, the median of rounds; 0 where none ran.
         exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
             offered and then refused, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
@@ -303,6 +304,7 @@ class Rationale(Struct, frozen=True, omit_defaults=True):
     arena_lower_bound: int
     in_floats: tuple[tuple[str, str], ...] = ()
     precision_report: str = ""
+    raced_ns: float = 0.0
 
 
 class Plan(Struct, frozen=True, dict=True):
@@ -363,6 +365,7 @@ class Plan(Struct, frozen=True, dict=True):
     unpinned_ns = cached_property["float | None"](attrgetter("rationale.unpinned_ns"))
     priced_by = cached_property[str](attrgetter("rationale.priced_by"))
     raced = cached_property[tuple[tuple[str, float], ...]](attrgetter("rationale.raced"))
+    raced_ns = cached_property[float](attrgetter("rationale.raced_ns"))
     exceptions = cached_property[tuple[tuple[str, str], ...]](attrgetter("rationale.exceptions"))
     arena_lower_bound = cached_property[int](attrgetter("rationale.arena_lower_bound"))
     in_floats = cached_property[tuple[tuple[str, str], ...]](attrgetter("rationale.in_floats"))

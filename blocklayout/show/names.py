@@ -47,7 +47,7 @@ _ISAS = {
 
 def policy_name(chosen: str) -> str:
     """A policy, or the choice of a solve, as people say it."""
-    return {SOLVE: "mixed layouts", BOLD_SOLVE: "freely mixed layouts"}.get(chosen, chosen)
+    return {SOLVE: "mixed layouts", BOLD_SOLVE: "least-cost mixed layouts"}.get(chosen, chosen)
 
 
 def reorder_reason(plan: Plan, reorder: Entry | Step) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.ir import Fused, layout_name
-from blocklayout.plan.place import ALIGNMENT
+from blocklayout.plan.place import alive_nbytes, arena_lifetimes, lifetimes
 from blocklayout.plan.reasons import CALLER
 from blocklayout.plan.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
 from blocklayout.show.blocks import kernel_paths
@@ -228,7 +227,8 @@ def _memory_records(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> di
     the one that writes first, or reads the caller's array first. In the sums, elements are bytes without padding,
     in the data type of the packed ones.
     """
-    spans = lifetimes(plan)
+    spans = lifetimes(plan.entries, plan.steps, plan.buffers)
+    of_arena = arena_lifetimes(spans, plan.buffers)
     writers: dict[int, list[int]] = {}
     for number, step in enumerate(plan.steps):
         for operand in step.dsts:
@@ -248,7 +248,7 @@ def _memory_records(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> di
         )
     packed = [each.desc for each in plan.constants]
     sums = {
-        "alive_nbytes": alive_nbytes(plan, spans),
+        "alive_nbytes": alive_nbytes({at: plan.buffers[at].nbytes for at in of_arena}, of_arena, len(plan.steps)),
         "results_nbytes": sum(buffer.nbytes for buffer in plan.buffers if buffer.kind == "output"),
         "weights_nbytes": sum(desc.nbytes for desc in packed),
         "weights_elements_nbytes": sum(desc.n_elements * desc.itemsize for desc in packed),
@@ -298,27 +298,6 @@ def _reorders(plan: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, A
     return found
 
 
-# --- a plan's memory
-
-
-BEFORE = -1
-"""In place of a step's number: before the first step."""
-
-
-def lifetimes(plan: Plan) -> dict[int, tuple[int, int]]:
-    """First and last step, both included, that touch each buffer or a part of it; ``BEFORE`` for filled inputs."""
-    touched = [(entry.buffer, BEFORE) for entry in plan.entries]
-    touched += [(operand.buffer, n) for n, step in enumerate(plan.steps) for _, operand in step.operands]
-    spans: dict[int, tuple[int, int]] = {}
-    for buffer, number in touched:
-        at: int | None = buffer
-        while at is not None:
-            first, last = spans.get(at, (number, number))
-            spans[at] = min(first, number), max(last, number)
-            at = plan.buffers[at].within
-    return spans
-
-
 def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
     """The values that each buffer holds, by and by, with their layouts; views of them come last.
 
@@ -347,15 +326,3 @@ def held_values(plan: Plan) -> dict[int, dict[str, MemoryDesc]]:
             where[choice.writes] = where[choice.reads[0]]
             held[where[choice.writes]][choice.writes] = dst
     return held
-
-
-def alive_nbytes(plan: Plan, spans: Mapping[int, tuple[int, int]]) -> list[int]:
-    """Bytes of the arena in use before the first step, then at each; buffers bound to the caller's memory count."""
-    changes = [0] * (len(plan.steps) + 2)
-    for index, (first, last) in spans.items():
-        buffer = plan.buffers[index]
-        if buffer.kind in ("arena", "entry") and buffer.within is None:
-            nbytes = -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT
-            changes[first + 1] += nbytes
-            changes[last + 2] -= nbytes
-    return list(accumulate(changes[:-1]))

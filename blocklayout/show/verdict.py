@@ -89,7 +89,7 @@ class Verdict(Struct, frozen=True):
         n_threads: Threads of a run.
         best: The best policy.
         time: Nanoseconds of a run with the best policy.
-        is_measured: Whether that was run; else it is the sum of prices.
+        is_measured: Whether that was run, by the profile or by the load; else it is the sum of prices.
         rivals: Other policies, the fastest first.
         reorders: Those in a run as it was asked for.
         slow: Steps that no optimised kernel computes, those that take longest first.
@@ -136,6 +136,7 @@ class Verdict(Struct, frozen=True):
         costs = _policy_costs(plans)
         best = "auto" if first.policy != "auto" and costs.get("auto", own_ns) < own_ns else first.policy
         best_ns = own_ns if best == first.policy else costs[best]
+        raced_ns = first.raced_ns if len(plans) == 1 and best == first.policy else 0.0
         unplanned = {} if profile or calls is None else calls
         slow = [*_slow_code(steps), *(SlowCode(name, _HOW[by], 0.0) for name, by in unplanned.items())]
         chosen = {plan.chosen for plan in plans}
@@ -149,8 +150,8 @@ class Verdict(Struct, frozen=True):
             dtype=first.dtype,
             n_threads=first.n_threads,
             best=best,
-            time=Spread.of([ns if profile else best_ns * first.parts]),
-            is_measured=profile is not None,
+            time=Spread.of([ns if profile else (raced_ns or best_ns) * first.parts]),
+            is_measured=profile is not None or raced_ns > 0,
             rivals=_sorted(_rivals(plans, costs, best, best_ns)),
             reorders=Moves(
                 sum(len(plan.reorders) for plan in plans),
@@ -212,15 +213,16 @@ class Verdict(Struct, frozen=True):
         if low.split()[-1] == high.split()[-1]:
             low = low.split()[0]
         spread = f" ({low}-{high})" if self.time.low != self.time.high else ""
-        how = "measured" if self.is_measured else "estimated"
+        how = _how(is_measured=self.is_measured)
         machine = f"{self.dtype}, {counted(self.n_threads, 'thread')}"
         return f"{name}: {scaled_time(self.time.median)}{spread} {how}; {machine}"
 
     def _others(self) -> str:
-        """With ``~`` before estimates where others are measured."""
+        """With ``~`` before estimates where others are measured; in words where none is as the best one's time."""
         kinds = {rival.is_measured for rival in self.rivals}
         is_mixed = len(kinds) > 1
-        note = " (~ estimated)" if is_mixed else "" if self.is_measured in kinds else " estimated"
+        are_alike = self.is_measured in kinds
+        note = " (~ estimated)" if is_mixed else "" if are_alike else f" {_how(is_measured=not self.is_measured)}"
         marks = ["~" if is_mixed and not rival.is_measured else "" for rival in self.rivals]
         return _joined([_rival_text(rival, mark) for rival, mark in zip(self.rivals, marks, strict=True)], note)
 
@@ -241,6 +243,10 @@ class Verdict(Struct, frozen=True):
         shares = [f" {percent(each.ns / self.ns)}" if each.ns and self.ns else "" for each in self.slow]
         said = [f"{each.kernel} {each.how}{share}" for each, share in zip(self.slow, shares, strict=True)]
         return f"{self._share(sum(each.ns for each in self.slow))}: {_joined(said, '')}"
+
+
+def _how(*, is_measured: bool) -> str:
+    return "measured" if is_measured else "estimated"
 
 
 def _policy_costs(plans: Sequence[Plan]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from blocklayout.plan import make, portfolio, prepack
 from blocklayout.plan.policies import BOLD_SOLVE
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.runtime import Workspace
-from blocklayout.timing import Spread
 from tests import nets
 from tests.refusing import Refusing
 
@@ -106,6 +106,7 @@ def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
     assert plan.chosen == fastest
     assert [name for name, _ in plan.raced] == names
     assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, *(2.0 for _ in others)])
+    assert plan.raced_ns == pytest.approx(5e6)
     assert f"run whole, in turn: {first} 1.000, {fastest} 0.500" in plan.explain()
     assert any("likeliest plans in turn" in what for what in track.told)
     assert track.load() == plan
@@ -121,6 +122,7 @@ class Why(Struct, frozen=True):
     """In place of a rationale."""
 
     raced: tuple[tuple[str, float], ...] = ()
+    raced_ns: float = 0.0
 
 
 class Raced(Struct, frozen=True):
@@ -131,7 +133,7 @@ class Raced(Struct, frozen=True):
 
 @dataclass
 class Rounds:
-    """Gives the shares of time that two plans took in some rounds."""
+    """Gives the times that two plans took in some rounds."""
 
     second: tuple[float, ...]
 
@@ -141,8 +143,8 @@ class Rounds:
     def has_time(self) -> bool:
         return False
 
-    def shares(self) -> list[Spread]:
-        return [Spread.of([1.0 for _ in self.second]), Spread.of(self.second)]
+    def times(self) -> list[tuple[float, ...]]:
+        return [(1.0,) * len(self.second), self.second]
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,7 @@ def test_a_plan_is_taken_that_is_clearly_faster_in_three_of_four_rounds_or_by_fa
     taken, plan = make._fastest(contenders, lambda _: Raced(), Rounds(rounds))  # type: ignore[arg-type,return-value]
     assert taken.name == ("second" if is_taken else "first")
     assert [name for name, _ in plan.rationale.raced] == ["first", "second"]
+    assert plan.rationale.raced_ns == (median(rounds) if is_taken else 1.0)
 
 
 def test_only_auto_runs_plans_and_never_by_the_model(track: Track) -> None:

@@ -1,53 +1,12 @@
-"""A browser for the tests of pages: Chromium by Playwright; tests are skipped where either is missing."""
+"""Pages in a browser, which must say and do nothing that no page should."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
-"""It runs as root in containers, and asks nothing of a network."""
-
-PATIENCE = 10.0  # seconds that processes have to end
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A browser of this module; ended with it, since Playwright keeps an event loop on the thread."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    if executable is None:
-        pytest.skip("there is no Chromium")
-    before = _children()
-    with (
-        playwright.sync_playwright() as driver,
-        closing(driver.chromium.launch(executable_path=executable, args=ARGUMENTS)) as launched,
-    ):
-        yield launched
-    # tests that follow in this process count its children and its threads
-    deadline = time.monotonic() + PATIENCE
-    while _children() - before and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _children() - before, "the browser left processes"
-
-
-def _children() -> set[str]:
-    """Numbers of this process's children; a thread may end while its file is about to be read."""
-    numbers: set[str] = set()
-    for file in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            numbers.update(file.read_text(encoding="ascii").split())
-    return numbers
 
 
 class Opened:

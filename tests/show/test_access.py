@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,6 +100,7 @@ FOCUSED = """() => {
 }"""
 
 
+@cache
 def network_page() -> str:
     network = zoo.build("squeezenet1_1", size=64)
     with bl.load(network, tune="model") as session:

@@ -9,8 +9,8 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.plan.place import ALIGNMENT
-from blocklayout.show.plan_record import held_values, lifetimes, plan_record
+from blocklayout.plan.place import ALIGNMENT, lifetimes
+from blocklayout.show.plan_record import held_values, plan_record
 from tests import nets
 
 
@@ -39,7 +39,7 @@ def _in_arena(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_spans_reach_from_the_first_to_the_last_step_that_touches_a_buffer(plan: bl.Plan) -> None:
-    spans = lifetimes(plan)
+    spans = lifetimes(plan.entries, plan.steps, plan.buffers)
     for number, step in enumerate(plan.steps):
         for _, operand in step.operands:
             first, last = spans[operand.buffer]

@@ -78,6 +78,30 @@ def test_a_run_off_is_measured_and_what_did_not_run_is_estimated() -> None:
     assert "(~ estimated)" in str(verdict)
 
 
+@pytest.mark.runs_plans
+def test_the_time_of_the_best_is_that_of_the_run_off_beside_whose_ratios_it_stands() -> None:
+    session = bl.load(nets.residual())
+    plan, verdict = session.plan, session.verdict()
+    assert plan.raced_ns > 0
+    assert (verdict.time.median, verdict.is_measured) == (plan.raced_ns * plan.parts, True)
+    assert "measured" in str(verdict).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("raced_ns", "best", "others"), [(1e6, "1.00 ms measured", "%"), (0.0, "estimated", "measured")]
+)
+def test_of_a_run_off_without_its_time_the_others_alone_are_called_measured(
+    raced_ns: float, best: str, others: str
+) -> None:
+    plan = bl.load(nets.residual(), tune="model").plan
+    names = dict(plan.policy_costs)
+    raced = tuple((name, 1.0 + number / 10) for number, name in enumerate(names))
+    why = replace(plan.rationale, chosen=raced[0][0], raced=raced, raced_ns=raced_ns)
+    first, second, *_ = str(Verdict.of([replace(plan, rationale=why)])).splitlines()
+    assert f"{best};" in first
+    assert second.endswith(others)
+
+
 def test_times_of_a_profile_take_the_place_of_prices() -> None:
     session = bl.load(nets.residual(), layout="per-op")
     profile = session.profile(nets.feed_of(session), n_runs=2)

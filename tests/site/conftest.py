@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.show.conftest import browser  # noqa: F401 - a fixture here, too
 from tests.structure.tree import ROOT
 
 

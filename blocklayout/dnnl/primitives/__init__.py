@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypedDict
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -34,7 +34,6 @@ FORWARD = ("forward_inference", "forward_training")
 
 _MAX_VALID = 4096
 _NO_PARAMS: Mapping[str, Any] = {}
-_NO_SETTINGS: Settings = {}
 _valid: set[tuple[object, ...]] = set()
 """Specs that were found to be valid, layouts aside: a network asks for the same in many of them."""
 
@@ -147,58 +146,28 @@ def has_library_primitive(spec: Spec) -> bool:
     return bool(direction_of(spec).c_order)
 
 
-class Settings(TypedDict, total=False):
-    """Keywords of constructors that say how a primitive computes.
-
-    Attributes:
-        attr: Post-ops, scales, zero points and math mode.
-        n_threads: Threads it will run on; ``None``, the default, is as many as this process may use.
-    """
-
-    attr: Attr
-    n_threads: int | None
-
-
-class ForwardSettings(Settings, total=False):
-    """The same of forward primitives.
-
-    Attributes:
-        prop_kind: ``forward_inference``, the default, or ``forward_training``.
-    """
-
-    prop_kind: str
-
-
 def draft(
     kind: str,
     descs: Mapping[str, Desc | None],
     params: Mapping[str, Any] = _NO_PARAMS,
-    settings: ForwardSettings | Settings = _NO_SETTINGS,
     *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None,
     algorithm: str = "",
-    prop_kind: str | None = None,
+    prop_kind: str = "",
 ) -> Spec:
-    """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped.
-
-    Forward primitives leave ``prop_kind`` to the settings. A TypeError of settings that there are not.
-    """
-    is_forward = prop_kind is None and "forward" in kind_of(kind).directions
-    given: dict[str, Any] = {"prop_kind": "forward_inference" if is_forward else prop_kind or "", **settings}
-    known = ForwardSettings if is_forward else Settings
-    if unknown := settings.keys() - known.__annotations__.keys():
-        name = f"{kind}_{prop_kind}" if prop_kind else kind
-        raise TypeError(f"{name}() got an unexpected keyword argument {min(unknown)!r}")
+    """A Spec not yet checked, and perhaps without its destination; absent arguments are dropped."""
     for name, desc in descs.items():
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
             raise _checks.invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
-    if given.get("n_threads") is None:
-        given["n_threads"] = default_threads()
     return Spec(
         kind=kind,
         descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
         algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
+        prop_kind=prop_kind,
         params=tuple(params.items()),
-        **given,
+        attr=attr,
+        n_threads=default_threads() if n_threads is None else n_threads,
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Eltwise
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dims, check_no_attributes, require
 from blocklayout.dnnl.primitives._normalization import VECTORS, adjusted_by_flags, check_normalization, flag_names
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
@@ -19,7 +18,10 @@ def batch_normalization(
     dst: Desc | None = None,
     epsilon: float = 1e-5,
     flags: str | Iterable[str] = (),
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """``(src - mean) / sqrt(variance + epsilon) * scale + shift``, for each channel.
 
@@ -32,7 +34,9 @@ def batch_normalization(
         dst: The same extents; ``None`` has the source's layout.
         epsilon: Added to the variance.
         flags: Names among ``use_global_stats``, ``use_scale``, ``use_shift``, ``fuse_norm_relu``.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -40,7 +44,7 @@ def batch_normalization(
         ('use_scale', 'use_shift')
     """
     params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
-    spec = draft("batch_normalization", {"src": src}, params, settings)
+    spec = draft("batch_normalization", {"src": src}, params, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 
@@ -78,7 +82,7 @@ def batch_normalization_backward(
     """
     params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
     descs = {"src": src, "diff_dst": diff_dst}
-    spec = draft("batch_normalization", descs, params, {"n_threads": n_threads}, prop_kind=prop_kind)
+    spec = draft("batch_normalization", descs, params, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, diff_src, src.dims, name="diff_src")
 
 

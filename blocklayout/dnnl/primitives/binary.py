@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise, Sum
-from blocklayout.dnnl.primitives import Direction, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import broadcast, check_dims
 from blocklayout.dnnl.spec import Spec
 
 
 def binary(
-    src_0: Desc, src_1: Desc, dst: Desc | None = None, algorithm: str = "", **settings: Unpack[Settings]
+    src_0: Desc,
+    src_1: Desc,
+    dst: Desc | None = None,
+    algorithm: str = "",
+    *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """An operation on two tensors of one rank, element by element.
 
@@ -28,14 +32,15 @@ def binary(
         dst: The broadcast extents; ``None`` leaves the layout to the primitive, which takes src_0's.
         algorithm: ``add``, ``sub``, ``mul``, ``div``, ``max``, ``min``; ``ge``, ``gt``, ``le``,
             ``lt``, ``eq`` and ``ne`` give 1 or 0.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> binary(MemoryDesc((2, 17, 4, 4)), MemoryDesc((1, 17, 1, 1)), None, "mul", n_threads=1).desc("dst").dims
         (2, 17, 4, 4)
     """
-    spec = draft("binary", {"src_0": src_0, "src_1": src_1}, settings=settings, algorithm=algorithm)
+    spec = draft("binary", {"src_0": src_0, "src_1": src_1}, attr=attr, n_threads=n_threads, algorithm=algorithm)
     return finish(spec, dst, broadcast("binary", "src_1", src_0.dims, src_1.dims))
 
 

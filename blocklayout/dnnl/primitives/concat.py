@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dims, check_integer, normal_axis, source_names
 from blocklayout.dnnl.spec import Spec
 
 
-def concat(srcs: Sequence[Desc], dst: Desc | None = None, axis: int = 1, **settings: Unpack[Settings]) -> Spec:
+def concat(
+    srcs: Sequence[Desc], dst: Desc | None = None, axis: int = 1, *, attr: Attr = NO_ATTR, n_threads: int | None = None
+) -> Spec:
     """Tensors one after the other along ``axis``; its arguments are ``src_0``, ``src_1``, ...
 
     Args:
         srcs: Each with a layout; extents equal but along the axis.
         dst: ``None`` leaves the layout to the primitive.
         axis: From the end if negative.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -28,7 +31,7 @@ def concat(srcs: Sequence[Desc], dst: Desc | None = None, axis: int = 1, **setti
     descs = source_names("concat", srcs)
     first = descs["src_0"]
     params = {"axis": normal_axis("concat", axis, len(getattr(first, "dims", ())))}
-    spec = draft("concat", descs, params, settings)
+    spec = draft("concat", descs, params, attr=attr, n_threads=n_threads)
     return finish(spec, dst, _dst_dims(spec))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
-from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Extents, ForwardSettings, Kind, Settings, _weighted, draft, finish, validate
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Extents, Kind, _weighted, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
@@ -24,7 +23,7 @@ Half and four fifths of the share of those for single elements, on machines of t
 _MISREADING = ("jit:avx512_core", "jit_bf16:", "x64:gemm:jit")
 
 
-def convolution(
+def convolution(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     weights: Desc,
     dst: Desc | None = None,
@@ -34,7 +33,9 @@ def convolution(
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "convolution_direct",
-    **settings: Unpack[ForwardSettings],
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """A forward convolution.
 
@@ -48,7 +49,9 @@ def convolution(
         pads: One integer, or ``(begin..., end...)``.
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
         algorithm: ``direct``, ``winograd`` or ``auto``.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout import dnnl
@@ -58,15 +61,15 @@ def convolution(
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "weights": weights, "bias": bias, "dst": dst}
-    spec = draft("convolution", descs, params, settings, algorithm=algorithm)
+    spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads)
     if dst is not None:
         return validate(spec)
     n_spatial = _weighted.check_operands(spec, "weights", "src")
     dims = (src.dims[0], _weighted.channels(weights, n_spatial)[1], *_inner_extents(spec))
-    return finish(spec, dst, dims, dtype=spec.attr.depthwise.dst_dtype if spec.attr.depthwise else "")
+    return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")
 
 
-def convolution_backward_data(
+def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
     diff_src: Desc,
     weights: Desc,
     diff_dst: Desc,
@@ -75,7 +78,8 @@ def convolution_backward_data(
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "convolution_direct",
-    **settings: Unpack[Settings],
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """The gradient of a convolution's source, from that of its destination.
 
@@ -89,11 +93,13 @@ def convolution_backward_data(
     """
     params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
-    spec = draft("convolution", descs, params, settings, algorithm=algorithm, prop_kind="backward_data")
+    spec = draft(
+        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_data", attr=attr, n_threads=n_threads
+    )
     return validate(spec)
 
 
-def convolution_backward_weights(
+def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     diff_weights: Desc,
     diff_dst: Desc,
@@ -103,7 +109,8 @@ def convolution_backward_weights(
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "convolution_direct",
-    **settings: Unpack[Settings],
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """The gradients of a convolution's weights and bias, from that of its destination.
 
@@ -117,7 +124,9 @@ def convolution_backward_weights(
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
-    spec = draft("convolution", descs, params, settings, algorithm=algorithm, prop_kind="backward_weights")
+    spec = draft(
+        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_weights", attr=attr, n_threads=n_threads
+    )
     return validate(spec)
 
 

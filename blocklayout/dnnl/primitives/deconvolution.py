@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import ForwardSettings, Kind, _weighted, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Kind, _weighted, draft, finish
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents, window_params
@@ -17,7 +16,7 @@ MAX_SOUND_SUM = 2048
 """Products in a sum up to which a strided deconvolution was never found wrong; on this side of 7000 with margin."""
 
 
-def deconvolution(
+def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     weights: Desc,
     dst: Desc | None = None,
@@ -27,7 +26,9 @@ def deconvolution(
     pads: Ints = 0,
     dilations: Ints = 0,
     algorithm: str = "deconvolution_direct",
-    **settings: Unpack[ForwardSettings],
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """A forward deconvolution.
 
@@ -42,7 +43,9 @@ def deconvolution(
             much less pad behind.
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
         algorithm: ``direct``, ``winograd`` or ``auto``.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout import dnnl
@@ -52,7 +55,9 @@ def deconvolution(
     """
     params = window_params("deconvolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "weights": weights, "bias": bias}
-    spec = draft("deconvolution", descs, params, settings, algorithm=algorithm)
+    spec = draft(
+        "deconvolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads
+    )
     n_spatial = _weighted.check_operands(spec, "weights", "src")
     return finish(spec, dst, (src.dims[0], _weighted.channels(weights, n_spatial)[1], *_smallest(spec)))
 

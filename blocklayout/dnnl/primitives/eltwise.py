@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, check_eltwise
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
 from blocklayout.dnnl.enums import full_algorithm
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_descs, check_dims, check_float, check_no_attributes, require
 from blocklayout.dnnl.spec import Spec
 
@@ -20,7 +18,10 @@ def eltwise(
     algorithm: str = "",
     alpha: float = 0.0,
     beta: float = 0.0,
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """A function of each element.
 
@@ -33,7 +34,9 @@ def eltwise(
             (x / (1 + exp(-alpha * x))), ``elu`` (alpha * (exp(x) - 1) below 0), ``logistic``, ``tanh``, ...
         alpha: Parameter of the algorithm.
         beta: Parameter of the algorithm.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -41,7 +44,9 @@ def eltwise(
         'eltwise_clip'
     """
     params = {"alpha": alpha, "beta": beta}
-    spec = draft("eltwise", {"src": src}, params, settings, algorithm=algorithm)
+    spec = draft(
+        "eltwise", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
+    )
     return finish(spec, dst, src.dims)
 
 
@@ -75,7 +80,7 @@ def eltwise_backward(
     """
     descs = {_data_name(full_algorithm("eltwise", algorithm)): data, "diff_dst": diff_dst}
     params = {"alpha": alpha, "beta": beta}
-    spec = draft("eltwise", descs, params, {"n_threads": n_threads}, prop_kind="backward_data", algorithm=algorithm)
+    spec = draft("eltwise", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
     return finish(spec, diff_src, data.dims, name="diff_src")
 
 

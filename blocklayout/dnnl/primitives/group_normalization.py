@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise
-from blocklayout.dnnl.primitives import Direction, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dtype, check_float, check_integer, require
 from blocklayout.dnnl.spec import Spec
 
@@ -20,7 +18,9 @@ def group_normalization(
     shift: Desc | None = None,
     n_groups: int = 1,
     epsilon: float = 1e-5,
-    **settings: Unpack[Settings],
+    *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """``(src - mean) / sqrt(variance + epsilon) * scale + shift``, the mean and variance of each image's groups.
 
@@ -31,7 +31,8 @@ def group_normalization(
         shift: Likewise; ``None`` is 0.
         n_groups: Groups of equally many channels.
         epsilon: Added to the variance.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -40,7 +41,7 @@ def group_normalization(
     """
     descs = {"src": src, "scale": scale, "shift": shift}
     params = {"n_groups": n_groups, "epsilon": epsilon}
-    return finish(draft("group_normalization", descs, params, settings), dst, src.dims)
+    return finish(draft("group_normalization", descs, params, attr=attr, n_threads=n_threads), dst, src.dims)
 
 
 def _validate(spec: Spec) -> None:

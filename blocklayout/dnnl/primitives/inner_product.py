@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import FORWARD, ForwardSettings, Kind, draft, finish, validate
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import FORWARD, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
     check_dims,
@@ -23,7 +21,14 @@ _PEAK_SHARE = 0.28
 
 
 def inner_product(
-    src: Desc, weights: Desc, dst: Desc | None = None, bias: Desc | None = None, **settings: Unpack[ForwardSettings]
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    bias: Desc | None = None,
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """Sums over all but the first dimension: ``dst[n, o] = bias[o] + sum(src[n] * weights[o])``.
 
@@ -32,7 +37,9 @@ def inner_product(
         weights: Extents (OC, IC) or (OC, IC, spatial...).
         dst: Extents (N, OC); ``None`` leaves the layout to the primitive.
         bias: Extents (OC,).
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout import dnnl
@@ -41,7 +48,7 @@ def inner_product(
         (1, 1000)
     """
     descs = {"src": src, "weights": weights, "bias": bias}
-    spec = draft("inner_product", descs, settings=settings)
+    spec = draft("inner_product", descs, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     check_ndims(spec, "src", 2, 5)
     check_ndims(spec, "weights", 2, 5)
     return finish(spec, dst, (src.dims[0], weights.dims[0]))
@@ -59,7 +66,7 @@ def inner_product_backward_data(diff_src: Desc, weights: Desc, diff_dst: Desc, *
         170
     """
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
-    return validate(draft("inner_product", descs, settings={"n_threads": n_threads}, prop_kind="backward_data"))
+    return validate(draft("inner_product", descs, prop_kind="backward_data", n_threads=n_threads))
 
 
 def inner_product_backward_weights(
@@ -76,7 +83,7 @@ def inner_product_backward_weights(
         'backward_weights'
     """
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
-    return validate(draft("inner_product", descs, settings={"n_threads": n_threads}, prop_kind="backward_weights"))
+    return validate(draft("inner_product", descs, prop_kind="backward_weights", n_threads=n_threads))
 
 
 def _validate(spec: Spec) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dims, check_dtype, require
 from blocklayout.dnnl.primitives._normalization import VECTORS, adjusted_by_flags, check_normalization, flag_names
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
@@ -22,7 +22,10 @@ def layer_normalization(
     epsilon: float = 1e-5,
     flags: str | Iterable[str] = (),
     stat: Desc | None = None,
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """``(src - mean) / sqrt(variance + epsilon) * scale + shift`` over the last dimension.
 
@@ -36,7 +39,9 @@ def layer_normalization(
         epsilon: Added to the variance.
         flags: Names among ``use_global_stats``, ``use_scale``, ``use_shift``.
         stat: Descriptor of mean and variance, f32; ``None`` orders them as the source.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -44,7 +49,8 @@ def layer_normalization(
         (2, 16, 64)
     """
     params = {"epsilon": epsilon, "flags": flag_names("layer_normalization", flags)}
-    spec = draft("layer_normalization", {"src": src, "mean": stat, "variance": stat}, params, settings)
+    descs = {"src": src, "mean": stat, "variance": stat}
+    spec = draft("layer_normalization", descs, params, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 

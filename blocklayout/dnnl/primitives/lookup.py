@@ -27,7 +27,7 @@ def lookup(src: Desc, table: Desc, dst: Desc, *, n_threads: int | None = None) -
         >>> lookup(src, table, src.with_dtype("u8"), n_threads=1).desc("dst").dtype
         'u8'
     """
-    return validate(draft("lookup", {"src": src, "table": table, "dst": dst}, settings={"n_threads": n_threads}))
+    return validate(draft("lookup", {"src": src, "table": table, "dst": dst}, n_threads=n_threads))
 
 
 def _validate(spec: Spec) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_float, check_integer
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
@@ -14,7 +13,7 @@ _BLOCKED_SHARE = 0.11
 """Of the bandwidth."""
 
 
-def lrn(
+def lrn(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     dst: Desc | None = None,
     algorithm: str = "lrn_across_channels",
@@ -22,7 +21,10 @@ def lrn(
     alpha: float = 1e-4,
     beta: float = 0.75,
     k: float = 1.0,
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """``src / (k + alpha / n * sum(src ** 2)) ** beta``, the sum over n neighbours.
 
@@ -35,7 +37,9 @@ def lrn(
         alpha: Parameter of the algorithm.
         beta: Parameter of the algorithm.
         k: Added to the scaled sum.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -43,7 +47,7 @@ def lrn(
         'lrn_across_channels'
     """
     params = {"local_size": local_size, "alpha": alpha, "beta": beta, "k": k}
-    spec = draft("lrn", {"src": src}, params, settings, algorithm=algorithm)
+    spec = draft("lrn", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 

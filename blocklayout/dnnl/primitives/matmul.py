@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Direction, Extents, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     MAX_COUNTED,
     broadcast,
@@ -28,7 +27,13 @@ _BRGEMM_HALF_SPEED_ROWS = 16
 
 
 def matmul(
-    src: Desc, weights: Desc, dst: Desc | None = None, bias: Desc | None = None, **settings: Unpack[Settings]
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    bias: Desc | None = None,
+    *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """``dst = src @ weights + bias`` over the last two dimensions.
 
@@ -37,7 +42,8 @@ def matmul(
         weights: Extents (batch..., K, N), of the same rank; batches are equal, or 1 on one side.
         dst: Extents (batch..., M, N); ``None`` leaves the layout to the primitive.
         bias: Each extent the destination's, or 1.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout import dnnl
@@ -45,7 +51,7 @@ def matmul(
         >>> matmul(src, weights, n_threads=1).desc("dst").dims
         (8, 5, 3)
     """
-    spec = draft("matmul", {"src": src, "weights": weights, "bias": bias}, settings=settings)
+    spec = draft("matmul", {"src": src, "weights": weights, "bias": bias}, attr=attr, n_threads=n_threads)
     return finish(spec, dst, _dst_dims(spec))
 
 

@@ -45,7 +45,7 @@ def max_pooling(  # noqa: PLR0913 - the primitive's own parameters
     """
     params = window_params("max_pooling", src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "indices": indices}
-    spec = draft("max_pooling", descs, params | {"numbering": numbering}, {"n_threads": n_threads})
+    spec = draft("max_pooling", descs, params | {"numbering": numbering}, n_threads=n_threads)
     return finish(spec, dst, pooled_dims(spec))
 
 

@@ -32,9 +32,7 @@ def max_unpooling(
         (1, 16, 8, 8)
     """
     params = {"numbered": tuple(getattr(dst, "dims", ()) if numbered is None else numbered)}
-    return validate(
-        draft("max_unpooling", {"src": src, "indices": indices, "dst": dst}, params, {"n_threads": n_threads})
-    )
+    return validate(draft("max_unpooling", {"src": src, "indices": indices, "dst": dst}, params, n_threads=n_threads))
 
 
 def _validate(spec: Spec) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish, validate
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import check_dims, check_ndims, check_no_attributes, require
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.primitives._windows import (
@@ -20,7 +18,7 @@ from blocklayout.dnnl.primitives._windows import (
 from blocklayout.dnnl.spec import Spec
 
 
-def pooling(
+def pooling(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     dst: Desc | None = None,
     algorithm: str = "pooling_max",
@@ -28,7 +26,10 @@ def pooling(
     strides: Ints = 1,
     pads: Ints = 0,
     dilations: Ints = 0,
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """The largest element or the mean of each window.
 
@@ -42,7 +43,9 @@ def pooling(
         strides: One integer, or one for each spatial dimension.
         pads: One integer, or ``(begin..., end...)``.
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -50,7 +53,9 @@ def pooling(
         (1, 64, 56, 56)
     """
     params = window_params("pooling", src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
-    spec = draft("pooling", {"src": src}, params, settings, algorithm=algorithm)
+    spec = draft(
+        "pooling", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
+    )
     return finish(spec, dst, _dst_dims(spec))
 
 
@@ -78,7 +83,7 @@ def pooling_backward(
     """
     params = window_params("pooling", diff_src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "diff_dst": diff_dst}
-    spec = draft("pooling", descs, params, {"n_threads": n_threads}, prop_kind="backward_data", algorithm=algorithm)
+    spec = draft("pooling", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
     return validate(spec)
 
 

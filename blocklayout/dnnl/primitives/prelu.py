@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_broadcast
 from blocklayout.dnnl.spec import Spec
 
 
-def prelu(src: Desc, weights: Desc, dst: Desc | None = None, **settings: Unpack[ForwardSettings]) -> Spec:
+def prelu(
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
     """``src`` where it is positive, ``src * weights`` elsewhere.
 
     Args:
         src: Up to five dimensions; must have a layout.
         weights: Each extent the source's, or 1.
         dst: The same extents as the source; ``None`` has its layout.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout import dnnl
@@ -26,7 +35,7 @@ def prelu(src: Desc, weights: Desc, dst: Desc | None = None, **settings: Unpack[
         (1, 17, 4, 4)
     """
     descs = {"src": src, "weights": weights}
-    spec = draft("prelu", descs, settings=settings)
+    spec = draft("prelu", descs, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 

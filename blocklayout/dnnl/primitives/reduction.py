@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise, Sum
-from blocklayout.dnnl.primitives import Direction, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_broadcast, check_float, invalid, normal_axis, require
 from blocklayout.dnnl.spec import Spec
 
@@ -20,7 +19,8 @@ def reduction(
     eps: float = 0.0,
     *,
     axes: Sequence[int] | None = None,
-    **settings: Unpack[Settings],
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """Reduces the dimensions along which the destination's extent is 1.
 
@@ -33,7 +33,8 @@ def reduction(
         p: Order of the norm, at least 1 for norms.
         eps: Keeps norms from zero.
         axes: The dimensions to reduce where ``dst`` is ``None``.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -41,7 +42,7 @@ def reduction(
         (2, 17, 1, 1)
     """
     params = {"p": p, "eps": eps}
-    spec = draft("reduction", {"src": src}, params, settings, algorithm=algorithm)
+    spec = draft("reduction", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm)
     if dst is not None:
         return finish(spec, dst, dst.dims)
     if axes is None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Sum
-from blocklayout.dnnl.primitives import Direction, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.spec import Spec
 
 
-def reorder(src: Desc, dst: Desc, **settings: Unpack[Settings]) -> Spec:
+def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None = None) -> Spec:
     """A copy into another layout, data type, or both.
 
     Args:
         src: Any strides, as every argument of a reorder.
         dst: The same extents.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout import dnnl
@@ -25,7 +24,7 @@ def reorder(src: Desc, dst: Desc, **settings: Unpack[Settings]) -> Spec:
         >>> reorder(plain, blocked, n_threads=1).nbytes_moved
         6560
     """
-    spec = draft("reorder", {"src": src}, settings=settings)
+    spec = draft("reorder", {"src": src}, attr=attr, n_threads=n_threads)
     return finish(spec, dst, src.dims)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise, Sum
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import MAX_INTEGER, check_dims, check_ndims, invalid, require
 from blocklayout.dnnl.spec import Spec
 
@@ -17,7 +16,10 @@ def resampling(
     dst: Desc | None = None,
     algorithm: str = "resampling_nearest",
     factors: float | Sequence[float] | None = None,
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """Images of other extents; pixels are areas, their values at the centres (ONNX's ``half_pixel``).
 
@@ -26,7 +28,9 @@ def resampling(
         dst: Extents (N, C, spatial...); ``None`` needs ``factors``, and has the source's layout.
         algorithm: ``nearest`` or ``linear``.
         factors: New extents over old, for each spatial dimension or for all; ``None`` follows from ``dst``.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -37,7 +41,9 @@ def resampling(
         raise invalid("resampling", "dst", "is None and so is factors; give one of them")
     n_spatial = max(len(getattr(src, "dims", ())) - 2, 0)
     params = {"factors": _each(factors, n_spatial)}
-    spec = draft("resampling", {"src": src}, params, settings, algorithm=algorithm)
+    spec = draft(
+        "resampling", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
+    )
     _check_factors(spec, n_spatial)
     scaled = (int(extent * factor) for extent, factor in zip(src.dims[2:], spec.param("factors"), strict=False))
     return finish(spec, dst, (*src.dims[:2], *scaled))

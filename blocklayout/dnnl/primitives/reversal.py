@@ -25,7 +25,7 @@ def reversal(src: Desc, dst: Desc, axes: Sequence[int], *, n_threads: int | None
         >>> reversal(MemoryDesc((4, 3)), MemoryDesc((4, 3), "f32", "ba"), (1,), n_threads=1).param("axes")
         (1,)
     """
-    return validate(draft("reversal", {"src": src, "dst": dst}, {"axes": tuple(axes)}, {"n_threads": n_threads}))
+    return validate(draft("reversal", {"src": src, "dst": dst}, {"axes": tuple(axes)}, n_threads=n_threads))
 
 
 def _validate(spec: Spec) -> None:

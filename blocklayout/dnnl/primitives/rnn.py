@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from blocklayout.dnnl.primitives._checks import (
     check_float,
     check_ndims,
     check_weights_dtype,
-    invalid,
     require,
 )
 from blocklayout.dnnl.spec import Spec
@@ -32,20 +31,7 @@ ACTIVATIONS = ("eltwise_tanh", "eltwise_relu", "eltwise_logistic")
 
 _, *_DIRECTIONS = values("rnn_direction")  # the first is none
 _NEEDED = ("src", "weights", "weights_iter", "bias", "dst")
-
-
-class States(TypedDict, total=False):
-    """Descriptors that :func:`rnn` can do without."""
-
-    src_iter: Desc | None
-    src_iter_c: Desc | None
-    augru_attention: Desc | None
-    weights_peephole: Desc | None
-    dst_iter: Desc | None
-    dst_iter_c: Desc | None
-
-
-_OPTIONAL = (*States.__annotations__,)
+_OPTIONAL = ("src_iter", "src_iter_c", "augru_attention", "weights_peephole", "dst_iter", "dst_iter_c")
 _WEIGHTS_AND_DST = "weights weights_iter bias dst dst_iter no_flags"
 
 
@@ -92,8 +78,13 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
     direction: str = "unidirectional_left2right",
     activation: str = "eltwise_tanh",
     alpha: float = 0.0,
+    src_iter: Desc | None = None,
+    src_iter_c: Desc | None = None,
+    augru_attention: Desc | None = None,
+    weights_peephole: Desc | None = None,
+    dst_iter: Desc | None = None,
+    dst_iter_c: Desc | None = None,
     n_threads: int | None = None,
-    **states: Unpack[States],
 ) -> Spec:
     """Recurrent layers for inference: T steps, N sequences, L layers of one cell, D directions (1 or 2).
 
@@ -113,11 +104,13 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
             ``bidirectional_sum``.
         activation: Of ``vanilla_rnn``: ``eltwise_tanh``, ``eltwise_relu`` or ``eltwise_logistic``.
         alpha: Slope of that ReLU where it is negative.
+        src_iter: The first state, extents (L, D, N, OC); ``None`` is zeros.
+        src_iter_c: An LSTM's first cell state, extents (L, D, N, OC), to be given with ``src_iter``.
+        augru_attention: Of the cells that have one, extents (T, N, 1).
+        weights_peephole: Of an LSTM's input, forget and output gates, extents (L, D, 3, OC), f32.
+        dst_iter: The last state, where it is wanted, extents (L, D, N, OC).
+        dst_iter_c: An LSTM's last cell state, extents (L, D, N, OC), to be given with ``dst_iter``.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-        **states: ``src_iter``, the first state, extents (L, D, N, OC), zeros where it is absent; ``dst_iter``, the last
-            one, where it is wanted; ``src_iter_c`` and ``dst_iter_c``, an LSTM's cell states, to be given with these;
-            ``augru_attention`` of the cells that have one, extents (T, N, 1); ``weights_peephole`` of an LSTM's input,
-            forget and output gates, extents (L, D, 3, OC), f32.
 
     Example:
         >>> from blocklayout.dnnl import AnyDesc
@@ -126,15 +119,22 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
         >>> rnn(src, weights, weights_iter, bias, algorithm="vanilla_lstm", n_threads=1).desc("dst").dims
         (10, 1, 64)
     """
-    others: dict[str, Any] = {**states}
-    if unknown := others.keys() - {*_OPTIONAL}:
-        raise invalid("rnn", min(unknown), f"is no argument of it; there are {', '.join((*_NEEDED, *_OPTIONAL))}")
-    needed = {"src": src, "weights": weights, "weights_iter": weights_iter, "bias": bias}
-    descs = needed | {name: others.get(name) for name in _OPTIONAL}
+    descs = {
+        "src": src,
+        "weights": weights,
+        "weights_iter": weights_iter,
+        "bias": bias,
+        "src_iter": src_iter,
+        "src_iter_c": src_iter_c,
+        "augru_attention": augru_attention,
+        "weights_peephole": weights_peephole,
+        "dst_iter": dst_iter,
+        "dst_iter_c": dst_iter_c,
+    }
     params: dict[str, object] = {"direction": direction}
     if algorithm == "vanilla_rnn":
         params |= {"activation": activation, "alpha": alpha, "beta": 0.0}
-    spec = draft("rnn", descs, params, {"n_threads": n_threads}, algorithm=algorithm, prop_kind="forward_inference")
+    spec = draft("rnn", descs, params, algorithm=algorithm, prop_kind="forward_inference", n_threads=n_threads)
     check_ndims(spec, "src", 3, 3)
     check_ndims(spec, "weights", 5, 5)
     n_sides = 2 if direction == "bidirectional_concat" else 1

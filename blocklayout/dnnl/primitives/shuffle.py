@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_integer, normal_axis, require
 from blocklayout.dnnl.spec import Spec
 
 
 def shuffle(
-    src: Desc, dst: Desc | None = None, axis: int = 1, group_size: int = 2, **settings: Unpack[ForwardSettings]
+    src: Desc,
+    dst: Desc | None = None,
+    axis: int = 1,
+    group_size: int = 2,
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """Takes the axis as rows of ``group_size`` elements, and transposes them.
 
@@ -23,7 +29,9 @@ def shuffle(
         dst: The same extents; ``None`` has the source's layout.
         axis: From the end if negative.
         group_size: Divides the axis' extent.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -31,7 +39,7 @@ def shuffle(
         3
     """
     params = {"axis": normal_axis("shuffle", axis, len(getattr(src, "dims", ()))), "group_size": group_size}
-    spec = draft("shuffle", {"src": src}, params, settings)
+    spec = draft("shuffle", {"src": src}, params, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Binary, Eltwise
-from blocklayout.dnnl.primitives import Direction, ForwardSettings, Kind, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_integer, normal_axis
 from blocklayout.dnnl.primitives._speeds import bandwidth_share_by_name
 from blocklayout.dnnl.spec import Spec
@@ -24,7 +23,10 @@ def softmax(
     dst: Desc | None = None,
     axis: int = -1,
     algorithm: str = "softmax_accurate",
-    **settings: Unpack[ForwardSettings],
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """Softmax along one axis.
 
@@ -33,7 +35,9 @@ def softmax(
         dst: The same extents; ``None`` has the source's layout.
         axis: From the end if negative.
         algorithm: ``accurate``, or ``log`` for the logarithm of it.
-        **settings: ``prop_kind``, ``attr`` and ``n_threads``, as of all forward primitives.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -41,7 +45,9 @@ def softmax(
         1
     """
     params = {"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))}
-    spec = draft("softmax", {"src": src}, params, settings, algorithm=algorithm)
+    spec = draft(
+        "softmax", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
+    )
     return finish(spec, dst, src.dims)
 
 

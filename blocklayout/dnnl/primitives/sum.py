@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, Kind, Settings, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_dims, invalid, require, source_names
 from blocklayout.dnnl.spec import Spec
 
 
 def sum(  # noqa: A001 - oneDNN's name for it
-    srcs: Sequence[Desc], dst: Desc | None = None, scales: Sequence[float] | None = None, **settings: Unpack[Settings]
+    srcs: Sequence[Desc],
+    dst: Desc | None = None,
+    scales: Sequence[float] | None = None,
+    *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
 ) -> Spec:
     """``dst = scales[0] * srcs[0] + scales[1] * srcs[1] + ...``; its arguments are ``src_0``, ``src_1``, ...
 
@@ -20,7 +25,8 @@ def sum(  # noqa: A001 - oneDNN's name for it
         srcs: Of equal extents, each with a layout.
         dst: ``None`` leaves the layout to the primitive.
         scales: One for each source; ``None`` is all ones.
-        **settings: ``attr`` and ``n_threads``, as of all primitives.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -29,7 +35,7 @@ def sum(  # noqa: A001 - oneDNN's name for it
     """
     descs = source_names("sum", srcs)
     factors = tuple(float(scale) for scale in (scales if scales is not None else [1.0] * len(descs)))
-    spec = draft("sum", descs, {"scales": factors}, settings)
+    spec = draft("sum", descs, {"scales": factors}, attr=attr, n_threads=n_threads)
     return finish(spec, dst, srcs[0].dims)
 
 

@@ -106,7 +106,6 @@ def test_sequences_may_come_first_and_weights_be_the_librarys() -> None:
         ({"weights": AnyDesc((2, 1, IC, 4, OC))}, "src has 7 channels; several layers make it 17"),
         ({"bias": AnyDesc((1, 1, 4, OC), "bf16")}, "bias is bf16"),
         ({"augru_attention": AnyDesc((T, N, 1))}, "augru_attention is no argument of it"),
-        ({"src_itr": AnyDesc((1, 1, N, OC))}, "src_itr is no argument of it; there are src, weights, .* src_iter,"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_rule(changes: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import Parameter, isfunction, signature
 from typing import Any
 
 import pytest
@@ -156,6 +157,7 @@ def test_extents_that_the_library_counts_in_32_bits(spec: Callable[[], dnnl.Spec
         (dnnl.softmax, [PLAIN((2, 3))], "threads"),
         (dnnl.binary, [PLAIN((2, 3)), PLAIN((2, 3))], "prop_kind"),
         (dnnl.convolution_backward_data, [ANY((1, 3, 8, 8)), ANY((16, 3, 3, 3)), ANY((1, 16, 6, 6))], "prop_kind"),
+        (dnnl.rnn, [ANY((1,) * n) for n in (3, 5, 5, 4)], "src_itr"),
     ],
 )
 def test_a_keyword_that_it_does_not_have_is_a_type_error_of_the_constructor(
@@ -163,3 +165,9 @@ def test_a_keyword_that_it_does_not_have_is_a_type_error_of_the_constructor(
 ) -> None:
     with pytest.raises(TypeError, match=rf"{constructor.__name__}\(\) got an unexpected keyword argument '{keyword}'"):
         constructor(*descs, **{keyword: "forward_training"})
+
+
+@pytest.mark.parametrize("name", [name for name in dnnl.__all__ if isfunction(getattr(dnnl, name))])
+def test_a_functions_signature_names_every_argument(name: str) -> None:
+    kinds = {each.kind for each in signature(getattr(dnnl, name)).parameters.values()}
+    assert not kinds & {Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL}
