@@ -145,9 +145,10 @@ INLINE TARGET void keep_pairs(uint16_t *to, vec_16 value) {
     _mm256_storeu_si256((__m256i *)to, (__m256i)_mm512_cvtneps_pbh((__m512)value));
 }
 INLINE TARGET void keep_pairs_pairs(uint16_t *to, vec_16 first, vec_16 second) {
-    __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)first));
-    __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)second));
-    _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    __m512i place = _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
+        0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f);
+    __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(place, halves));
 }
 INLINE TARGET vec_16 add_pair_pairs(vec_16 sum, __m512i a, __m512i b) {
     return (vec_16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
