@@ -68,7 +68,7 @@ class Method(Struct, frozen=True):
 # Fitted to convolutions of five networks, on Zen 4.
 _OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3)
 _OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11)
-_OF_BYTES = Method(4, "s16", 11.0, 30.0, 56, 4)
+_OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4)
 
 _ALGORITHMS = ("convolution_direct", "convolution_winograd")
 """What a Spec asks for: it names the latter where that rounds more than a direct convolution does."""
