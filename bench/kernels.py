@@ -7,6 +7,9 @@ library's fastest in the same round, and the bytes that ours moves.
 
     python bench/kernels.py --networks mobilenet_v2,mnasnet1_0,efficientnet_b0 --dtype bf16 --threads 1
     python bench/kernels.py --networks resnet18 --rounds 1 --json out.json
+    python bench/kernels.py --files resnet18.int8.onnx
+
+Of files, layers between quantisations are computed with bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from blocklayout import dnnl, model, zoo
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
 from blocklayout.dnnl import own
-from blocklayout.ir import Wish
+from blocklayout.ir import BYTES, Wish
 from blocklayout.plan import Machine
 from blocklayout.plan.candidates.recipes import TileRecipes
 from blocklayout.plan.candidates.tiles import fuse
@@ -60,6 +63,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", type=networks, default=NETWORKS, help="of the zoo, at their usual extents")
+    parser.add_argument("--files", nargs="+", type=Path, help="ONNX files in place of these; free extents are 1")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--rounds", type=positive, default=3, help="measurements of each layer (default: 3)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
@@ -71,20 +75,28 @@ def measure_all(args: argparse.Namespace) -> dict[str, Any]:
     """All networks."""
     timer = SpecTimer()
     found = []
-    for name in args.networks:
-        counts = Counter(layers(name, args.dtype, args.threads))
+    graphs = {path.name: read(path) for path in args.files or ()}
+    for name, graph in graphs.items() or ((name, zoo.build(name).to_graph()) for name in args.networks):
+        counts = Counter(layers(graph, args.dtype, args.threads))
         rows = [measured(timer, *layer, args.rounds) | {"n": n} for layer, n in counts.items()]
         found.append({"network": name, "layers": [row for row in rows if "ratio" in row]})
     environment = describe_environment(args.threads)
     return {"environment": environment, "dtype": args.dtype, "n_rounds": args.rounds, "networks": found}
 
 
-def layers(name: str, dtype: str, n_threads: int) -> Iterator[tuple[str, tuple[Spec, ...]]]:
+def read(path: Path) -> model.Graph:
+    """A file's graph, for one row."""
+    free = model.free_extents(path)
+    return model.read(path, {name: tuple(each or 1 for each in dims or ()) for name, dims in free.items()})
+
+
+def layers(graph: model.Graph, dtype: str, n_threads: int) -> Iterator[tuple[str, tuple[Spec, ...]]]:
     """Layouts of each layer that one of ours and one of the library's compute in, with the primitives on offer."""
-    program = model.lower(model.legalize(model.simplify(zoo.build(name).to_graph())))
+    program = model.lower(model.legalize(model.simplify(graph)))
     for tile in fuse(program, dtype, n_threads):
+        computed_in = BYTES if tile.takes_bytes else dtype
         for layout in () if tile.is_view else ("channels_last", Machine(dnnl.isa(), n_threads).block_names[0]):
-            candidates = TileRecipes(tile, dtype, n_threads).wished(Wish(layout, layout))
+            candidates = TileRecipes(tile, computed_in, n_threads).wished(Wish(layout, layout))
             offered = [candidate.steps[0].spec for candidate in candidates if len(candidate.steps) == 1]
             specs = tuple(spec for spec in offered if isinstance(spec, dnnl.Spec) and is_fast(spec.impl))
             if len(set(map(is_ours, specs))) > 1:

@@ -21,6 +21,8 @@ _WAYS = (
     ("grouped", "our own loops over groups"),
     ("depthwise", "our own loops over channels"),
     ("functions", "our own loops over elements"),
+    ("byte_pooling", "our own loops"),
+    ("interleaving", "our own loops"),
     ("ref", "reference code, not optimised"),
     ("brg", "small blocks of matrix products (brgemm)"),
     ("gemm", "one large matrix product (gemm)"),
