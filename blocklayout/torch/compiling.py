@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from importlib.util import find_spec
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Unpack
@@ -347,37 +346,21 @@ def _compiled_by_numbers(
     from torch._subclasses import FakeTensorMode
 
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
-    others = [place for place in range(len(inputs)) if place not in places]
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
     lock = Lock()
 
     def call(*args: Any) -> Any:
-        numbers, given = tuple(args[place] for place in places), [args[place] for place in others]
+        numbers = tuple(args[place] for place in places)
         run = made.get(numbers)
         if run is None:
-            with lock:
-                fixed = _with_numbers(graph_module, dict(zip(places, numbers, strict=True)))
-                with tracing(TracingContext(FakeTensorMode())):
-                    run = _aot_compiled(fixed, given, options, graphs)
+            with lock, tracing(TracingContext(FakeTensorMode())):
+                run = _aot_compiled(graph_module, args, options, graphs)
                 while len(made) >= MAX_PLANS:
                     del made[next(iter(made))]
                 made[numbers] = run
-        return run(*given)
+        return run(*args)
 
     return call
-
-
-def _with_numbers(graph_module: GraphModule, numbers: Mapping[int, Any]) -> GraphModule:
-    """A copy with numbers in the places of inputs."""
-    from torch.fx import GraphModule
-
-    copy = GraphModule(graph_module, deepcopy(graph_module.graph))
-    placeholders = copy.graph.find_nodes(op="placeholder")
-    for place, number in numbers.items():
-        placeholders[place].replace_all_uses_with(number)
-        copy.graph.erase_node(placeholders[place])
-    copy.recompile()
-    return copy
 
 
 def _break_reason(graph_module: GraphModule) -> str:
