@@ -123,7 +123,7 @@ def _window(w: NodeWriter, kernel_size: Ints, stride: Ints, padding: Ints, ceil_
 def _largest(w: NodeWriter, x: BuildValue, **attrs: Any) -> Any:
     """The largest of each window, and where in its image it is, if that is read."""
     x = _batched(w, x, _rank(w))
-    if 1 not in w.read:
+    if not w.is_read(1):
         return w.reshape(w.op("MaxPool", x, **attrs), w.shape)
     y, at = w.op("MaxPool", x, n_outputs=2, **attrs)
     at = w.op("Mod", at, math.prod(x.shape[2:]))  # ONNX counts through the whole batch

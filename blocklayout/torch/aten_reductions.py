@@ -75,7 +75,7 @@ def _argmax(w: NodeWriter, x: BuildValue, dim: int | None, *_: Any) -> Any:
 
 @lowers("aten.max.dim", "aten.min.dim")
 def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, *_: Any) -> Any:
-    return _extreme(w, x, dim), _argmax(w, x, dim) if 1 in w.read else None
+    return _extreme(w, x, dim), _argmax(w, x, dim) if w.is_read(1) else None
 
 
 @lowers("aten.var.correction", "aten.var.dim", "aten.var_mean.correction")

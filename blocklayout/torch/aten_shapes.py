@@ -157,7 +157,7 @@ def _diagonal(w: NodeWriter, x: BuildValue, offset: int, dim1: int, dim2: int) -
 def _as_strided(
     w: NodeWriter, x: BuildValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> Any:
-    source = w.operands[0]
+    source = w.args[0].meta["val"]
     if not source.is_contiguous() or source.storage_offset():
         raise w.refuse("addresses in a tensor that is not contiguous")
     at = np.full(w.shape, storage_offset or 0, np.int64)

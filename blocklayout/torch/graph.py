@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
-from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name, fresh
+from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name, fresh, module_of
 
 if TYPE_CHECKING:
     import torch
@@ -160,13 +159,9 @@ class _Walk:
 
     def _of(self, arg: Any) -> Any:
         """An argument with values in the places of nodes."""
-        from torch.fx import Node
+        from torch.fx.node import map_arg
 
-        if isinstance(arg, Node):
-            return self.values[arg]
-        if isinstance(arg, tuple | list):
-            return [self._of(each) for each in arg]
-        return arg
+        return map_arg(arg, self.values.__getitem__)
 
     def _call_function(self, node: Node) -> Any:
         sources = node.all_input_nodes
@@ -185,9 +180,9 @@ class _Walk:
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
         args, kwargs = _bound(node)
-        writer = self._writer(node, overload, args)
+        writer = NodeWriter(self.builder, node, overload, args, _results(node, _where(node)), self.transposed)
         try:
-            lowered = lowering(writer, *map(self._of, args), **{key: self._of(each) for key, each in kwargs.items()})
+            lowered = lowering(writer, *self._of(args), **self._of(kwargs))
         except LimitError:
             raise
         except (BlockLayoutError, OverflowError) as error:
@@ -196,14 +191,6 @@ class _Walk:
             lowered = (lowered, *[None] * (len(writer.results) - 1))
         self._check(node, writer.results, lowered)
         return lowered
-
-    def _writer(self, node: Node, overload: str, args: Sequence[Any]) -> NodeWriter:
-        path, in_layer = _module_of(node)
-        picked = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
-        results = _results(node, _where(node))
-        read = picked if len(results) > 1 else [0]
-        operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in args)
-        return NodeWriter(self.builder, overload, path, in_layer, results, frozenset(read), operands, self.transposed)
 
     def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
         """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
@@ -344,16 +331,6 @@ def _results(node: Node, what: str) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def _module_of(node: Node) -> tuple[str, bool]:
-    """The path of the module that a node is of, and whether its class is one of ``torch.nn``."""
-    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
-    path, of_class = list(stack.values())[-1]
-    path = re.sub(r"^L\['\w+'\]\.?", "", path)  # as torch.compile has it
-    path = re.sub(r"(?:\._modules)?\['?(\w+)'?\]", r".\1", path).lstrip(".")
-    name = of_class if isinstance(of_class, str) else f"{of_class.__module__}.{of_class.__qualname__}"
-    return path, bool(path) and name.startswith("torch.nn.modules.")
-
-
 def _where(node: Node) -> str:
-    path, _ = _module_of(node)
+    path, _ = module_of(node)
     return f"{node.target} in {path or 'the module itself'} (node {node.name!r})"
