@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import TABLE, NodeWriter, lowers
+from blocklayout.torch.aten_writer import NodeWriter, lowers
 
 
-@lowers("aten.scaled_dot_product_attention.default")
+@lowers("scaled_dot_product_attention")
 def _attention(
     w: NodeWriter,
     query: BuildValue,
@@ -58,14 +58,14 @@ def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
     return w.op("Where", is_left, w.op("Softmax", masked, axis=-1), w.constant(0, scores.dtype))
 
 
-TABLE["aten._scaled_dot_product_flash_attention_for_cpu.default"] = (
+lowers("_scaled_dot_product_flash_attention_for_cpu")(
     lambda w, query, key, value, *args, attn_mask=None, scale=None: _attention(
         w, query, key, value, attn_mask, *args, scale=scale
     )
 )
 
 
-@lowers("aten._transformer_encoder_layer_fwd.default")
+@lowers("_transformer_encoder_layer_fwd")
 def _encoder_layer(w: NodeWriter, x: BuildValue, embed_dim: int, num_heads: int, *args: Any) -> Any:
     qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors, mask, _ = args
     scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2 = vectors

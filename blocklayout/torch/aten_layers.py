@@ -18,7 +18,7 @@ Ints = int | Sequence[int]
 # Convolutions.
 
 
-@lowers("aten.convolution.default")
+@lowers("convolution")
 def _convolution(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildValue | None, *args: Any) -> BuildValue:
     stride, padding, dilation, transposed, output_padding, groups = args
     rank = len(weight.shape) - 2
@@ -36,13 +36,13 @@ def _convolution(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildVa
     return w.reshape(w.op(op_type, _batched(w, x, rank), weight, bias, **attrs), w.shape)
 
 
-@lowers(*(f"aten.conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
+@lowers(*(f"conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
 def _conv(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
     *window, groups = args
     return _convolution(w, x, weight, bias, *window, False, 0, groups)
 
 
-@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+@lowers("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
 def _conv_transpose(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
     stride, padding, output_padding, groups, dilation = args
     return _convolution(w, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
@@ -51,8 +51,8 @@ def _conv_transpose(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any,
 # Normalisations.
 
 
-@lowers("aten._native_batch_norm_legit.default", "aten.native_batch_norm.default", "aten.batch_norm.default")
-@lowers("aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_no_training.default")
+@lowers("_native_batch_norm_legit", "native_batch_norm", "batch_norm")
+@lowers("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training")
 def _batch_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
     if w.overload.endswith("no_stats"):
         args = (None, None, *args)
@@ -80,7 +80,7 @@ def _affine(w: NodeWriter, weight: Any, bias: Any, shape: Sequence[int]) -> tupl
     return scale, w.constant(np.zeros(shape), w.dtype) if bias is None else bias
 
 
-@lowers("aten.instance_norm.default")
+@lowers("instance_norm")
 def _instance_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
     _mean, _var, use_input_stats, _momentum, eps, _ = args
     if not use_input_stats:
@@ -88,7 +88,7 @@ def _instance_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: 
     return w.op("InstanceNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), epsilon=eps)
 
 
-@lowers("aten.group_norm.default", "aten.native_group_norm.default")
+@lowers("group_norm", "native_group_norm")
 def _group_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
     if w.name == "group_norm":
         num_groups, weight, bias, eps, _ = args
@@ -97,7 +97,7 @@ def _group_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
     return w.op("GroupNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), num_groups=num_groups, epsilon=eps)
 
 
-@lowers("aten.layer_norm.default", "aten.native_layer_norm.default")
+@lowers("layer_norm", "native_layer_norm")
 def _layer_norm(w: NodeWriter, x: BuildValue, shape: Sequence[int], weight: Any, bias: Any, eps: float, *_: Any) -> Any:
     scale, _ = _affine(w, weight, bias, shape)
     return w.op("LayerNormalization", x, scale, bias, axis=-len(shape), epsilon=eps)
@@ -106,7 +106,7 @@ def _layer_norm(w: NodeWriter, x: BuildValue, shape: Sequence[int], weight: Any,
 # Pooling.
 
 
-@lowers(*(f"aten.max_pool{rank}d{kind}.default" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
+@lowers(*(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
 def _max_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> Any:
     stride, padding, dilation, ceil_mode = args
     return _largest(w, x, dilations=extents(dilation, _rank(w)), **_window(w, kernel_size, stride, padding, ceil_mode))
@@ -130,7 +130,7 @@ def _largest(w: NodeWriter, x: BuildValue, **attrs: Any) -> Any:
     return w.reshape(y, w.shape), w.reshape(at, w.shape)
 
 
-@lowers("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+@lowers("adaptive_max_pool2d", "adaptive_max_pool3d")
 def _adaptive_max_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> Any:
     kernel = _even_regions(w, x, output_size)
     if kernel is None:
@@ -145,7 +145,7 @@ def _even_regions(w: NodeWriter, x: BuildValue, output_size: Ints) -> tuple[int,
     return None if any(rest for _, rest in cuts) else tuple(extent for extent, _ in cuts)
 
 
-@lowers(*(f"aten.avg_pool{rank}d.default" for rank in (1, 2, 3)))
+@lowers(*(f"avg_pool{rank}d" for rank in (1, 2, 3)))
 def _avg_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> BuildValue:
     stride, padding, ceil_mode, counts_pads, divisor = args if len(args) == 5 else (*args, None)
     if divisor is not None and ceil_mode:
@@ -158,7 +158,7 @@ def _avg_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> Bu
     return w.reshape(y, w.shape)
 
 
-@lowers(*(f"aten.{name}avg_pool{rank}d.default" for rank in (1, 2, 3) for name in ("adaptive_", "_adaptive_")))
+@lowers(*(f"{name}avg_pool{rank}d" for rank in (1, 2, 3) for name in ("adaptive_", "_adaptive_")))
 def _adaptive_avg_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> BuildValue:
     rank = _rank(w)
     batched, sizes = _batched(w, x, rank), extents(output_size, rank)
@@ -196,7 +196,7 @@ def _batched(w: NodeWriter, x: BuildValue, rank: int) -> BuildValue:
 # Products of matrices.
 
 
-@lowers("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default")
+@lowers("mm", "bmm", "matmul", "mv", "dot")
 def _matmul(w: NodeWriter, a: BuildValue, b: BuildValue) -> Any:
     if len(a.shape) == 2 and (matrix := _was_constant(w, b)) is not None:
         return w.op("Gemm", a, matrix, transB=1)
@@ -209,7 +209,7 @@ def _was_constant(w: NodeWriter, b: BuildValue) -> BuildValue | None:
     return matrix if matrix is not None and matrix.value.data is not None else None
 
 
-@lowers("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
+@lowers("addmm", "baddbmm", "addmv")
 def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: float = 1, alpha: float = 1) -> Any:
     if w.name == "addmm" and w.dtype in FLOATS:
         matrix = _was_constant(w, b)
@@ -224,7 +224,7 @@ def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: 
     return w.op("Add", c if beta == 1 else w.op("Mul", c, beta), product)
 
 
-@lowers("aten.linear.default")
+@lowers("linear")
 def _linear(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildValue | None) -> Any:
     if len(x.shape) == 2 and len(weight.shape) == 2:
         return w.op("Gemm", x, weight, bias, transB=1)

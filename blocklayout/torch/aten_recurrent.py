@@ -12,7 +12,7 @@ _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
 """PyTorch's gates, by their numbers, in ONNX's order."""
 
 
-@lowers("aten.lstm.input", "aten.gru.input")
+@lowers("lstm.input", "gru.input")
 def _recurrent(w: NodeWriter, x: BuildValue, hx: Any, params: Sequence[BuildValue], *args: Any) -> tuple[Any, ...]:
     has_biases, num_layers, dropout, train, bidirectional, batch_first = args
     op_type, states = w.name.upper(), hx if isinstance(hx, list) else [hx]

@@ -44,14 +44,15 @@ _LAYERS = frozenset(_LAYER_WORDS.split())
 
 
 def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
-    """Enter a function in the table for some overloads of ATen's.
+    """Enter a function in the table for some overloads of ATen's: ``view`` is ``aten.view.default``.
 
     Example:
-        >>> lowers("aten.relu.default")(lambda w, x: w.op("Relu", x))  # doctest: +SKIP
+        >>> lowers("relu")(lambda w, x: w.op("Relu", x))  # doctest: +SKIP
     """
 
     def enter(lowering: Lowering) -> Lowering:
-        TABLE.update(dict.fromkeys(overloads, lowering))
+        named = (f"aten.{each}" if "." in each else f"aten.{each}.default" for each in overloads)
+        TABLE.update(dict.fromkeys(named, lowering))
         return lowering
 
     return enter
