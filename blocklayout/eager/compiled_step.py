@@ -249,22 +249,12 @@ class _Record:
 
     def graph(self) -> RecordGraph:
         """The network, with results and then the state as it is updated."""
-        graph = RecordGraph(self._entries)
-        for place, each in enumerate(self._given):
-            graph.input(f"argument_{place}", each)
-        for name, each in self.state.items():
-            graph.input(name, each)
-        for entry in self._entries:
-            graph.add(entry)
+        given = {f"argument_{place}": each for place, each in enumerate(self._given)}
+        graph = RecordGraph(self._entries, given | self.state)
         for place, each in enumerate(self.results):
-            if not graph.knows(each):
-                raise InputError(
-                    f"compile_step: result {place}, {each.desc}, was not computed by recorded functions on Tensors: "
-                    "compute it by these, or leave it out"
-                )
-            graph.builder.output(f"result_{place}", graph.value(each))
+            graph.output(f"result_{place}", each)
         for name, each in self.state.items():
-            graph.builder.output(f"{name}'", graph.value(each))
+            graph.output(f"{name}'", each)
         return graph
 
     @staticmethod

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import UnsupportedError
+from blocklayout.eager.operands import Known
+from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.builder import DEFAULT_OPSET
 from blocklayout.model.schemas import opset_with
@@ -29,61 +30,63 @@ def written(entry: Entry) -> tuple[Tensor, ...]:
 
 
 class RecordGraph:
-    """A record that becomes a network: Tensors are told apart by identity.
+    """A record as a network: Tensors are told apart by identity.
 
     Attributes:
-        builder: The network so far.
+        builder: The network.
         optimizers: Those that update Tensors, by the prefixes of the inputs that have their numbers.
     """
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        """Begin with no values for the calls ``entries``, whose Tensors it holds."""
+    def __init__(self, entries: Sequence[Entry], inputs: Mapping[str, Tensor]) -> None:
+        """Write the calls ``entries`` on the Tensors that are fed.
+
+        Raises:
+            UnsupportedError: A call that no network has.
+            ModelError: As the Builder.
+        """
         op_types = [entry.op.op_type for entry in entries if entry.op is not None]
         self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
         self.optimizers: dict[str, Any] = {}
         self._numbers: dict[int, list[BuildValue]] = {}
         self._updated: set[tuple[int, int]] = set()
-        self._values: dict[int, BuildValue] = {}
-        self._held: list[Any] = [entries]
-
-    def input(self, name: str, tensor: Tensor) -> None:
-        """A Tensor that is fed."""
-        self._values[id(tensor)] = self.builder.input(name, tensor.shape, tensor.dtype)
-        self._held.append(tensor)
+        self._held: list[Any] = [entries, inputs]
+        self._values: dict[int, BuildValue] = {
+            id(each): self.builder.input(name, each.shape, each.dtype) for name, each in inputs.items()
+        }
+        for entry in entries:
+            if "optimizer" in entry.attrs:
+                self._update(entry)
+            else:
+                self._call(entry)
 
     def value(self, operand: Any) -> Any:
         """A Tensor's or an array's value; anything else as it is."""
+        if isinstance(operand, Known):
+            return operand.array()
         if not isinstance(operand, Tensor | np.ndarray):
-            return operand.array() if hasattr(operand, "array") and not isinstance(operand, Tensor) else operand
+            return operand
         if id(operand) not in self._values:
             self._held.append(operand)
             self._values[id(operand)] = self.builder.constant(np.asarray(operand))
         return self._values[id(operand)]
 
-    def knows(self, tensor: Any) -> bool:
-        """Whether a Tensor is fed, or a call gave it."""
-        return id(tensor) in self._values
+    def output(self, name: str, tensor: Tensor) -> None:
+        """Return a Tensor that is fed, or that a call gave; an InputError of any other."""
+        if id(tensor) not in self._values:
+            raise InputError(
+                f"compile_step: {name.replace('_', ' ')}, {tensor.desc}, was not computed by recorded functions on "
+                "Tensors: compute it by these, or leave it out"
+            )
+        self.builder.output(name, self._values[id(tensor)])
 
-    def add(self, entry: Entry) -> None:
-        """Write one call.
-
-        Raises:
-            UnsupportedError: It is one that no network has.
-            ModelError: As the Builder.
-        """
-        if "optimizer" in entry.attrs:
-            self._update(entry)
-            return
-        if entry.op is not None:
-            made = self._operator(entry)
-        else:
-            write = _WRITERS.get(entry.function)
-            if write is None:
-                raise UnsupportedError(
-                    f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and "
-                    "give its result as an argument"
-                )
-            made = write(self, entry)
+    def _call(self, entry: Entry) -> None:
+        write = _WRITERS.get(entry.function) if entry.op is None else RecordGraph._operator
+        if write is None:
+            raise UnsupportedError(
+                f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and give "
+                "its result as an argument"
+            )
+        made = write(self, entry)
         results = made if isinstance(made, list | tuple) else (made,)
         for tensor, value in zip(entry.results, results, strict=True):
             if isinstance(tensor, Tensor):
