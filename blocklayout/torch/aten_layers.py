@@ -109,19 +109,7 @@ def _layer_norm(w: NodeWriter, x: BuildValue, shape: Sequence[int], weight: Any,
 @lowers(*(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
 def _max_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> Any:
     stride, padding, dilation, ceil_mode = args
-    return _largest(w, x, dilations=extents(dilation, _rank(w)), **_window(w, kernel_size, stride, padding, ceil_mode))
-
-
-def _window(w: NodeWriter, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: bool) -> dict[str, Any]:
-    """The attributes of a pooling."""
-    rank = _rank(w)
-    kernel = extents(kernel_size, rank)
-    pads, strides = extents(padding, rank) * 2, extents(stride or kernel, rank)
-    return {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": int(ceil_mode)}
-
-
-def _largest(w: NodeWriter, x: BuildValue, **attrs: Any) -> Any:
-    """The largest of each window, and where in its image it is, if that is read."""
+    attrs = _window(w, kernel_size, stride, padding, ceil_mode) | {"dilations": extents(dilation, _rank(w))}
     x = _batched(w, x, _rank(w))
     if not w.is_read(1):
         return w.reshape(w.op("MaxPool", x, **attrs), w.shape)
@@ -130,19 +118,12 @@ def _largest(w: NodeWriter, x: BuildValue, **attrs: Any) -> Any:
     return w.reshape(y, w.shape), w.reshape(at, w.shape)
 
 
-@lowers("adaptive_max_pool2d", "adaptive_max_pool3d")
-def _adaptive_max_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> Any:
-    kernel = _even_regions(w, x, output_size)
-    if kernel is None:
-        raise w.refuse("regions that differ in extents")
-    return _largest(w, x, kernel_shape=kernel, strides=kernel)
-
-
-def _even_regions(w: NodeWriter, x: BuildValue, output_size: Ints) -> tuple[int, ...] | None:
-    """The extents of regions into which images are cut; ``None`` where these differ."""
+def _window(w: NodeWriter, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: bool) -> dict[str, Any]:
+    """The attributes of a pooling."""
     rank = _rank(w)
-    cuts = [*map(divmod, x.shape[-rank:], extents(output_size, rank))]
-    return None if any(rest for _, rest in cuts) else tuple(extent for extent, _ in cuts)
+    kernel = extents(kernel_size, rank)
+    pads, strides = extents(padding, rank) * 2, extents(stride or kernel, rank)
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": int(ceil_mode)}
 
 
 @lowers(*(f"avg_pool{rank}d" for rank in (1, 2, 3)))
@@ -164,7 +145,9 @@ def _adaptive_avg_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> Build
     batched, sizes = _batched(w, x, rank), extents(output_size, rank)
     if set(sizes) == {1}:
         return w.reshape(w.op("GlobalAveragePool", batched), w.shape)
-    if (kernel := _even_regions(w, x, output_size)) is not None:
+    cuts = [*map(divmod, x.shape[-rank:], sizes)]
+    if not any(rest for _, rest in cuts):
+        kernel = [extent for extent, _ in cuts]
         return w.reshape(w.op("AveragePool", batched, kernel_shape=kernel, strides=kernel), w.shape)
     for axis, size in enumerate(sizes, 2):
         last = [*(each for each in range(rank + 2) if each != axis), axis]

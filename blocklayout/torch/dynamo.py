@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.torch.graph import is_lowered, shares_memory
+from blocklayout.torch.graph import further, is_lowered, shares_memory
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -57,7 +57,7 @@ def _traced(graph_module: GraphModule) -> GraphModule | None:
     try:
         with inputs[0].fake_mode, preserve_node_meta():
             given = [each.detach() for each in inputs]
-            return make_fx(Interpreter(graph_module).run, pre_dispatch=True)(*given)
+            return make_fx(Interpreter(graph_module).run, further(), pre_dispatch=True)(*given)
     except Exception:  # noqa: BLE001 - AOTAutograd says what is wrong
         return None
 

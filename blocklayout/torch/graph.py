@@ -14,6 +14,7 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
+from blocklayout.torch.aten_attention import encoder_layer
 from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name, fresh, module_of
 
 if TYPE_CHECKING:
@@ -290,13 +291,23 @@ def shares_memory(target: Any) -> bool:
 
 
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are."""
+    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are, and :func:`further`."""
     from torch.export import default_decompositions
 
     table: dict[Any, Any] = default_decompositions()
     for overload in [each for each in table if str(each) in _table()]:
         table.pop(overload)
-    return table
+    return dict(table) | further()
+
+
+def further() -> dict[Any, Any]:
+    """Decompositions of core ATen's own overloads that are not lowered."""
+    import torch
+    from torch._decomp import get_decompositions
+
+    aten = torch.ops.aten
+    table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    return table | {aten._transformer_encoder_layer_fwd.default: encoder_layer}  # noqa: SLF001 - PyTorch's own
 
 
 def lowered_overloads() -> tuple[str, ...]:
