@@ -15,8 +15,8 @@ from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
 from blocklayout.torch.dynamo import as_aten, parameters, path
-from blocklayout.torch.graph import decomposed, decompositions, held_tensors
-from blocklayout.torch.parts import Compiled
+from blocklayout.torch.graph import decompositions, graph_of
+from blocklayout.torch.parts import Compiled, run_by_parts
 
 if TYPE_CHECKING:
     import torch
@@ -110,8 +110,7 @@ def compile(
     dtype = dtype or _computed_in([*module.parameters()])
     options = _checked({"dtype": dtype, "threads": threads, **load_options})
     with torch.no_grad():
-        program = decomposed(torch.export.export(module, tuple(example_inputs)))
-    return CompiledModule(program, options)
+        return CompiledModule(torch.export.export(module, tuple(example_inputs)), options)
 
 
 class CompiledModule:
@@ -127,18 +126,13 @@ class CompiledModule:
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
         from torch.utils import _pytree as pytree
 
-        specs = program.graph_signature.input_specs
-        tensors = held_tensors(program)
-        args: list[Any] = [tensors.get(spec.target) for spec in specs]
-        names = {place: str(spec.target) for place, spec in enumerate(specs) if spec.target in tensors}
-        self._compiled = Compiled(program.graph_module, names, args, options)
-        running = self._compiled.latest
-        self._run = running.call
-        self._args = args if running.fallbacks else [None] * len(args)  # what PyTorch runs may read parameters
-        self._places = [place for place in range(len(args)) if place not in names]
+        self._running = run_by_parts(graph_of(program), {}, options)
+        self._run = self._running.call
         self._pytree = pytree
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
-        self._takes_tensors = self._in_spec == pytree.tree_structure((tuple(self._places), {}))
+        self._n_tensors: int | None = len(program.graph_signature.user_inputs)  # None where they have a structure
+        if self._in_spec != pytree.tree_structure((tuple(range(self._n_tensors)), {})):
+            self._n_tensors = None
         self._returns_tensor = self._out_spec == pytree.tree_structure(0)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,25 +142,22 @@ class CompiledModule:
             InputError: Other inputs than it was compiled for.
         """
         flat: Sequence[Any] = args
-        if kwargs or not self._takes_tensors or len(args) != len(self._places):
+        if kwargs or len(args) != self._n_tensors:
             flat, spec = self._pytree.tree_flatten((args, kwargs))
             if spec != self._in_spec:
                 raise InputError(f"compiled for inputs such as {self._in_spec}, called with {spec}")
-        given = self._args.copy()
-        for place, each in zip(self._places, flat, strict=True):
-            given[place] = each
-        outputs = self._run(given)
+        outputs = self._run(flat)
         return outputs[0] if self._returns_tensor else self._pytree.tree_unflatten(outputs, self._out_spec)
 
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The sessions that run it; more than one where PyTorch runs nodes between them."""
-        return self._compiled.latest.sessions
+        return self._running.sessions
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
         """The nodes that PyTorch runs, and why."""
-        return self._compiled.latest.fallbacks
+        return self._running.fallbacks
 
     @property
     def plan(self) -> Plan:
@@ -181,7 +172,7 @@ class CompiledModule:
 
     def explain(self) -> str:
         """Its parts and reorders, and which nodes PyTorch runs, and why."""
-        return str(self._compiled)
+        return str(self._running)
 
 
 class Explanation(Struct, frozen=True):

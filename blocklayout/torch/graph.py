@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -33,21 +32,6 @@ _LEARNING = ("aten.batch_norm.default", "aten.instance_norm.default")
 """Overloads that write running statistics in training."""
 
 
-@dataclass(frozen=True)
-class Read:
-    """A PyTorch program as a network.
-
-    Attributes:
-        builder: The network; ``bl.load`` takes it.
-        inputs: Names of its inputs, in the order of the program's.
-        outputs: For each output of the program the name of the network's, or the number or ``None`` that it is.
-    """
-
-    builder: Builder
-    inputs: tuple[str, ...]
-    outputs: tuple[Any, ...]
-
-
 def read_exported(program: ExportedProgram) -> Read:
     """The network of a ``torch.export`` program, decomposed to core ATen where it is not yet.
 
@@ -65,19 +49,22 @@ def read_exported(program: ExportedProgram) -> Read:
         >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # doctest: +SKIP
         >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
     """
-    program = decomposed(program)
-    tensors, signature = held_tensors(program), program.graph_signature
-    named = signature.inputs_to_parameters | signature.inputs_to_buffers | signature.inputs_to_lifted_tensor_constants
-    return read_fx(program.graph_module, {placeholder: (name, tensors[name]) for placeholder, name in named.items()})
+    return read_fx(graph_of(program))
 
 
-def held_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and constants by name; an UnsupportedError where the program writes to them, or to inputs."""
+def graph_of(program: ExportedProgram) -> GraphModule:
+    """A program's graph in overloads that are lowered, without writes. Parameters are its attributes."""
+    from torch.fx.graph import CodeGen
+
+    if not all(is_lowered(node) for node in program.graph.nodes if node.op == "call_function"):
+        program = program.run_decompositions(decompositions())
     specs = program.graph_signature.output_specs
     if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
         names = ", ".join(written)
         raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
-    return {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
+    module: GraphModule = program.module(check_guards=False)
+    module.graph.set_codegen(CodeGen())  # so that it takes tensors one by one, not in the program's structure
+    return module
 
 
 def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]] = {}) -> Read:
@@ -91,15 +78,15 @@ def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.
     Raises:
         UnsupportedError: As :func:`read_exported`.
     """
-    walk = _Walk(graph_module, constants)
-    for error in walk.errors.values():
+    read = Read(graph_module, constants)
+    for error in read.errors.values():
         raise error
-    return Read(walk.builder, tuple(walk.inputs), walk.outputs)
+    return read
 
 
 def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
     """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
-    errors = _Walk(graph_module, constants).errors
+    errors = Read(graph_module, constants).errors
     return {node.name: str(error) for node, error in errors.items() if node.op == "call_function"}
 
 
@@ -107,10 +94,16 @@ _UNKNOWN = object()
 """A value that no network can hold."""
 
 
-class _Walk:
-    """One walk over a graph's nodes, in order. Behind one that cannot be read it goes on, with inputs for its results.
+class Read:
+    """A graph as a network, by one walk over its nodes.
+
+    Behind a node that cannot be read the walk goes on, with inputs for its results.
 
     Attributes:
+        graph_module: The graph.
+        builder: The network; ``bl.load`` takes it.
+        inputs: Names of its inputs, in the order of the graph's.
+        outputs: For each output of the graph the name of the network's, or the number or ``None`` that it is.
         errors: Why nodes cannot be read; of parts of a result the source has the reason.
     """
 
@@ -140,8 +133,8 @@ class _Walk:
         self.inputs.append(fresh(self.builder, node.name))
         return self.builder.input(self.inputs[-1], *results[0])
 
-    def _get_attr(self, node: Node) -> BuildValue:
-        return self._constant(node.target, operator.attrgetter(node.target)(self.graph_module))
+    def _get_attr(self, node: Node) -> BuildValue | None:
+        return self._constant(*attribute(self.graph_module, node)) if node.users else None
 
     def _constant(self, name: str, tensor: Any) -> BuildValue:
         return self.builder.constant(as_array(tensor, f"constant {name!r}"), name=fresh(self.builder, name))
@@ -244,11 +237,9 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     return array.view(to_numpy(dtype)) if dtype == "bf16" else array
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program in overloads that are lowered, without writes; itself where it is so already."""
-    if all(is_lowered(node) for node in program.graph.nodes if node.op == "call_function"):
-        return program
-    return program.run_decompositions(decompositions())
+def attribute(graph_module: GraphModule, node: Node) -> tuple[str, torch.Tensor]:
+    """The name and tensor of a node that reads an attribute."""
+    return node.target, operator.attrgetter(node.target)(graph_module)
 
 
 def is_lowered(node: Node) -> bool:
