@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OPSET = 22
 """The first in which convolutions and pooling take bf16."""
 
-_TABLES = ("layers", "attention", "recurrent", "sampling", "elementwise", "reductions", "shapes")
+_TABLES = ("layers", "attention", "sampling", "elementwise", "reductions", "shapes")
 _SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
 """Arguments that say where and how bytes lie, which is for plans to choose."""
 
