@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +11,9 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
+from blocklayout.torch import aten_elementwise, aten_layers, aten_reductions, aten_sampling, aten_shapes  # noqa: F401
 from blocklayout.torch.aten_attention import encoder_layer
-from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name, fresh, module_of
+from blocklayout.torch.aten_writer import TABLE, NodeWriter, Result, dtype_name, fresh, module_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 OPSET = 22
 """The first in which convolutions and pooling take bf16."""
 
-_TABLES = ("layers", "attention", "sampling", "elementwise", "reductions", "shapes")
 _SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
 """Arguments that say where and how bytes lie, which is for plans to choose."""
 
@@ -170,7 +168,7 @@ class Read:
                 raise UnsupportedError(f"result {index} of {_where(sources[0])} has no words in ONNX")
             return values[index]
         overload = pure_overload(node)
-        lowering = _table().get(overload)
+        lowering = TABLE.get(overload)
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
         args, kwargs = _bound(node)
@@ -250,7 +248,7 @@ def is_lowered(node: Node) -> bool:
     if overload in _LEARNING:
         _, _, _, mean, _, is_training, *_ = _bound(node)[0]
         return mean is None or not is_training
-    return overload in _table()
+    return overload in TABLE
 
 
 def pure_overload(node: Node) -> str:
@@ -258,7 +256,7 @@ def pure_overload(node: Node) -> str:
     name = str(node.target)
     namespace, _, rest = name.partition(".")
     packet, _, overload = rest.partition(".")
-    if name in _table() or not packet.endswith("_"):
+    if name in TABLE or not packet.endswith("_"):
         return name
     x = node.args[0]
     return f"{namespace}.{packet[:-1]}.{overload}" if packet == "dropout_" or _is_temporary(x) else name
@@ -286,7 +284,7 @@ def decompositions() -> dict[Any, Any]:
     from torch.export import default_decompositions
 
     table: dict[Any, Any] = default_decompositions()
-    for overload in [each for each in table if str(each) in _table()]:
+    for overload in [each for each in table if str(each) in TABLE]:
         table.pop(overload)
     return dict(table) | further()
 
@@ -299,18 +297,6 @@ def further() -> dict[Any, Any]:
     aten = torch.ops.aten
     table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
     return table | {aten._transformer_encoder_layer_fwd.default: encoder_layer}  # noqa: SLF001 - PyTorch's own
-
-
-def lowered_overloads() -> tuple[str, ...]:
-    """Names of the overloads in the table, ``aten.relu.default``."""
-    return tuple(_table())
-
-
-@cache
-def _table() -> dict[str, Lowering]:
-    for name in _TABLES:
-        import_module(f"blocklayout.torch.aten_{name}")
-    return TABLE
 
 
 def _results(node: Node, what: str) -> tuple[Result, ...]:

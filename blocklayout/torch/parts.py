@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -65,7 +65,13 @@ class Running(Struct, frozen=True):
     versions: Sequence[int] = ()
 
     def __str__(self) -> str:
-        return "\n".join(_told(self))
+        lines = []
+        for number, session in enumerate(self.sessions):
+            for plan in session.plans:
+                moved = f"{len(plan.reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
+                lines.append(f"part {number}: {len(plan.steps)} steps, {moved}")
+                lines += (f"  reorder: {each.reason}" for each in plan.reorders)
+        return "\n".join([*lines, *(f"PyTorch: {each.reason}" for each in self.fallbacks)])
 
 
 class Compiled:
@@ -339,14 +345,3 @@ def _versions(tensors: Sequence[Any]) -> list[int]:
         return [tensor._version for tensor in tensors]  # noqa: SLF001 - PyTorch's own
     except RuntimeError:  # some were made in inference mode
         return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
-
-
-def _told(running: Running) -> Iterator[str]:
-    """Lines about a compiled graph."""
-    for number, session in enumerate(running.sessions):
-        for plan in session.plans:
-            reorders = plan.reorders
-            moved = f"{len(reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
-            yield f"part {number}: {len(plan.steps)} steps, {moved}"
-            yield from (f"  reorder: {each.reason}" for each in reorders)
-    yield from (f"PyTorch: {each.reason}" for each in running.fallbacks)
