@@ -154,27 +154,35 @@ def _add(w: NodeWriter, a: BuildValue, b: Operand, alpha: float = 1) -> Any:
 @lowers("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
 def _div(w: NodeWriter, a: BuildValue, b: Operand, *, rounding_mode: str | None = None) -> Any:
     first, second = w.alike(a, b)
-    quotient = w.op("Div", first, second)
-    if rounding_mode is None or (rounding_mode == "trunc" and w.dtype not in FLOATS):
+    quotient, is_float = w.op("Div", first, second), w.dtype in FLOATS
+    if rounding_mode is None or (rounding_mode == "trunc" and not is_float):
         return quotient
     if rounding_mode == "trunc":
         return _truncated(w, quotient)
-    whole = w.op("Div", w.op("Sub", first, _remainder(w, first, second)), second)  # rounding may spoil the quotient
-    return w.op("Where", w.op("Equal", second, 0), quotient, w.op("Round", whole)) if w.dtype in FLOATS else whole
+    if not is_float:
+        return w.op("Div", w.op("Sub", first, w.op("Mod", first, second)), second)
+    rest = w.op("Mod", first, second, fmod=1)  # the quotient may be a whole number that is too large by rounding
+    whole = w.op("Round", w.op("Div", w.op("Sub", first, rest), second))
+    floor = w.op("Where", _is_opposed(w, rest, second), w.op("Sub", whole, 1), whole)
+    return w.op("Where", w.op("Equal", second, 0), quotient, floor)
+
+
+def _is_opposed(w: NodeWriter, rest: BuildValue, divisor: BuildValue) -> Any:
+    """Where a rest is not 0, and its sign differs from the divisor's."""
+    differs = w.op("Xor", w.op("Less", rest, 0), w.op("Less", divisor, 0))
+    return w.op("And", w.op("Not", w.op("Equal", rest, 0)), differs)
 
 
 lowers("fmod.Tensor", "fmod.Scalar")(lambda w, a, b: w.op("Mod", *w.alike(a, b), fmod=1))
-lowers("remainder.Tensor", "remainder.Scalar")(lambda w, a, b: _remainder(w, *w.alike(a, b)))
 
 
-def _remainder(w: NodeWriter, a: BuildValue, b: BuildValue) -> Any:
-    """What is left by a division that is rounded down: it has the divisor's sign."""
+@lowers("remainder.Tensor", "remainder.Scalar")
+def _remainder(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
+    first, second = w.alike(a, b)
     if w.dtype not in FLOATS:
-        return w.op("Mod", a, b)
-    rest = w.op("Mod", a, b, fmod=1)
-    is_opposed = w.op("Xor", w.op("Less", rest, 0), w.op("Less", b, 0))
-    is_moved = w.op("And", w.op("Not", w.op("Equal", rest, 0)), is_opposed)
-    return w.op("Where", is_moved, w.op("Add", rest, b), rest)
+        return w.op("Mod", first, second)
+    rest = w.op("Mod", first, second, fmod=1)
+    return w.op("Where", _is_opposed(w, rest, second), w.op("Add", rest, second), rest)
 
 
 @lowers("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
