@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,9 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
     """A function of Tensors as one plan: what it computes of its arguments, gradients and updates of parameters.
 
     ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes; the
-    updates that it makes of parameters are taken back. From then on its Python code does not run any more: branches and
-    numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors that
-    it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
+    updates that it would make of parameters are left out. From then on its Python code does not run any more: branches
+    and numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors
+    that it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
     written at each step, by :attr:`CompiledStep.state` in the formats that the plan chose.
 
     Args:
@@ -212,7 +212,7 @@ class CompiledStep:
 
 
 class _Record:
-    """The calls of a run, with updates of Tensors taken back.
+    """The calls of a run, in which no Tensor is updated.
 
     Attributes:
         state: The Tensors that are updated, by their names in plans.
@@ -222,35 +222,25 @@ class _Record:
     def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
         self._given = given
         self._entries: list[Entry] = []
-        before: dict[int, tuple[Tensor, np.ndarray]] = {}
-        counts: dict[int, tuple[Any, int]] = {}
-
-        def take(entry: Entry) -> None:
-            self._entries.append(entry)
-            for each in _written(entry):
-                before.setdefault(id(each), (each, each.buffer.copy()))
-            optimizer = entry.attrs.get("optimizer")
-            if optimizer is not None:
-                counts.setdefault(id(optimizer), (optimizer, optimizer.n_steps - 1))
-
-        try:
-            with recording(take), warnings.catch_warnings():
-                warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
-                self.tree = fn(*rebuilt(args, iter(given)))
-        finally:
-            for tensor, bytes_before in before.values():
-                tensor.buffer[...] = bytes_before
-            for optimizer, n_steps in counts.values():
-                optimizer.n_steps = n_steps
-        updated = [tensor for tensor, _ in before.values()]
-        self.state = dict(self._named(updated, [optimizer for optimizer, _ in counts.values()]))
+        with recording(self._take), warnings.catch_warnings():
+            warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
+            self.tree = fn(*rebuilt(args, iter(given)))
+        updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
+        updated = {id(each): each for entry in updates for each in (entry.operands[0], *entry.operands[2:])}
+        optimizers = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
+        self.state = dict(self._named(updated.values(), optimizers.values()))
         self.results = [self._result(place, each) for place, each in leaves(self.tree)]
         for each in given:
-            if id(each) in before:
+            if id(each) in updated:
                 raise InputError(
                     f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
                     "from around it, and leave it out of the arguments"
                 )
+
+    def _take(self, entry: Entry) -> bool:
+        """Keep a call. An update is for the plan to make."""
+        self._entries.append(entry)
+        return "optimizer" in entry.attrs
 
     def graph(self) -> _RecordGraph:
         """The network, with results and then the state as it is updated."""
@@ -259,7 +249,7 @@ class _Record:
         return _RecordGraph(self._entries, inputs, outputs | {f"{name}'": each for name, each in self.state.items()})
 
     @staticmethod
-    def _named(updated: Sequence[Tensor], optimizers: Sequence[Any]) -> Iterator[tuple[str, Tensor]]:
+    def _named(updated: Iterable[Tensor], optimizers: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
         """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
@@ -308,14 +298,6 @@ def _shape_of(tree: Any) -> str:
 
 
 # Records of calls as networks: the forward pass, the backward pass, and updates of parameters.
-
-
-def _written(entry: Entry) -> tuple[Tensor, ...]:
-    """The Tensors that a call changes: of an optimizer's, all operands but the second."""
-    if "optimizer" not in entry.attrs:
-        return ()
-    param, _, *states = entry.operands
-    return tuple(each for each in (param, *states) if isinstance(each, Tensor))
 
 
 class _RecordGraph:
@@ -403,7 +385,6 @@ class _RecordGraph:
                 "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
                 "keep them in f32, and give dtype='bf16'"
             )
-        held = [each for each in states if isinstance(each, Tensor)]
         if (id(optimizer), id(param)) in self._updated:
             raise UnsupportedError(
                 "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
@@ -413,10 +394,10 @@ class _RecordGraph:
             prefix = f"optimizer_{len(self.optimizers)}."
             self.optimizers[prefix] = optimizer
             self._numbers[id(optimizer)] = [self.builder.input(prefix + name, (1,)) for name in optimizer.numbers(1)]
-        given = (*map(self.value, (grad, param, *held)), *self._numbers[id(optimizer)])
+        given = (*map(self.value, (grad, param, *states)), *self._numbers[id(optimizer)])
         op_type = f"{DOMAIN}.{optimizer.op_type}"
-        made = self.builder.op(op_type, *given, n_outputs=1 + len(held), **optimizer.attrs())
-        for tensor, value in zip((param, *held), made if held else (made,), strict=True):
+        made = self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs())
+        for tensor, value in zip((param, *states), made if states else (made,), strict=True):
             self._values[id(tensor)] = value
 
 
