@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import torch
 
 from blocklayout.show.output import print_table
-from blocklayout.torch.graph import lowered_overloads
+from blocklayout.torch.aten_writer import TABLE
 from tests.torch.opinfo import Outcome, outcome, outcomes_by_overload
 from tests.torch.single import singles
 
@@ -46,7 +46,7 @@ def status(name: str, found: list[tuple[str, Outcome]]) -> str:
         return "wrong"
     if any(not each.refused for _, each in found):
         return "right"
-    if name not in lowered_overloads():
+    if name not in TABLE:
         return "falls back"
     return "refused" if found else "no sample"
 
@@ -62,7 +62,7 @@ def main() -> None:
     for name, graph, tensors, expected in singles():
         outcomes.setdefault(f"aten.{name}", []).append((name, outcome(graph, tensors, expected)))
     core = core_overloads()
-    named = {"core of inference": core, "others lowered": sorted(set(lowered_overloads()) - set(core))}
+    named = {"core of inference": core, "others lowered": sorted(set(TABLE) - set(core))}
     rows = []
     for what, names in named.items():
         statuses = [status(name, outcomes.get(name, [])) for name in names]

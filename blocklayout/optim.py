@@ -86,18 +86,18 @@ class Optimizer:
         for name, each in given.items():
             if not isinstance(each, Tensor) or each.shape != self.parameters[name].shape:
                 raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self.parameters[name].desc}")
-        self.n_steps += 1
-        for name, parameter in self.parameters.items():
-            self._step(name, parameter, given[name], scale)
+        are_done = [self._step(name, each, given[name], scale) for name, each in self.parameters.items()]
+        self.n_steps += all(are_done)
 
-    def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float) -> None:
+    def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float) -> bool:
+        """Update a parameter and its state, unless a recorder does so; whether that is done."""
         grad = brought(gradient, MemoryDesc(gradient.shape, gradient.dtype, parameter.desc.format_tag), self.function)
         state: list[Any] = [of_kind[name] for kind, of_kind in self.state.items() if kind != "master"]
         master = self.state["master"].get(name)
-        if recorders_around():
-            attrs = {"optimizer": self, "master": master, "scale": scale}
-            tell(Entry(self.function, (parameter, grad, *(state or [None])), attrs))
-        numbers = {each: np.float32(value) for each, value in self.numbers(self.n_steps).items()}
+        attrs = {"optimizer": self, "master": master, "scale": scale}
+        if recorders_around() and tell(Entry(self.function, (parameter, grad, *state), attrs)):
+            return False
+        numbers = {each: np.float32(value) for each, value in self.numbers(self.n_steps + 1).items()}
         target = (parameter if master is None else master).physical()
         arrays = target, grad.physical(), *(each.physical() for each in state)
         for begin in range(0, target.size, _CHUNK):
@@ -105,6 +105,7 @@ class Optimizer:
             self._update(numbers, p, g.astype(np.float32) * np.float32(1 / scale), *others)
         if master is not None:
             parameter.physical()[:] = target.astype(parameter.physical().dtype)
+        return True
 
     def attrs(self) -> dict[str, float]:
         """The operator's attributes."""

@@ -55,13 +55,15 @@ def recording(*recorders: Recorder) -> Iterator[None]:
         _recorders.reset(token)
 
 
-def tell(entry: Entry) -> None:
-    """Tell the recorders around of a call, the innermost first; not so where its results are its own operands."""
+def tell(entry: Entry) -> bool:
+    """Tell the recorders around of a call, the innermost first; not so where its results are its own operands.
+
+    Whether one of them returned ``True``: it takes the call's place, which is possible where that changes an operand.
+    """
     operands = {*map(id, entry.operands)}
     if entry.results and all(id(each) in operands for each in entry.results):
-        return
-    for recorder in reversed(_recorders.get()):
-        recorder(entry)
+        return False
+    return True in [recorder(entry) for recorder in reversed(_recorders.get())]
 
 
 def recorded(name: str = "") -> Callable[[F], F]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -11,24 +11,29 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import model
-from blocklayout.dtypes import FLOATS
-from blocklayout.eager.operands import as_tensor
-from blocklayout.eager.record_graph import RecordGraph, written
+from blocklayout.dtypes import FLOATS, to_numpy
+from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.eager.tape import leaves, rebuilt
 from blocklayout.errors import InputError, LayoutLossWarning, UnsupportedError, closest
 from blocklayout.forking import Lock
 from blocklayout.loading.cutting import Inner
 from blocklayout.loading.from_model import Loading
 from blocklayout.loading.options import Options
+from blocklayout.model import Builder, BuildValue
+from blocklayout.model.builder import DEFAULT_OPSET
 from blocklayout.model.graph import fresh_name
+from blocklayout.model.schemas import opset_with
+from blocklayout.model.types import to_elem_type
+from blocklayout.operators import Operators
+from blocklayout.ops.gradients import DOMAIN
 from blocklayout.plan.plan import FREE
 from blocklayout.recording import Entry, recording
 from blocklayout.session import Session
 from blocklayout.tensor import Tensor, from_array, reorder
+from blocklayout.tensor.indexing import boxed
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
-    from blocklayout.model import Builder
     from blocklayout.plan import Plan
 
 _OPTIONS = ("check", "dtype", "precision", "progress", "recipes", "threads", "tune", "tune_seconds")
@@ -40,9 +45,9 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
     """A function of Tensors as one plan: what it computes of its arguments, gradients and updates of parameters.
 
     ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes; the
-    updates that it makes of parameters are taken back. From then on its Python code does not run any more: branches and
-    numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors that
-    it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
+    updates that it would make of parameters are left out. From then on its Python code does not run any more: branches
+    and numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors
+    that it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
     written at each step, by :attr:`CompiledStep.state` in the formats that the plan chose.
 
     Args:
@@ -207,7 +212,7 @@ class CompiledStep:
 
 
 class _Record:
-    """The calls of a run, with updates of Tensors taken back.
+    """The calls of a run, in which no Tensor is updated.
 
     Attributes:
         state: The Tensors that are updated, by their names in plans.
@@ -217,58 +222,34 @@ class _Record:
     def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
         self._given = given
         self._entries: list[Entry] = []
-        before: dict[int, tuple[Tensor, np.ndarray]] = {}
-        counts: dict[int, tuple[Any, int]] = {}
-
-        def take(entry: Entry) -> None:
-            self._entries.append(entry)
-            for each in written(entry):
-                before.setdefault(id(each), (each, each.buffer.copy()))
-            optimizer = entry.attrs.get("optimizer")
-            if optimizer is not None:
-                counts.setdefault(id(optimizer), (optimizer, optimizer.n_steps - 1))
-
-        try:
-            with recording(take), warnings.catch_warnings():
-                warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
-                self.tree = fn(*rebuilt(args, iter(given)))
-        finally:
-            for tensor, bytes_before in before.values():
-                tensor.buffer[...] = bytes_before
-            for optimizer, n_steps in counts.values():
-                optimizer.n_steps = n_steps
-        updated = [tensor for tensor, _ in before.values()]
-        self.state = dict(self._named(updated, [optimizer for optimizer, _ in counts.values()]))
+        with recording(self._take), warnings.catch_warnings():
+            warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
+            self.tree = fn(*rebuilt(args, iter(given)))
+        updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
+        updated = {id(each): each for entry in updates for each in (entry.operands[0], *entry.operands[2:])}
+        optimizers = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
+        self.state = dict(self._named(updated.values(), optimizers.values()))
         self.results = [self._result(place, each) for place, each in leaves(self.tree)]
         for each in given:
-            if id(each) in before:
+            if id(each) in updated:
                 raise InputError(
                     f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
                     "from around it, and leave it out of the arguments"
                 )
 
-    def graph(self) -> RecordGraph:
+    def _take(self, entry: Entry) -> bool:
+        """Keep a call. An update is for the plan to make."""
+        self._entries.append(entry)
+        return "optimizer" in entry.attrs
+
+    def graph(self) -> _RecordGraph:
         """The network, with results and then the state as it is updated."""
-        graph = RecordGraph(self._entries)
-        for place, each in enumerate(self._given):
-            graph.input(f"argument_{place}", each)
-        for name, each in self.state.items():
-            graph.input(name, each)
-        for entry in self._entries:
-            graph.add(entry)
-        for place, each in enumerate(self.results):
-            if not graph.knows(each):
-                raise InputError(
-                    f"compile_step: result {place}, {each.desc}, was not computed by recorded functions on Tensors: "
-                    "compute it by these, or leave it out"
-                )
-            graph.builder.output(f"result_{place}", graph.value(each))
-        for name, each in self.state.items():
-            graph.builder.output(f"{name}'", graph.value(each))
-        return graph
+        inputs = {f"argument_{place}": each for place, each in enumerate(self._given)} | self.state
+        outputs = {f"result_{place}": each for place, each in enumerate(self.results)}
+        return _RecordGraph(self._entries, inputs, outputs | {f"{name}'": each for name, each in self.state.items()})
 
     @staticmethod
-    def _named(updated: Sequence[Tensor], optimizers: Sequence[Any]) -> Iterator[tuple[str, Tensor]]:
+    def _named(updated: Iterable[Tensor], optimizers: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
         """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
         names: dict[int, str] = {}
         for optimizer in optimizers:
@@ -314,3 +295,158 @@ def _returned(result: Any, dims: tuple[int, ...]) -> Tensor:
 def _shape_of(tree: Any) -> str:
     """A structure of arguments without their contents."""
     return repr(rebuilt(tree, iter([0] * sum(1 for _ in leaves(tree)))))
+
+
+# Records of calls as networks: the forward pass, the backward pass, and updates of parameters.
+
+
+class _RecordGraph:
+    """A record as a network: Tensors are told apart by identity.
+
+    Attributes:
+        builder: The network.
+        optimizers: Those that update Tensors, by the prefixes of the inputs that have their numbers.
+    """
+
+    def __init__(self, entries: Sequence[Entry], inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
+        """Write calls on the Tensors that are fed.
+
+        Raises:
+            InputError: No call gave an output.
+            UnsupportedError: A call that no network has.
+            ModelError: As the Builder.
+        """
+        op_types = [entry.op.op_type for entry in entries if entry.op is not None]
+        self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
+        self.optimizers: dict[str, Any] = {}
+        self._numbers: dict[int, list[BuildValue]] = {}
+        self._updated: set[tuple[int, int]] = set()
+        self._held: list[Any] = [entries, inputs]
+        self._values: dict[int, BuildValue] = {
+            id(each): self.builder.input(name, each.shape, each.dtype) for name, each in inputs.items()
+        }
+        for entry in entries:
+            if "optimizer" in entry.attrs:
+                self._update(entry)
+            else:
+                self._call(entry)
+        for name, tensor in outputs.items():
+            if id(tensor) not in self._values:
+                raise InputError(
+                    f"compile_step: {name.replace('_', ' ')}, {tensor.desc}, was not computed by recorded functions on "
+                    "Tensors: compute it by these, or leave it out"
+                )
+            self.builder.output(name, self._values[id(tensor)])
+
+    def value(self, operand: Any) -> Any:
+        """A Tensor's or an array's value; anything else as it is."""
+        if isinstance(operand, Known):
+            return operand.array()
+        if not isinstance(operand, Tensor | np.ndarray):
+            return operand
+        if id(operand) not in self._values:
+            self._held.append(operand)
+            self._values[id(operand)] = self.builder.constant(np.asarray(operand))
+        return self._values[id(operand)]
+
+    def _call(self, entry: Entry) -> None:
+        write = _WRITERS.get(entry.function) if entry.op is None else _RecordGraph._operator
+        if write is None:
+            raise UnsupportedError(
+                f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and give "
+                "its result as an argument"
+            )
+        made = write(self, entry)
+        results = made if isinstance(made, list | tuple) else (made,)
+        for tensor, value in zip(entry.results, results, strict=True):
+            if isinstance(tensor, Tensor):
+                same = value if value.shape == tensor.shape else value.reshape(tensor.shape)
+                self._values[id(tensor)] = same
+
+    def _operator(self, entry: Entry) -> Any:
+        op, given = entry.op, [self.value(each) for each in entry.operands]
+        descs = [each.desc if isinstance(each, Tensor) else each for each in entry.operands]
+        dims = op.onnx_dims(descs) if op.onnx_dims else {}
+        for place, value in enumerate(given):
+            wanted = dims.get(op.argument(place))
+            if wanted is not None and value.shape != wanted:
+                by_input = (0, 2, 1, *range(3, len(value.shape)))  # of groups, which are in front
+                ordered = value.transpose(by_input) if op.name == "conv_transpose" else value
+                given[place] = ordered.reshape(wanted)
+        while given and given[-1] is None:
+            given.pop()
+        return op.build(*given, **entry.attrs)
+
+    def _update(self, entry: Entry) -> None:
+        param, grad, *states = entry.operands
+        optimizer: Any = entry.attrs["optimizer"]
+        if entry.attrs["master"] is not None or entry.attrs["scale"] != 1:
+            raise UnsupportedError(
+                "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
+                "keep them in f32, and give dtype='bf16'"
+            )
+        if (id(optimizer), id(param)) in self._updated:
+            raise UnsupportedError(
+                "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
+            )
+        self._updated.add((id(optimizer), id(param)))
+        if id(optimizer) not in self._numbers:
+            prefix = f"optimizer_{len(self.optimizers)}."
+            self.optimizers[prefix] = optimizer
+            self._numbers[id(optimizer)] = [self.builder.input(prefix + name, (1,)) for name in optimizer.numbers(1)]
+        given = (*map(self.value, (grad, param, *states)), *self._numbers[id(optimizer)])
+        op_type = f"{DOMAIN}.{optimizer.op_type}"
+        made = self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs())
+        for tensor, value in zip((param, *states), made if states else (made,), strict=True):
+            self._values[id(tensor)] = value
+
+
+_Writer = Callable[[_RecordGraph, Entry], Any]
+
+
+def _as_given(graph: _RecordGraph, entry: Entry) -> Any:
+    value, (result,) = graph.value(entry.operands[0]), entry.results
+    if value.dtype == result.dtype:
+        return value.builder.op("Identity", value)
+    return value.builder.op("Cast", value, to=to_elem_type(result.dtype))
+
+
+def _permuted(graph: _RecordGraph, entry: Entry) -> Any:
+    x, axes = entry.operands
+    return graph.value(x).transpose(axes)
+
+
+def _selected(graph: _RecordGraph, entry: Entry) -> Any:
+    x, index = entry.operands
+    box, lowest = boxed(index, x.desc), np.iinfo(np.int64).min
+    starts, steps = (np.array(each) for each in zip(*((line.start, line.step) for line in box), strict=True))
+    ends = np.array([line.start + line.step * line.extent for line in box])
+    return graph.builder.op("Slice", graph.value(x), starts, np.where(ends < 0, lowest, ends), np.arange(x.ndim), steps)
+
+
+def _slice_backward(graph: _RecordGraph, entry: Entry) -> Any:
+    grad, x, index = entry.operands
+    desc = x.desc if isinstance(x, Tensor) else x
+    box = boxed(index, desc)
+    if any(line.step != 1 for line in box):
+        raise UnsupportedError("compile_step: the gradient of x[begin:end:step] cannot be part of a plan; give step 1")
+    behind = [extent - line.start - line.extent for extent, line in zip(desc.dims, box, strict=True)]
+    whole = graph.value(grad).reshape(tuple(line.extent for line in box))
+    return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
+
+
+def _compared(graph: _RecordGraph, entry: Entry) -> Any:
+    """A comparison, by its definition."""
+    x, y = entry.operands
+    number = y if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))
+    return getattr(Operators, entry.function)(graph.value(x), graph.value(number))
+
+
+_WRITERS: Mapping[str, _Writer] = {
+    **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
+    **dict.fromkeys(("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"), _compared),
+    "getitem": _selected,
+    "permute": _permuted,
+    "slice_backward": _slice_backward,
+}
+"""By the names of functions that are no operators."""

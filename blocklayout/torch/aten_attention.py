@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import TABLE, NodeWriter, lowers
+from blocklayout.torch.aten_writer import NodeWriter, lowers
 
 
-@lowers("aten.scaled_dot_product_attention.default")
+@lowers("scaled_dot_product_attention")
 def _attention(
     w: NodeWriter,
     query: BuildValue,
@@ -58,41 +58,33 @@ def _weights(w: NodeWriter, scores: BuildValue, mask: BuildValue | None) -> Any:
     return w.op("Where", is_left, w.op("Softmax", masked, axis=-1), w.constant(0, scores.dtype))
 
 
-TABLE["aten._scaled_dot_product_flash_attention_for_cpu.default"] = (
+lowers("_scaled_dot_product_flash_attention_for_cpu")(
     lambda w, query, key, value, *args, attn_mask=None, scale=None: _attention(
         w, query, key, value, attn_mask, *args, scale=scale
     )
 )
 
 
-@lowers("aten._transformer_encoder_layer_fwd.default")
-def _encoder_layer(w: NodeWriter, x: BuildValue, embed_dim: int, num_heads: int, *args: Any) -> Any:
-    qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors, mask, _ = args
-    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2 = vectors
-    if mask is not None:
-        raise w.refuse("a mask")
+def encoder_layer(x: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, *args: Any) -> Any:
+    """``aten._transformer_encoder_layer_fwd.default`` by PyTorch's functions; not with a mask."""
+    from torch.nn import functional
 
-    def linear(value: BuildValue, weight: BuildValue, bias: BuildValue) -> Any:
-        return w.op("Add", w.op("MatMul", value, w.transpose(weight, (1, 0))), bias)
+    proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors = args
+    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *mask = vectors
+    if any(each is not None for each in mask):
+        return NotImplemented
 
-    def attended(value: BuildValue) -> Any:
-        heads = _self_attention(w, linear(value, qkv_weight, qkv_bias), embed_dim, num_heads)
-        return linear(heads, proj_weight, proj_bias)
+    def attended(x: Any) -> Any:
+        parts = functional.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, num_heads, embed_dim // num_heads))
+        heads = (each.squeeze(0) for each in parts.permute(2, 0, 3, 1, 4).split(1))
+        rows = functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        return functional.linear(rows, proj_weight, proj_bias)
 
-    def forward(value: BuildValue) -> Any:
-        return linear(w.op("Gelu" if use_gelu else "Relu", linear(value, weight_1, bias_1)), weight_2, bias_2)
+    def forward(x: Any) -> Any:
+        hidden = functional.linear(x, weight_1, bias_1)
+        return functional.linear(functional.gelu(hidden) if use_gelu else hidden.relu(), weight_2, bias_2)
 
     for step, scale, shift in ((attended, scale_1, shift_1), (forward, scale_2, shift_2)):
-        if norm_first:
-            x = w.op("Add", x, step(w.op("LayerNormalization", x, scale, shift, epsilon=eps)))
-        else:
-            x = w.op("LayerNormalization", w.op("Add", x, step(x)), scale, shift, epsilon=eps)
+        norm = [embed_dim], scale, shift, eps
+        x = x + step(functional.layer_norm(x, *norm)) if norm_first else functional.layer_norm(x + step(x), *norm)
     return x
-
-
-def _self_attention(w: NodeWriter, qkv: BuildValue, width: int, n_heads: int) -> Any:
-    """Attention of a sequence to itself, of the three projections side by side."""
-    batch, n, _ = qkv.shape
-    heads = w.transpose(w.reshape(qkv, (batch, n, 3, n_heads, width // n_heads)), (2, 0, 3, 1, 4))
-    query, key, value = (w.op("Squeeze", each, [0]) for each in w.op("Split", heads, [1, 1, 1], n_outputs=3))
-    return w.reshape(w.transpose(_attention(w, query, key, value), (0, 2, 1, 3)), (batch, n, width))

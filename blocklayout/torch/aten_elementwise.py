@@ -22,7 +22,7 @@ _COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater
 # Of one tensor.
 
 
-@lowers(*(f"aten.{name}.default" for name in _UNARY_OPS))
+@lowers(*_UNARY_OPS)
 def _unary(w: NodeWriter, x: BuildValue) -> Any:
     op_type = _UNARY_OPS[w.name]
     if w.dtype.startswith("u") or w.dtype == "bool":
@@ -33,17 +33,15 @@ def _unary(w: NodeWriter, x: BuildValue) -> Any:
     return w.op(op_type, w.cast(x, w.dtype))
 
 
-@lowers("aten.ceil.default", "aten.floor.default", "aten.round.default")
-def _rounded(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op(w.name.title(), x) if w.dtype in FLOATS else x
+lowers("ceil", "floor", "round")(lambda w, x: w.op(w.name.title(), x) if w.dtype in FLOATS else x)
+lowers("trunc")(lambda w, x: _truncated(w, x) if w.dtype in FLOATS else x)
 
 
-@lowers("aten.trunc.default")
 def _truncated(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Where", w.op("Less", x, 0), w.op("Ceil", x), w.op("Floor", x)) if w.dtype in FLOATS else x
+    return w.op("Where", w.op("Less", x, 0), w.op("Ceil", x), w.op("Floor", x))
 
 
-@lowers("aten.round.decimals")
+@lowers("round.decimals")
 def _rounded_to_decimals(w: NodeWriter, x: BuildValue, *, decimals: int) -> Any:
     there, back, power = ("Mul", "Div", 10.0**decimals) if decimals >= 0 else ("Div", "Mul", 10.0**-decimals)
     return w.op(back, w.op("Round", w.op(there, x, power)), power) if w.dtype in FLOATS else x
@@ -96,29 +94,25 @@ _COMPOSED: dict[str, Lowering] = {
 }
 
 
-@lowers(*(f"aten.{name}.default" for name in _COMPOSED))
+@lowers(*_COMPOSED)
 def _composed(w: NodeWriter, x: BuildValue, *args: Any, **kwargs: Any) -> Any:
     return _COMPOSED[w.name](w, w.cast(x, w.dtype), *args, **kwargs)
 
 
-@lowers("aten.isnan.default", "aten.isinf.default")
-def _is_special(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("IsNaN" if w.name == "isnan" else "IsInf", x if x.dtype in FLOATS else w.cast(x, "f32"))
+lowers("isnan")(lambda w, x: w.op("IsNaN", x if x.dtype in FLOATS else w.cast(x, "f32")))
+lowers("isinf")(lambda w, x: w.op("IsInf", x if x.dtype in FLOATS else w.cast(x, "f32")))
+lowers("logical_not")(lambda w, x: w.op("Not", w.cast(x, "bool")))
+lowers("bitwise_not")(lambda w, x: w.op("Not" if w.dtype == "bool" else "BitwiseNot", x))
 
 
-@lowers("aten.logical_not.default", "aten.bitwise_not.default")
-def _not(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Not", w.cast(x, "bool")) if w.dtype == "bool" else w.op("BitwiseNot", x)
-
-
-@lowers("aten.prelu.default", "aten._prelu_kernel.default")
+@lowers("prelu", "_prelu_kernel")
 def _prelu(w: NodeWriter, x: BuildValue, weight: BuildValue) -> Any:
     if len(weight.shape) == 1 and len(x.shape) > 1:
         weight = w.reshape(weight, (weight.shape[0], *(1,) * (len(x.shape) - 2)))
     return w.op("PRelu", x, weight)
 
 
-@lowers("aten.clamp.default", "aten.clamp.Tensor", "aten.hardtanh.default", "aten.relu6.default")
+@lowers("clamp", "clamp.Tensor", "hardtanh", "relu6")
 def _clamp(w: NodeWriter, x: BuildValue, low: Operand | None = 0, high: Operand | None = 6) -> Any:
     y = w.cast(x, w.dtype)
     if not isinstance(low, BuildValue) and not isinstance(high, BuildValue):
@@ -139,14 +133,13 @@ _BINARY |= {
 """Operators of numbers, and of truth."""
 
 
-@lowers("aten.mul.Tensor", "aten.mul.Scalar", "aten.maximum.default", "aten.minimum.default")
-@lowers(*(f"aten.logical_{name}.default" for name in ("and", "or", "xor")))
-@lowers(*(f"aten.bitwise_{name}.{kind}" for name in ("and", "or", "xor") for kind in ("Tensor", "Scalar")))
+@lowers("mul.Tensor", "mul.Scalar", "maximum", "minimum", "logical_and", "logical_or", "logical_xor")
+@lowers(*(f"bitwise_{name}.{kind}" for name in ("and", "or", "xor") for kind in ("Tensor", "Scalar")))
 def _binary(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
     return w.op(_BINARY[w.name][w.dtype == "bool"], *w.alike(a, b))
 
 
-@lowers("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar", "aten.rsub.Scalar")
+@lowers("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar")
 def _add(w: NodeWriter, a: BuildValue, b: Operand, alpha: float = 1) -> Any:
     first, second = w.alike(a, b)
     if w.dtype == "bool":
@@ -158,7 +151,7 @@ def _add(w: NodeWriter, a: BuildValue, b: Operand, alpha: float = 1) -> Any:
     return w.op("Add" if w.name == "add" else "Sub", first, second)
 
 
-@lowers("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@lowers("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
 def _div(w: NodeWriter, a: BuildValue, b: Operand, *, rounding_mode: str | None = None) -> Any:
     first, second = w.alike(a, b)
     quotient, is_float = w.op("Div", first, second), w.dtype in FLOATS
@@ -166,35 +159,33 @@ def _div(w: NodeWriter, a: BuildValue, b: Operand, *, rounding_mode: str | None 
         return quotient
     if rounding_mode == "trunc":
         return _truncated(w, quotient)
-    if is_float:  # of what divides, the quotient may be a whole number that is too large by rounding
-        rest = w.op("Mod", first, second, fmod=1)
-        whole = w.op("Round", w.op("Div", w.op("Sub", first, rest), second))
-    else:
-        rest, whole = w.op("Sub", first, w.op("Mul", quotient, second)), quotient
+    if not is_float:
+        return w.op("Div", w.op("Sub", first, w.op("Mod", first, second)), second)
+    rest = w.op("Mod", first, second, fmod=1)  # the quotient may be a whole number that is too large by rounding
+    whole = w.op("Round", w.op("Div", w.op("Sub", first, rest), second))
     floor = w.op("Where", _is_opposed(w, rest, second), w.op("Sub", whole, 1), whole)
-    return w.op("Where", w.op("Equal", second, 0), quotient, floor) if is_float else floor
+    return w.op("Where", w.op("Equal", second, 0), quotient, floor)
 
 
 def _is_opposed(w: NodeWriter, rest: BuildValue, divisor: BuildValue) -> Any:
     """Where a rest is not 0, and its sign differs from the divisor's."""
-    if rest.dtype.startswith("u"):
-        return w.constant(False)
     differs = w.op("Xor", w.op("Less", rest, 0), w.op("Less", divisor, 0))
     return w.op("And", w.op("Not", w.op("Equal", rest, 0)), differs)
 
 
-@lowers("aten.fmod.Tensor", "aten.fmod.Scalar", "aten.remainder.Tensor", "aten.remainder.Scalar")
-def _mod(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
+lowers("fmod.Tensor", "fmod.Scalar")(lambda w, a, b: w.op("Mod", *w.alike(a, b), fmod=1))
+
+
+@lowers("remainder.Tensor", "remainder.Scalar")
+def _remainder(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
     first, second = w.alike(a, b)
-    if w.name == "remainder" and w.dtype not in FLOATS:
+    if w.dtype not in FLOATS:
         return w.op("Mod", first, second)
     rest = w.op("Mod", first, second, fmod=1)
-    if w.name == "fmod":
-        return rest
     return w.op("Where", _is_opposed(w, rest, second), w.op("Add", rest, second), rest)
 
 
-@lowers("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
+@lowers("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def _pow(w: NodeWriter, a: Operand, b: Operand) -> Any:
     if w.dtype in FLOATS:
         return w.op("Pow", *w.alike(a, b))
@@ -207,7 +198,7 @@ def _pow(w: NodeWriter, a: Operand, b: Operand) -> Any:
     return w.cast(power, w.dtype)
 
 
-@lowers("aten.atan2.default")
+@lowers("atan2")
 def _atan2(w: NodeWriter, y: BuildValue, x: BuildValue) -> Any:
     y, x = w.alike(y, x)
 
@@ -222,7 +213,7 @@ def _atan2(w: NodeWriter, y: BuildValue, x: BuildValue) -> Any:
     return w.op("Where", is_negative(y), w.op("Neg", upper), upper)
 
 
-@lowers(*(f"aten.{name}.{overload}" for name in (*_COMPARISONS, "ne") for overload in ("Tensor", "Scalar")))
+@lowers(*(f"{name}.{overload}" for name in (*_COMPARISONS, "ne") for overload in ("Tensor", "Scalar")))
 def _comparison(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
     dtype = w.compute_dtype
     if dtype == "bool" and w.name not in ("eq", "ne"):
@@ -233,15 +224,9 @@ def _comparison(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
 
 # Choices and conversions.
 
-TABLE.update(
-    {
-        "aten.where.self": lambda w, condition, a, b: w.op("Where", w.cast(condition, "bool"), *w.alike(a, b)),
-        **dict.fromkeys(
-            ("aten.masked_fill.Scalar", "aten.masked_fill.Tensor"),
-            lambda w, x, mask, value: w.op("Where", mask, w.cast(value, w.dtype), x),
-        ),
-        **dict.fromkeys(
-            ("aten._to_copy.default", "prims.convert_element_type.default"), lambda w, x, *_, **__: w.cast(x, w.dtype)
-        ),
-    }
+lowers("where.self")(lambda w, condition, a, b: w.op("Where", w.cast(condition, "bool"), *w.alike(a, b)))
+lowers("masked_fill.Scalar", "masked_fill.Tensor")(
+    lambda w, x, mask, value: w.op("Where", mask, w.cast(value, w.dtype), x)
 )
+lowers("_to_copy")(lambda w, x, **_: w.cast(x, w.dtype))
+TABLE["prims.convert_element_type.default"] = lambda w, x, _: w.cast(x, w.dtype)

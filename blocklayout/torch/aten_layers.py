@@ -1,4 +1,4 @@
-"""Layers: convolutions, pooling, normalisations, products of matrices."""
+"""Layers: convolutions, pooling, normalisations, products of matrices, recurrent layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ints = int | Sequence[int]
 # Convolutions.
 
 
-@lowers("aten.convolution.default")
+@lowers("convolution")
 def _convolution(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildValue | None, *args: Any) -> BuildValue:
     stride, padding, dilation, transposed, output_padding, groups = args
     rank = len(weight.shape) - 2
@@ -36,13 +36,13 @@ def _convolution(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildVa
     return w.reshape(w.op(op_type, _batched(w, x, rank), weight, bias, **attrs), w.shape)
 
 
-@lowers(*(f"aten.conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
+@lowers(*(f"conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
 def _conv(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
     *window, groups = args
     return _convolution(w, x, weight, bias, *window, False, 0, groups)
 
 
-@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
+@lowers("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
 def _conv_transpose(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
     stride, padding, output_padding, groups, dilation = args
     return _convolution(w, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
@@ -51,8 +51,8 @@ def _conv_transpose(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: Any,
 # Normalisations.
 
 
-@lowers("aten._native_batch_norm_legit.default", "aten.native_batch_norm.default", "aten.batch_norm.default")
-@lowers("aten._native_batch_norm_legit.no_stats", "aten._native_batch_norm_legit_no_training.default")
+@lowers("_native_batch_norm_legit", "native_batch_norm", "batch_norm")
+@lowers("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training")
 def _batch_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
     if w.overload.endswith("no_stats"):
         args = (None, None, *args)
@@ -80,7 +80,7 @@ def _affine(w: NodeWriter, weight: Any, bias: Any, shape: Sequence[int]) -> tupl
     return scale, w.constant(np.zeros(shape), w.dtype) if bias is None else bias
 
 
-@lowers("aten.instance_norm.default")
+@lowers("instance_norm")
 def _instance_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
     _mean, _var, use_input_stats, _momentum, eps, _ = args
     if not use_input_stats:
@@ -88,7 +88,7 @@ def _instance_norm(w: NodeWriter, x: BuildValue, weight: Any, bias: Any, *args: 
     return w.op("InstanceNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), epsilon=eps)
 
 
-@lowers("aten.group_norm.default", "aten.native_group_norm.default")
+@lowers("group_norm", "native_group_norm")
 def _group_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
     if w.name == "group_norm":
         num_groups, weight, bias, eps, _ = args
@@ -97,7 +97,7 @@ def _group_norm(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
     return w.op("GroupNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), num_groups=num_groups, epsilon=eps)
 
 
-@lowers("aten.layer_norm.default", "aten.native_layer_norm.default")
+@lowers("layer_norm", "native_layer_norm")
 def _layer_norm(w: NodeWriter, x: BuildValue, shape: Sequence[int], weight: Any, bias: Any, eps: float, *_: Any) -> Any:
     scale, _ = _affine(w, weight, bias, shape)
     return w.op("LayerNormalization", x, scale, bias, axis=-len(shape), epsilon=eps)
@@ -106,10 +106,16 @@ def _layer_norm(w: NodeWriter, x: BuildValue, shape: Sequence[int], weight: Any,
 # Pooling.
 
 
-@lowers(*(f"aten.max_pool{rank}d{kind}.default" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
+@lowers(*(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
 def _max_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> Any:
     stride, padding, dilation, ceil_mode = args
-    return _largest(w, x, dilations=extents(dilation, _rank(w)), **_window(w, kernel_size, stride, padding, ceil_mode))
+    attrs = _window(w, kernel_size, stride, padding, ceil_mode) | {"dilations": extents(dilation, _rank(w))}
+    x = _batched(w, x, _rank(w))
+    if not w.is_read(1):
+        return w.reshape(w.op("MaxPool", x, **attrs), w.shape)
+    y, at = w.op("MaxPool", x, n_outputs=2, **attrs)
+    at = w.op("Mod", at, math.prod(x.shape[2:]))  # ONNX counts through the whole batch
+    return w.reshape(y, w.shape), w.reshape(at, w.shape)
 
 
 def _window(w: NodeWriter, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: bool) -> dict[str, Any]:
@@ -120,32 +126,7 @@ def _window(w: NodeWriter, kernel_size: Ints, stride: Ints, padding: Ints, ceil_
     return {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": int(ceil_mode)}
 
 
-def _largest(w: NodeWriter, x: BuildValue, **attrs: Any) -> Any:
-    """The largest of each window, and where in its image it is, if that is read."""
-    x = _batched(w, x, _rank(w))
-    if 1 not in w.read:
-        return w.reshape(w.op("MaxPool", x, **attrs), w.shape)
-    y, at = w.op("MaxPool", x, n_outputs=2, **attrs)
-    at = w.op("Mod", at, math.prod(x.shape[2:]))  # ONNX counts through the whole batch
-    return w.reshape(y, w.shape), w.reshape(at, w.shape)
-
-
-@lowers("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
-def _adaptive_max_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> Any:
-    kernel = _even_regions(w, x, output_size)
-    if kernel is None:
-        raise w.refuse("regions that differ in extents")
-    return _largest(w, x, kernel_shape=kernel, strides=kernel)
-
-
-def _even_regions(w: NodeWriter, x: BuildValue, output_size: Ints) -> tuple[int, ...] | None:
-    """The extents of regions into which images are cut; ``None`` where these differ."""
-    rank = _rank(w)
-    cuts = [*map(divmod, x.shape[-rank:], extents(output_size, rank))]
-    return None if any(rest for _, rest in cuts) else tuple(extent for extent, _ in cuts)
-
-
-@lowers(*(f"aten.avg_pool{rank}d.default" for rank in (1, 2, 3)))
+@lowers(*(f"avg_pool{rank}d" for rank in (1, 2, 3)))
 def _avg_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> BuildValue:
     stride, padding, ceil_mode, counts_pads, divisor = args if len(args) == 5 else (*args, None)
     if divisor is not None and ceil_mode:
@@ -158,13 +139,15 @@ def _avg_pool(w: NodeWriter, x: BuildValue, kernel_size: Ints, *args: Any) -> Bu
     return w.reshape(y, w.shape)
 
 
-@lowers(*(f"aten.{name}avg_pool{rank}d.default" for rank in (1, 2, 3) for name in ("adaptive_", "_adaptive_")))
+@lowers(*(f"{name}avg_pool{rank}d" for rank in (1, 2, 3) for name in ("adaptive_", "_adaptive_")))
 def _adaptive_avg_pool(w: NodeWriter, x: BuildValue, output_size: Ints) -> BuildValue:
     rank = _rank(w)
     batched, sizes = _batched(w, x, rank), extents(output_size, rank)
     if set(sizes) == {1}:
         return w.reshape(w.op("GlobalAveragePool", batched), w.shape)
-    if (kernel := _even_regions(w, x, output_size)) is not None:
+    cuts = [*map(divmod, x.shape[-rank:], sizes)]
+    if not any(rest for _, rest in cuts):
+        kernel = [extent for extent, _ in cuts]
         return w.reshape(w.op("AveragePool", batched, kernel_shape=kernel, strides=kernel), w.shape)
     for axis, size in enumerate(sizes, 2):
         last = [*(each for each in range(rank + 2) if each != axis), axis]
@@ -196,7 +179,7 @@ def _batched(w: NodeWriter, x: BuildValue, rank: int) -> BuildValue:
 # Products of matrices.
 
 
-@lowers("aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default")
+@lowers("mm", "bmm", "matmul", "mv", "dot")
 def _matmul(w: NodeWriter, a: BuildValue, b: BuildValue) -> Any:
     if len(a.shape) == 2 and (matrix := _was_constant(w, b)) is not None:
         return w.op("Gemm", a, matrix, transB=1)
@@ -209,7 +192,7 @@ def _was_constant(w: NodeWriter, b: BuildValue) -> BuildValue | None:
     return matrix if matrix is not None and matrix.value.data is not None else None
 
 
-@lowers("aten.addmm.default", "aten.baddbmm.default", "aten.addmv.default")
+@lowers("addmm", "baddbmm", "addmv")
 def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: float = 1, alpha: float = 1) -> Any:
     if w.name == "addmm" and w.dtype in FLOATS:
         matrix = _was_constant(w, b)
@@ -224,9 +207,56 @@ def _addmm(w: NodeWriter, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: 
     return w.op("Add", c if beta == 1 else w.op("Mul", c, beta), product)
 
 
-@lowers("aten.linear.default")
+@lowers("linear")
 def _linear(w: NodeWriter, x: BuildValue, weight: BuildValue, bias: BuildValue | None) -> Any:
     if len(x.shape) == 2 and len(weight.shape) == 2:
         return w.op("Gemm", x, weight, bias, transB=1)
     product = w.op("MatMul", x, w.transpose(weight, range(len(weight.shape))[::-1]))
     return product if bias is None else w.op("Add", product, bias)
+
+
+# Recurrent layers, each a node of ONNX's.
+
+_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
+"""PyTorch's gates, by their numbers, in ONNX's order."""
+
+
+@lowers("lstm.input", "gru.input")
+def _recurrent(w: NodeWriter, x: BuildValue, hx: Any, params: Sequence[BuildValue], *args: Any) -> tuple[Any, ...]:
+    has_biases, num_layers, dropout, train, bidirectional, batch_first = args
+    op_type, states = w.name.upper(), hx if isinstance(hx, list) else [hx]
+    if (train and dropout) or len(x.shape) != 3:
+        raise w.refuse("dropout in training, or a sequence that is no batch")
+    n_params, n_directions = 4 if has_biases else 2, 2 if bidirectional else 1
+    if len(params) != n_params * n_directions * num_layers:
+        raise w.refuse("projections of the state")
+    width = states[0].shape[-1]
+    x = w.transpose(x, (1, 0, 2)) if batch_first else x
+    steps, batch, _ = x.shape
+    last: list[list[BuildValue]] = [[] for _ in states]
+    for layer in range(num_layers):
+        first, end = layer * n_directions, (layer + 1) * n_directions
+        each = [params[start * n_params : (start + 1) * n_params] for start in range(first, end)]
+        weights = [_stacked(w, _GATES[op_type], direction) for direction in zip(*each, strict=True)]
+        bias = w.op("Concat", *weights[2:], axis=1) if has_biases else None
+        initial = [state if num_layers == 1 else w.op("Slice", state, [first], [end], [0]) for state in states]
+        y, *ends = w.op(
+            op_type,
+            *(x, *weights[:2], bias, None, *initial),
+            n_outputs=1 + len(states),
+            hidden_size=width,
+            direction="bidirectional" if bidirectional else "forward",
+            linear_before_reset=1 if op_type == "GRU" else None,
+        )
+        x = w.reshape(w.transpose(y, (0, 2, 1, 3)), (steps, batch, n_directions * width))
+        for ended, state in zip(last, ends, strict=True):
+            ended.append(state)
+    x = w.transpose(x, (1, 0, 2)) if batch_first else x
+    return x, *(ended[0] if num_layers == 1 else w.op("Concat", *ended, axis=0) for ended in last)
+
+
+def _stacked(w: NodeWriter, gates: Sequence[int], params: Sequence[BuildValue]) -> Any:
+    """Parameters of each direction, with their gates in ONNX's order."""
+    parts = [w.op("Split", each, axis=0, num_outputs=len(gates), n_outputs=len(gates)) for each in params]
+    rows = [w.op("Unsqueeze", w.op("Concat", *(part[gate] for gate in gates), axis=0), [0]) for part in parts]
+    return rows[0] if len(rows) == 1 else w.op("Concat", *rows, axis=0)

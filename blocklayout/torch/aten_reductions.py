@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import TABLE, NodeWriter, lowers
+from blocklayout.torch.aten_writer import NodeWriter, lowers
 
 Dims = int | Sequence[int] | None
 
@@ -33,14 +33,13 @@ def _summable(w: NodeWriter) -> str:
     return w.dtype if w.dtype in (*FLOATS, "s32", "s64") else "s64"
 
 
-@lowers("aten.sum.dim_IntList", "aten.sum.default", "aten.mean.dim", "aten.mean.default")
-@lowers("aten.prod.default", "aten.prod.dim_int")
+@lowers("sum.dim_IntList", "sum", "mean.dim", "mean", "prod", "prod.dim_int")
 def _sum(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any, **__: Any) -> Any:
     terms = w.cast(w.cast(x, w.dtype), _summable(w))
     return w.cast(_reduce(w, f"Reduce{w.name.title()}", terms, dim), w.dtype)
 
 
-@lowers("aten.cumsum.default")
+@lowers("cumsum")
 def _cumsum(w: NodeWriter, x: BuildValue, dim: int, **__: Any) -> Any:
     ranked = w.cast(w.cast(w.ranked(x), w.dtype), _summable(w))
     return w.cast(w.reshape(w.op("CumSum", ranked, dim % len(ranked.shape)), w.shape), w.dtype)
@@ -50,13 +49,13 @@ _ORDERED = {"s16": "s32", "u16": "s32", "bool": "u8"}
 """The types in which ONNX orders numbers of 16 bits, and truth."""
 
 
-@lowers("aten.amax.default", "aten.amin.default", "aten.max.default", "aten.min.default")
+@lowers("amax", "amin", "max", "min")
 def _extreme(w: NodeWriter, x: BuildValue, dim: Dims = (), *_: Any) -> Any:
     op_type = "ReduceMin" if "min" in w.name else "ReduceMax"
     return w.cast(_reduce(w, op_type, w.cast(x, _ORDERED.get(x.dtype, x.dtype)), dim), x.dtype)
 
 
-@lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
+@lowers("any", "any.dim", "any.dims")
 def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any) -> Any:
     if 0 in x.shape:
         return w.constant(np.zeros(w.shape, np.bool_))
@@ -65,7 +64,7 @@ def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any) -> Any:
     return truth if is_of_none else w.cast(_extreme(w, truth, dim), w.dtype)
 
 
-@lowers("aten.argmax.default", "aten.argmin.default")
+@lowers("argmax", "argmin")
 def _argmax(w: NodeWriter, x: BuildValue, dim: int | None, *_: Any) -> Any:
     flat = w.ranked(x if dim is not None else w.flat(x))
     axis = 0 if dim is None else dim % len(flat.shape)
@@ -73,12 +72,12 @@ def _argmax(w: NodeWriter, x: BuildValue, dim: int | None, *_: Any) -> Any:
     return w.reshape(w.op(op_type, w.cast(flat, _ORDERED.get(x.dtype, x.dtype)), axis=axis, keepdims=1), w.shape)
 
 
-@lowers("aten.max.dim", "aten.min.dim")
+@lowers("max.dim", "min.dim")
 def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, *_: Any) -> Any:
-    return _extreme(w, x, dim), _argmax(w, x, dim) if 1 in w.read else None
+    return _extreme(w, x, dim), _argmax(w, x, dim) if w.is_read(1) else None
 
 
-@lowers("aten.var.correction", "aten.var.dim", "aten.var_mean.correction")
+@lowers("var.correction", "var.dim", "var_mean.correction")
 def _var(
     w: NodeWriter, x: BuildValue, dim: Dims, unbiased: bool = True, *_: Any, correction: float | None = None, **__: Any
 ) -> Any:
@@ -103,18 +102,18 @@ def _norm(w: NodeWriter, x: BuildValue, p: float, dim: Dims) -> Any:
     return w.op("Pow", _reduce(w, "ReduceSum", w.op("Pow", w.op("Abs", x), p), dim), 1 / p)
 
 
-@lowers("aten._cdist_forward.default")
+@lowers("_cdist_forward")
 def _cdist(w: NodeWriter, a: BuildValue, b: BuildValue, p: float, *_: Any) -> Any:
     return _norm(w, w.op("Sub", w.op("Unsqueeze", a, [-2]), w.op("Unsqueeze", b, [-3])), p, -1)
 
 
-@lowers("aten._pdist_forward.default")
+@lowers("_pdist_forward")
 def _pdist(w: NodeWriter, x: BuildValue, p: float) -> Any:
     first, second = (w.op("Gather", x, index.astype(np.int64), axis=0) for index in np.triu_indices(x.shape[0], 1))
     return _norm(w, w.op("Sub", first, second), p, 1)
 
 
-@lowers("aten._softmax.default", "aten._log_softmax.default", "aten.softmax.int", "aten.log_softmax.int")
+@lowers("_softmax", "_log_softmax", "softmax.int", "log_softmax.int")
 def _softmax(w: NodeWriter, x: BuildValue, dim: int, *_: Any, **__: Any) -> Any:
     ranked = w.cast(w.ranked(x), w.dtype)
     y = w.op("LogSoftmax" if "log" in w.name else "Softmax", ranked, axis=dim % len(ranked.shape))
@@ -129,13 +128,7 @@ def _ordered(w: NodeWriter, x: BuildValue, k: int | None, dim: int, *, descendin
     return w.cast(w.reshape(values, w.shape), w.dtype), w.reshape(index, w.shape)
 
 
-TABLE.update(
-    {
-        "aten.linalg_vector_norm.default": lambda w, x, p, dim, *_, **__: _norm(w, w.cast(x, w.dtype), p, dim),
-        "aten.topk.default": lambda w, x, k, dim, largest, _: _ordered(w, x, k, dim, descending=largest),
-        "aten.sort.default": lambda w, x, dim, descending: _ordered(w, x, None, dim, descending=descending),
-        "aten.sort.stable": lambda w, x, dim=-1, descending=False, **_: _ordered(
-            w, x, None, dim, descending=descending
-        ),
-    }
-)
+lowers("linalg_vector_norm")(lambda w, x, p, dim, *_, **__: _norm(w, w.cast(x, w.dtype), p, dim))
+lowers("topk")(lambda w, x, k, dim, largest, _: _ordered(w, x, k, dim, descending=largest))
+lowers("sort")(lambda w, x, dim, descending: _ordered(w, x, None, dim, descending=descending))
+lowers("sort.stable")(lambda w, x, dim=-1, descending=False, **_: _ordered(w, x, None, dim, descending=descending))

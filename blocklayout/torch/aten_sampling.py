@@ -21,7 +21,7 @@ def _listed(scales: tuple[Any, ...]) -> Sequence[float | None]:
     return scales[0] if isinstance(scales[0], list) else scales
 
 
-@lowers(*(f"aten.{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
+@lowers(*(f"{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
 def _nearest(w: NodeWriter, x: BuildValue, _: Sequence[int] | None, *scales: Any) -> Any:
     is_exact = "exact" in w.name
     factors = [*_listed(scales), None, None]
@@ -45,7 +45,7 @@ def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.n
     return places.reshape(n).astype(np.int64)
 
 
-@lowers(*(f"aten.{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
+@lowers(*(f"{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
 def _smooth(w: NodeWriter, x: BuildValue, _: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
     mode, is_antialiased, given = _SMOOTH[w.name], w.name.endswith("_aa"), _listed(scales)
     if w.dtype not in FLOATS:
@@ -71,7 +71,7 @@ def _smooth(w: NodeWriter, x: BuildValue, _: Sequence[int] | None, align_corners
     return w.op("Resize", x, None, None, w.shape, **attrs)
 
 
-@lowers("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default", "aten.grid_sampler.default")
+@lowers("grid_sampler_2d", "grid_sampler_3d", "grid_sampler")
 def _grid_sampler(
     w: NodeWriter, x: BuildValue, grid: BuildValue, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Any:
@@ -85,7 +85,7 @@ def _grid_sampler(
     return w.op("GridSample", x, grid, **attrs)
 
 
-@lowers("aten.col2im.default")
+@lowers("col2im")
 def _col2im(w: NodeWriter, x: BuildValue, *args: Sequence[int]) -> Any:
     output_size, kernel_size, dilation, padding, stride = args
     batched = x if len(x.shape) == 3 else w.reshape(x, (1, *x.shape))

@@ -10,40 +10,39 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import TABLE, NodeWriter, lowers
+from blocklayout.torch.aten_writer import NodeWriter, lowers
 
 _TO_THE_END = 2**63 - 1
 
 # The same elements.
 
-
-@lowers("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.flatten.using_ints")
-@lowers("aten.unflatten.int")
-def _view(w: NodeWriter, x: BuildValue, *_: Any) -> BuildValue:
-    return w.reshape(x, w.shape)
-
-
-@lowers("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
-@lowers("aten.contiguous.default", "aten.detach_.default")
-def _same(_: NodeWriter, x: BuildValue, *__: Any) -> BuildValue:
-    return x
+lowers("view", "_unsafe_view", "reshape", "flatten.using_ints", "unflatten.int")(lambda w, x, *_: w.reshape(x, w.shape))
+lowers("clone", "alias", "detach", "detach_", "lift_fresh_copy", "contiguous")(lambda _, x, *__: x)
+lowers("expand")(lambda w, x, *_, **__: _expanded(w, x))
+lowers("copy")(lambda w, _, src, *__: _expanded(w, w.cast(src, w.dtype)))
+lowers("permute")(lambda w, x, dims: w.transpose(x, [dim % len(x.shape) for dim in dims]))
+lowers("unsqueeze")(lambda w, x, dim: w.op("Unsqueeze", x, [dim % len(w.shape)]))
 
 
-@lowers("aten.dropout.default", "aten.native_dropout.default")
+def _expanded(w: NodeWriter, x: BuildValue) -> Any:
+    return x if x.shape == w.shape else w.op("Expand", x, w.shape)
+
+
+@lowers("dropout", "native_dropout")
 def _dropout(w: NodeWriter, x: BuildValue, p: float, train: bool | None) -> Any:
     if train and p:
         raise w.refuse("dropout in training; inference mode only")
     return x if w.name == "dropout" else (x, w.constant(np.ones(x.shape, np.bool_)))
 
 
-@lowers("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
+@lowers("squeeze.dim", "squeeze.dims", "squeeze")
 def _squeeze(w: NodeWriter, x: BuildValue, dim: int | Sequence[int] | None = None) -> Any:
     given = range(len(x.shape)) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = [each % len(x.shape) for each in given if x.shape[each] == 1] if x.shape else []
     return w.op("Squeeze", x, axes) if axes else x
 
 
-@lowers("aten.transpose.int", "aten.t.default")
+@lowers("transpose.int", "t")
 def _transpose(w: NodeWriter, x: BuildValue, dim0: int = 0, dim1: int = 1) -> BuildValue:
     if len(x.shape) < 2:
         return x
@@ -52,31 +51,17 @@ def _transpose(w: NodeWriter, x: BuildValue, dim0: int = 0, dim1: int = 1) -> Bu
     return w.transpose(x, perm)
 
 
-def _expanded(w: NodeWriter, x: BuildValue) -> Any:
-    return x if x.shape == w.shape else w.op("Expand", x, w.shape)
-
-
-@lowers("aten.flip.default")
+@lowers("flip")
 def _flip(w: NodeWriter, x: BuildValue, dims: Sequence[int]) -> Any:
     axes = [dim % len(x.shape) for dim in dims] if x.shape else []
     backwards, ends = np.full(len(axes), -1), np.full(len(axes), -_TO_THE_END)
     return w.op("Slice", x, backwards, ends, np.array(axes), backwards) if axes else x
 
 
-@lowers("aten.repeat.default")
+@lowers("repeat")
 def _repeat(w: NodeWriter, x: BuildValue, repeats: Sequence[int]) -> Any:
     ranked = w.reshape(x, (*(1,) * (len(repeats) - len(x.shape)), *x.shape))
     return w.op("Tile", ranked, repeats) if repeats else x
-
-
-TABLE.update(
-    {
-        "aten.copy.default": lambda w, _, src, *__: _expanded(w, w.cast(src, w.dtype)),
-        "aten.expand.default": lambda w, x, *_, **__: _expanded(w, x),
-        "aten.permute.default": lambda w, x, dims: w.transpose(x, [dim % len(x.shape) for dim in dims]),
-        "aten.unsqueeze.default": lambda w, x, dim: w.op("Unsqueeze", x, [dim % len(w.shape)]),
-    }
-)
 
 
 # Parts.
@@ -90,7 +75,7 @@ def part(w: NodeWriter, x: BuildValue, axis: int, start: int, end: int, step: in
     return sliced
 
 
-@lowers("aten.slice.Tensor")
+@lowers("slice.Tensor")
 def _slice(w: NodeWriter, x: BuildValue, dim: int, start: int | None, end: int | None, step: int) -> BuildValue:
     axis = dim % len(x.shape)
     return part(w, x, axis, *_bounds(x.shape[axis], start, end), step)
@@ -101,14 +86,17 @@ def _bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
     return first, max(first, last)
 
 
-@lowers("aten.select.int")
+@lowers("select.int")
 def _select(w: NodeWriter, x: BuildValue, dim: int, index: int) -> Any:
     axis = dim % len(x.shape)
     at = index % x.shape[axis]
     return w.op("Squeeze", part(w, x, axis, at, at + 1), [axis])
 
 
-@lowers("aten.split_with_sizes.default", "aten.split.Tensor", "aten.chunk.default")
+lowers("unbind.int")(lambda w, x, dim: tuple(_select(w, x, dim, index) for index in range(x.shape[dim])))
+
+
+@lowers("split_with_sizes", "split.Tensor", "chunk")
 def _split(w: NodeWriter, x: BuildValue, _: int | Sequence[int], dim: int) -> Any:
     if len(w.results) == 1:
         return (x,)
@@ -116,19 +104,19 @@ def _split(w: NodeWriter, x: BuildValue, _: int | Sequence[int], dim: int) -> An
     return w.op("Split", x, extents, axis=dim % len(x.shape), n_outputs=len(extents))
 
 
-@lowers("aten.cat.default")
+@lowers("cat")
 def _cat(w: NodeWriter, tensors: Sequence[BuildValue], dim: int) -> Any:
     parts = [w.cast(each, w.dtype) for each in tensors if each.shape != (0,) or len(w.shape) == 1]
     return parts[0] if len(parts) == 1 else w.op("Concat", *parts, axis=dim % len(w.shape))
 
 
-@lowers("aten.stack.default")
+@lowers("stack")
 def _stack(w: NodeWriter, tensors: Sequence[BuildValue], dim: int) -> Any:
     axis = dim % len(w.shape)
     return w.op("Concat", *(w.op("Unsqueeze", w.cast(each, w.dtype), [axis]) for each in tensors), axis=axis)
 
 
-@lowers("aten.slice_scatter.default")
+@lowers("slice_scatter")
 def _slice_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, *args: Any) -> Any:
     dim, start, end, step = args
     axis = dim % len(x.shape)
@@ -143,32 +131,22 @@ def _slice_scatter(w: NodeWriter, x: BuildValue, src: BuildValue, *args: Any) ->
     return w.op("ScatterElements", x, np.broadcast_to(index, src.shape).astype(np.int64), whole, axis=axis)
 
 
-@lowers("aten.diagonal.default")
-def _diagonal(w: NodeWriter, x: BuildValue, offset: int, dim1: int, dim2: int) -> Any:
-    rank = len(x.shape)
-    pair = [dim1 % rank, dim2 % rank]
-    moved = w.transpose(x, [*(axis for axis in range(rank) if axis not in pair), *pair])
-    rows, columns = moved.shape[-2:]
-    at = np.arange(rows * columns).reshape(rows, columns).diagonal(offset)
-    return w.op("Gather", w.reshape(moved, (*moved.shape[:-2], rows * columns)), at.astype(np.int64), axis=rank - 2)
+@lowers("diagonal", "as_strided")
+def _numbered(w: NodeWriter, x: BuildValue, *args: Any) -> Any:
+    """The elements whose numbers, in row-major order, PyTorch gives in their place."""
+    import torch
 
-
-@lowers("aten.as_strided.default")
-def _as_strided(
-    w: NodeWriter, x: BuildValue, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
-) -> Any:
-    source = w.operands[0]
-    if not source.is_contiguous() or source.storage_offset():
+    source = w.args[0].meta["val"]
+    if w.name == "as_strided" and (not source.is_contiguous() or source.storage_offset()):
         raise w.refuse("addresses in a tensor that is not contiguous")
-    at = np.full(w.shape, storage_offset or 0, np.int64)
-    for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
-        at += (np.arange(extent) * step).reshape([-1 if each == axis else 1 for each in range(len(size))])
-    if at.size and at.max() >= math.prod(x.shape):
-        raise w.refuse("addresses beyond the tensor's elements")
-    return w.op("Gather", w.flat(x), at, axis=0)
+    try:
+        numbers = w.node.target(torch.arange(source.numel()).reshape(source.shape), *args)
+    except RuntimeError as error:
+        raise w.refuse(f"addresses beyond the tensor's elements: {error}") from None
+    return w.op("Gather", w.flat(x), numbers.numpy(), axis=0)
 
 
-@lowers("aten.unfold.default")
+@lowers("unfold")
 def _unfold(w: NodeWriter, x: BuildValue, dimension: int, size: int, step: int) -> Any:
     if not x.shape:
         return w.reshape(x, w.shape)
@@ -181,12 +159,13 @@ def _unfold(w: NodeWriter, x: BuildValue, dimension: int, size: int, step: int) 
 # By indices.
 
 
-@lowers("aten.index_select.default")
-def _index_select(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue) -> Any:
-    return w.op("Gather", x, w.flat(index), axis=dim % len(x.shape)) if x.shape else x
+lowers("embedding")(lambda w, weight, indices, *_: w.op("Gather", weight, indices, axis=0))
+lowers("index_select")(
+    lambda w, x, dim, index: w.op("Gather", x, w.flat(index), axis=dim % len(x.shape)) if x.shape else x
+)
 
 
-@lowers("aten.gather.default")
+@lowers("gather")
 def _gather(w: NodeWriter, x: BuildValue, dim: int, index: BuildValue, **__: Any) -> Any:
     x, index, axis = _with_rank(w, x, index, dim)
     return w.reshape(w.op("GatherElements", _cut(w, x, index.shape, axis), index, axis=axis), w.shape)
@@ -206,7 +185,7 @@ def _cut(w: NodeWriter, x: BuildValue, shape: Sequence[int], but: int | None = N
     return x
 
 
-@lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter_reduce.two")
+@lowers("scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
 def _scatter(
     w: NodeWriter,
     x: BuildValue,
@@ -251,7 +230,7 @@ def _neutral(w: NodeWriter, reduce: str) -> float:
     return int(limits.min if reduce == "amax" else limits.max)
 
 
-@lowers("aten.masked_scatter.default")
+@lowers("masked_scatter")
 def _masked_scatter(w: NodeWriter, x: BuildValue, mask: BuildValue, source: BuildValue) -> Any:
     spread = w.op("Expand", w.cast(mask, "s64"), w.shape)
     counts = w.op("CumSum", w.flat(spread), 0)
@@ -260,7 +239,7 @@ def _masked_scatter(w: NodeWriter, x: BuildValue, mask: BuildValue, source: Buil
     return w.op("Where", mask, taken, w.op("Expand", x, w.shape))
 
 
-@lowers("aten.index.Tensor")
+@lowers("index.Tensor")
 def _index(w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None]) -> Any:
     axes, perm, at = _gathered(w, x, indices)
     if len(axes) == 1:
@@ -272,7 +251,7 @@ def _index(w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None]) -
     return w.transpose(y, order)
 
 
-@lowers("aten.index_put.default")
+@lowers("index_put")
 def _index_put(
     w: NodeWriter, x: BuildValue, indices: Sequence[BuildValue | None], values: BuildValue, accumulate: bool
 ) -> Any:
@@ -311,21 +290,13 @@ def _gathered(
     return axes, perm, w.op("Concat", *columns, axis=-1) if len(columns) > 1 else columns[0]
 
 
-TABLE.update(
-    {
-        "aten.embedding.default": lambda w, weight, indices, *_: w.op("Gather", weight, indices, axis=0),
-        "aten.unbind.int": lambda w, x, dim: tuple(_select(w, x, dim, index) for index in range(x.shape[dim])),
-    }
-)
-
-
 # Padding.
 
 _MODES = {"reflection": "reflect", "replication": "edge"}
 
 
-@lowers("aten.constant_pad_nd.default")
-@lowers(*(f"aten.{mode}_pad{rank}d.default" for mode in _MODES for rank in (1, 2, 3)))
+@lowers("constant_pad_nd")
+@lowers(*(f"{mode}_pad{rank}d" for mode in _MODES for rank in (1, 2, 3)))
 def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float | None = None) -> Any:
     n = len(pad) // 2
     begins, ends = ([*(0,) * (len(x.shape) - n), *pad[side::2][::-1]] for side in (0, 1))
@@ -343,8 +314,7 @@ def _pad(w: NodeWriter, x: BuildValue, pad: Sequence[int], value: float | None =
 # Constants.
 
 
-@lowers("aten.full.default", "aten.full_like.default", "aten.new_full.default")
-@lowers("aten.fill.Scalar", "aten.fill.Tensor")
+@lowers("full", "full_like", "new_full", "fill.Scalar", "fill.Tensor")
 def _full(w: NodeWriter, *args: Any, **__: Any) -> Any:
     fill_value = args[-1]
     if isinstance(fill_value, BuildValue):
@@ -352,17 +322,16 @@ def _full(w: NodeWriter, *args: Any, **__: Any) -> Any:
     return w.constant(np.full(w.shape, fill_value), w.dtype)
 
 
-@lowers(*(f"aten.{name}.default" for name in ("zeros", "ones", "zeros_like", "ones_like", "empty_like")))
-@lowers(*(f"aten.new_{name}.default" for name in ("zeros", "ones", "empty", "empty_strided")))
-@lowers("aten.empty.memory_format", "aten.empty_strided.default", "aten.empty_permuted.default")
+@lowers("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "empty_like", "empty.memory_format")
+@lowers("new_empty", "new_empty_strided", "empty_strided", "empty_permuted")
 def _filled(w: NodeWriter, *_: Any, **__: Any) -> BuildValue:
     return w.constant(np.full(w.shape, int("ones" in w.name)), w.dtype)
 
 
-@lowers("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
+@lowers("arange.start_step", "arange.start", "arange")
 def _arange(w: NodeWriter, *bounds: float, **__: Any) -> BuildValue:
     start, step = (bounds[0], (*bounds, 1, 1)[2]) if len(bounds) > 1 else (0, 1)
     return w.constant(start + np.arange(w.shape[0]) * step, w.dtype)
 
 
-TABLE["aten.scalar_tensor.default"] = lambda w, s, **__: w.constant(s, w.dtype)
+lowers("scalar_tensor")(lambda w, s, **_: w.constant(s, w.dtype))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from operator import getitem
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from blocklayout.errors import UnsupportedError
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.graph import fresh_name
 from blocklayout.model.types import to_elem_type
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 Lowering = Callable[..., Any]
 """``lowering(writer, *args, **kwargs)`` returns an overload's first result, or a tuple of all.
@@ -39,14 +44,15 @@ _LAYERS = frozenset(_LAYER_WORDS.split())
 
 
 def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
-    """Enter a function in the table for some overloads of ATen's.
+    """Enter a function in the table for some overloads of ATen's: ``view`` is ``aten.view.default``.
 
     Example:
-        >>> lowers("aten.relu.default")(lambda w, x: w.op("Relu", x))  # doctest: +SKIP
+        >>> lowers("relu")(lambda w, x: w.op("Relu", x))  # doctest: +SKIP
     """
 
     def enter(lowering: Lowering) -> Lowering:
-        TABLE.update(dict.fromkeys(overloads, lowering))
+        named = (f"aten.{each}" if "." in each else f"aten.{each}.default" for each in overloads)
+        TABLE.update(dict.fromkeys(named, lowering))
         return lowering
 
     return enter
@@ -71,29 +77,25 @@ class Result(NamedTuple):
     dtype: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class NodeWriter:
     """Writes the ONNX nodes for one ATen node.
 
     Attributes:
         builder: The network that is written.
+        node: The ATen node.
         overload: ``aten.convolution.default``.
-        path: The module that the node is of, ``layer1.0.conv2``; empty at the top.
-        in_layer: Whether that module is one of ``torch.nn``.
+        args: The node's arguments by position, defaults included.
         results: What PyTorch says of each result.
-        read: Which results are read by others.
-        operands: The arguments as PyTorch has them, with tensors of no data.
         transposed: The matrix that each transposed one was, by the latter's name; shared by all nodes.
     """
 
     builder: Builder
+    node: Node
     overload: str
-    path: str
-    in_layer: bool
+    args: tuple[Any, ...]
     results: tuple[Result, ...]
-    read: frozenset[int]
-    operands: tuple[Any, ...]
-    transposed: dict[str, BuildValue] = field(default_factory=dict)
+    transposed: dict[str, BuildValue]
 
     @property
     def name(self) -> str:
@@ -114,18 +116,26 @@ class NodeWriter:
     def compute_dtype(self) -> str:
         """The type to which PyTorch brings the first two operands before it computes."""
         import torch
+        from torch.fx.node import map_arg
 
-        return dtype_name(torch.result_type(*self.operands[:2]))
+        first, second = map_arg(self.args[:2], lambda node: node.meta["val"])
+        return dtype_name(torch.result_type(first, second))
+
+    def is_read(self, index: int) -> bool:
+        """Whether anybody reads one of several results."""
+        picked = (user for user in self.node.users if user.target is getitem and user.users)
+        return any(user.args[1] == index for user in picked)
 
     def op(self, op_type: str, *args: Any, n_outputs: int = 1, **attrs: Any) -> Any:
         """An operator in ONNX's words, as :meth:`Builder.op` takes it, named after the module; see there."""
-        named = self.path if self.in_layer and op_type in _LAYERS else f"{self.path}.{op_type.lower()}".lstrip(".")
+        path, in_layer = module_of(self.node)
+        named = path if in_layer and op_type in _LAYERS else f"{path}.{op_type.lower()}".lstrip(".")
         return self.builder.op(op_type, *args, name=fresh(self.builder, named), n_outputs=n_outputs, **attrs)
 
     def constant(self, array: Any, dtype: str | None = None) -> BuildValue:
         """A constant that an argument makes."""
         known = np.asarray(array, None if dtype is None else to_numpy(dtype))
-        return self.builder.constant(known, name=fresh(self.builder, f"{self.path}.constant".lstrip(".")))
+        return self.builder.constant(known, name=fresh(self.builder, f"{module_of(self.node)[0]}.constant".lstrip(".")))
 
     def cast(self, value: Any, dtype: str) -> BuildValue:
         """A value, or a number, in a data type."""
@@ -168,6 +178,16 @@ class NodeWriter:
     def refuse(self, why: str) -> UnsupportedError:
         """The error of arguments for which ONNX has no words."""
         return UnsupportedError(why)
+
+
+def module_of(node: Node) -> tuple[str, bool]:
+    """The path of the module that a node is of, ``layer1.0.conv2``, and whether its class is one of ``torch.nn``."""
+    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
+    path, of_class = list(stack.values())[-1]
+    path = re.sub(r"^L\['\w+'\]\.?", "", path)  # as torch.compile has it
+    path = re.sub(r"(?:\._modules)?\['?(\w+)'?\]", r".\1", path).lstrip(".")
+    name = of_class if isinstance(of_class, str) else f"{of_class.__module__}.{of_class.__qualname__}"
+    return path, bool(path) and name.startswith("torch.nn.modules.")
 
 
 def fresh(builder: Builder, name: str) -> str:

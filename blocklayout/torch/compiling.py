@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from importlib.util import find_spec
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Unpack
@@ -15,15 +15,14 @@ from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_
 from blocklayout.forking import Lock
 from blocklayout.loading.options import Options
 from blocklayout.runtime import MAX_PLANS
-from blocklayout.torch.dynamo import as_aten, parameters, path
-from blocklayout.torch.graph import decomposed, decompositions, held_tensors
-from blocklayout.torch.parts import Compiled
+from blocklayout.torch.graph import decompositions, further, graph_of, is_lowered, shares_memory
+from blocklayout.torch.parts import Compiled, run_by_parts
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import DTypeLike
     from torch.export import ExportedProgram
-    from torch.fx import GraphModule
+    from torch.fx import GraphModule, Node
 
     from blocklayout.loading.options import PlanningOptions
     from blocklayout.plan import Plan
@@ -111,8 +110,7 @@ def compile(
     dtype = dtype or _computed_in([*module.parameters()])
     options = _checked({"dtype": dtype, "threads": threads, **load_options})
     with torch.no_grad():
-        program = decomposed(torch.export.export(module, tuple(example_inputs)))
-    return CompiledModule(program, options)
+        return CompiledModule(torch.export.export(module, tuple(example_inputs)), options)
 
 
 class CompiledModule:
@@ -128,18 +126,13 @@ class CompiledModule:
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any]) -> None:
         from torch.utils import _pytree as pytree
 
-        specs = program.graph_signature.input_specs
-        tensors = held_tensors(program)
-        args: list[Any] = [tensors.get(spec.target) for spec in specs]
-        names = {place: str(spec.target) for place, spec in enumerate(specs) if spec.target in tensors}
-        self._compiled = Compiled(program.graph_module, names, args, options)
-        running = self._compiled.latest
-        self._run = running.call
-        self._args = args if running.fallbacks else [None] * len(args)  # what PyTorch runs may read parameters
-        self._places = [place for place in range(len(args)) if place not in names]
+        self._running = run_by_parts(graph_of(program), {}, options)
+        self._run = self._running.call
         self._pytree = pytree
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
-        self._takes_tensors = self._in_spec == pytree.tree_structure((tuple(self._places), {}))
+        self._n_tensors: int | None = len(program.graph_signature.user_inputs)  # None where they have a structure
+        if self._in_spec != pytree.tree_structure((tuple(range(self._n_tensors)), {})):
+            self._n_tensors = None
         self._returns_tensor = self._out_spec == pytree.tree_structure(0)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,25 +142,22 @@ class CompiledModule:
             InputError: Other inputs than it was compiled for.
         """
         flat: Sequence[Any] = args
-        if kwargs or not self._takes_tensors or len(args) != len(self._places):
+        if kwargs or len(args) != self._n_tensors:
             flat, spec = self._pytree.tree_flatten((args, kwargs))
             if spec != self._in_spec:
                 raise InputError(f"compiled for inputs such as {self._in_spec}, called with {spec}")
-        given = self._args.copy()
-        for place, each in zip(self._places, flat, strict=True):
-            given[place] = each
-        outputs = self._run(given)
+        outputs = self._run(flat)
         return outputs[0] if self._returns_tensor else self._pytree.tree_unflatten(outputs, self._out_spec)
 
     @property
     def sessions(self) -> tuple[Session, ...]:
         """The sessions that run it; more than one where PyTorch runs nodes between them."""
-        return self._compiled.latest.sessions
+        return self._running.sessions
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
         """The nodes that PyTorch runs, and why."""
-        return self._compiled.latest.fallbacks
+        return self._running.fallbacks
 
     @property
     def plan(self) -> Plan:
@@ -182,7 +172,7 @@ class CompiledModule:
 
     def explain(self) -> str:
         """Its parts and reorders, and which nodes PyTorch runs, and why."""
-        return str(self._compiled)
+        return str(self._running)
 
 
 class Explanation(Struct, frozen=True):
@@ -295,8 +285,8 @@ def _dynamo_compiled(
     options = {"dtype": _computed_in(example_inputs), **options}
     if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in example_inputs):
         return _compiled_by_numbers(graph_module, example_inputs, options, graphs)
-    if (aten := as_aten(graph_module)) is not None:
-        compiled = Compiled(aten, parameters(graph_module), example_inputs, options, _break_reason(graph_module))
+    if (aten := _as_aten(graph_module)) is not None:
+        compiled = Compiled(aten, _parameters(graph_module), example_inputs, options, _break_reason(graph_module))
         if not compiled.latest.fallbacks:
             graphs.append(compiled)
             return lambda *args: compiled(args)
@@ -311,7 +301,7 @@ def _aot_compiled(
     from torch._guards import TracingContext
 
     own = {**dict(graph_module.named_parameters()), **dict(graph_module.named_buffers())}
-    names = {**dict(enumerate(own)), **parameters(graph_module, len(own))}
+    names = {**dict(enumerate(own)), **_parameters(graph_module, len(own))}
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     tensors = [*own.values(), *inputs]
     broken = _break_reason(graph_module)
@@ -323,7 +313,7 @@ def _aot_compiled(
         if metadata is not None and len(fakes) == len(tensors):
             written = {place for place, info in enumerate(metadata.input_info) if info.mutates_data}
             for outer, inner in zip(placeholders, aten.graph.find_nodes(op="placeholder")[len(own) :], strict=True):
-                inner._rename(path(outer))  # noqa: SLF001 - FX has no other way
+                inner._rename(_path(outer))  # noqa: SLF001 - FX has no other way
         constant = {place: name for place, name in names.items() if place not in written}
         graphs.append(Compiled(aten, constant, tensors, options, broken))
         return graphs[-1]
@@ -347,37 +337,21 @@ def _compiled_by_numbers(
     from torch._subclasses import FakeTensorMode
 
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
-    others = [place for place in range(len(inputs)) if place not in places]
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
     lock = Lock()
 
     def call(*args: Any) -> Any:
-        numbers, given = tuple(args[place] for place in places), [args[place] for place in others]
+        numbers = tuple(args[place] for place in places)
         run = made.get(numbers)
         if run is None:
-            with lock:
-                fixed = _with_numbers(graph_module, dict(zip(places, numbers, strict=True)))
-                with tracing(TracingContext(FakeTensorMode())):
-                    run = _aot_compiled(fixed, given, options, graphs)
+            with lock, tracing(TracingContext(FakeTensorMode())):
+                run = _aot_compiled(graph_module, args, options, graphs)
                 while len(made) >= MAX_PLANS:
                     del made[next(iter(made))]
                 made[numbers] = run
-        return run(*given)
+        return run(*args)
 
     return call
-
-
-def _with_numbers(graph_module: GraphModule, numbers: Mapping[int, Any]) -> GraphModule:
-    """A copy with numbers in the places of inputs."""
-    from torch.fx import GraphModule
-
-    copy = GraphModule(graph_module, deepcopy(graph_module.graph))
-    placeholders = copy.graph.find_nodes(op="placeholder")
-    for place, number in numbers.items():
-        placeholders[place].replace_all_uses_with(number)
-        copy.graph.erase_node(placeholders[place])
-    copy.recompile()
-    return copy
 
 
 def _break_reason(graph_module: GraphModule) -> str:
@@ -388,3 +362,81 @@ def _break_reason(graph_module: GraphModule) -> str:
     words = [line.strip() for line in str(found.reason).splitlines() if line.strip()]
     where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found.user_stack[-1:])
     return " ".join(words[:2]) + where  # what follows are hints
+
+
+# Dynamo's graphs as graphs of ATen overloads, with their writes: AOTAutograd, which takes these out, takes longer.
+
+
+def _as_aten(graph_module: GraphModule) -> GraphModule | None:
+    """A graph of Dynamo's in ATen overloads that are lowered; ``None`` where AOTAutograd has to trace it.
+
+    That is for overloads that are not known here, for writes that others see, and where outputs share memory with
+    inputs or with each other. ``meta["val"]`` of the nodes has extents, types and strides.
+    """
+    aten = _traced(graph_module)
+    if aten is None:
+        return None
+    owners: dict[Any, Any] = {}  # the nodes in whose memory results are; None for that of inputs
+    for node in aten.graph.nodes:
+        if node.op == "call_function":
+            if not is_lowered(node):
+                return None
+            owners[node] = owners.get(node.args[0]) if shares_memory(node.target) else node
+    outputs, given = aten.graph.output_node().args[0], graph_module.graph.output_node().args[0]
+    of_outputs = [owners.get(each) for each in outputs]
+    if None in of_outputs or len({*of_outputs}) < len(of_outputs):
+        return None
+    if any(
+        _kind(one.meta["val"]) != _kind(other.meta["example_value"]) for one, other in zip(outputs, given, strict=True)
+    ):
+        return None  # by an autocast around
+    for outer, inner in zip(*(each.graph.find_nodes(op="placeholder") for each in (graph_module, aten)), strict=True):
+        inner._rename(_path(outer))  # noqa: SLF001 - FX has no other way
+    return aten
+
+
+def _traced(graph_module: GraphModule) -> GraphModule | None:
+    """A graph's overloads as its calls come to them; ``None`` where a node is no call that returns tensors."""
+    import torch
+    from torch._subclasses import FakeTensor
+    from torch.fx import Interpreter
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.traceback import preserve_node_meta
+
+    for node in graph_module.graph.nodes:
+        is_known = node.op in ("placeholder", "call_function", "call_method") and "example_value" in node.meta
+        if not (is_known or node.op == "output" or node.target is torch._C._log_api_usage_once):  # noqa: SLF001 - torchvision's
+            return None
+    inputs = [node.meta["example_value"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    if not inputs or not all(isinstance(each, FakeTensor) for each in inputs):
+        return None
+    try:
+        with inputs[0].fake_mode, preserve_node_meta():
+            given = [each.detach() for each in inputs]
+            return make_fx(Interpreter(graph_module).run, further(), pre_dispatch=True)(*given)
+    except Exception:  # noqa: BLE001 - AOTAutograd says what is wrong
+        return None
+
+
+def _kind(tensor: Any) -> Any:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _parameters(graph_module: GraphModule, n_before: int = 0) -> dict[int, str]:
+    """Paths of a Dynamo graph's inputs that are parameters and buffers, by their places behind ``n_before`` others."""
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    return {
+        place: _path(node)
+        for place, node in enumerate(placeholders, n_before)
+        if "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
+    }
+
+
+def _path(node: Node) -> str:
+    """The path of a parameter or buffer in its module, or the name of another input."""
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return str(node.name)
+    words = re.findall(r"\w+", source.name)[1:]  # behind L, for locals, or G
+    inner = [word for word in words if word not in ("_modules", "_parameters", "_buffers")]
+    return ".".join(inner[1:] if inner != words else inner)  # without the variable that the module is in

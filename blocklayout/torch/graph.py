@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +11,9 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
-from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, Result, dtype_name, fresh
+from blocklayout.torch import aten_elementwise, aten_layers, aten_reductions, aten_sampling, aten_shapes  # noqa: F401
+from blocklayout.torch.aten_attention import encoder_layer
+from blocklayout.torch.aten_writer import TABLE, NodeWriter, Result, dtype_name, fresh, module_of
 
 if TYPE_CHECKING:
     import torch
@@ -25,27 +23,11 @@ if TYPE_CHECKING:
 OPSET = 22
 """The first in which convolutions and pooling take bf16."""
 
-_TABLES = ("layers", "attention", "recurrent", "sampling", "elementwise", "reductions", "shapes")
 _SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
 """Arguments that say where and how bytes lie, which is for plans to choose."""
 
 _LEARNING = ("aten.batch_norm.default", "aten.instance_norm.default")
 """Overloads that write running statistics in training."""
-
-
-@dataclass(frozen=True)
-class Read:
-    """A PyTorch program as a network.
-
-    Attributes:
-        builder: The network; ``bl.load`` takes it.
-        inputs: Names of its inputs, in the order of the program's.
-        outputs: For each output of the program the name of the network's, or the number or ``None`` that it is.
-    """
-
-    builder: Builder
-    inputs: tuple[str, ...]
-    outputs: tuple[Any, ...]
 
 
 def read_exported(program: ExportedProgram) -> Read:
@@ -65,19 +47,22 @@ def read_exported(program: ExportedProgram) -> Read:
         >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # doctest: +SKIP
         >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
     """
-    program = decomposed(program)
-    tensors, signature = held_tensors(program), program.graph_signature
-    named = signature.inputs_to_parameters | signature.inputs_to_buffers | signature.inputs_to_lifted_tensor_constants
-    return read_fx(program.graph_module, {placeholder: (name, tensors[name]) for placeholder, name in named.items()})
+    return read_fx(graph_of(program))
 
 
-def held_tensors(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and constants by name; an UnsupportedError where the program writes to them, or to inputs."""
+def graph_of(program: ExportedProgram) -> GraphModule:
+    """A program's graph in overloads that are lowered, without writes. Parameters are its attributes."""
+    from torch.fx.graph import CodeGen
+
+    if not all(is_lowered(node) for node in program.graph.nodes if node.op == "call_function"):
+        program = program.run_decompositions(decompositions())
     specs = program.graph_signature.output_specs
     if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
         names = ", ".join(written)
         raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
-    return {**dict(program.named_parameters()), **dict(program.named_buffers()), **program.constants}
+    module: GraphModule = program.module(check_guards=False)
+    module.graph.set_codegen(CodeGen())  # so that it takes tensors one by one, not in the program's structure
+    return module
 
 
 def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]] = {}) -> Read:
@@ -91,15 +76,15 @@ def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.
     Raises:
         UnsupportedError: As :func:`read_exported`.
     """
-    walk = _Walk(graph_module, constants)
-    for error in walk.errors.values():
+    read = Read(graph_module, constants)
+    for error in read.errors.values():
         raise error
-    return Read(walk.builder, tuple(walk.inputs), walk.outputs)
+    return read
 
 
 def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
     """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
-    errors = _Walk(graph_module, constants).errors
+    errors = Read(graph_module, constants).errors
     return {node.name: str(error) for node, error in errors.items() if node.op == "call_function"}
 
 
@@ -107,10 +92,16 @@ _UNKNOWN = object()
 """A value that no network can hold."""
 
 
-class _Walk:
-    """One walk over a graph's nodes, in order. Behind one that cannot be read it goes on, with inputs for its results.
+class Read:
+    """A graph as a network, by one walk over its nodes.
+
+    Behind a node that cannot be read the walk goes on, with inputs for its results.
 
     Attributes:
+        graph_module: The graph.
+        builder: The network; ``bl.load`` takes it.
+        inputs: Names of its inputs, in the order of the graph's.
+        outputs: For each output of the graph the name of the network's, or the number or ``None`` that it is.
         errors: Why nodes cannot be read; of parts of a result the source has the reason.
     """
 
@@ -140,8 +131,8 @@ class _Walk:
         self.inputs.append(fresh(self.builder, node.name))
         return self.builder.input(self.inputs[-1], *results[0])
 
-    def _get_attr(self, node: Node) -> BuildValue:
-        return self._constant(node.target, operator.attrgetter(node.target)(self.graph_module))
+    def _get_attr(self, node: Node) -> BuildValue | None:
+        return self._constant(*attribute(self.graph_module, node)) if node.users else None
 
     def _constant(self, name: str, tensor: Any) -> BuildValue:
         return self.builder.constant(as_array(tensor, f"constant {name!r}"), name=fresh(self.builder, name))
@@ -160,13 +151,9 @@ class _Walk:
 
     def _of(self, arg: Any) -> Any:
         """An argument with values in the places of nodes."""
-        from torch.fx import Node
+        from torch.fx.node import map_arg
 
-        if isinstance(arg, Node):
-            return self.values[arg]
-        if isinstance(arg, tuple | list):
-            return [self._of(each) for each in arg]
-        return arg
+        return map_arg(arg, self.values.__getitem__)
 
     def _call_function(self, node: Node) -> Any:
         sources = node.all_input_nodes
@@ -181,13 +168,13 @@ class _Walk:
                 raise UnsupportedError(f"result {index} of {_where(sources[0])} has no words in ONNX")
             return values[index]
         overload = pure_overload(node)
-        lowering = _table().get(overload)
+        lowering = TABLE.get(overload)
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
         args, kwargs = _bound(node)
-        writer = self._writer(node, overload, args)
+        writer = NodeWriter(self.builder, node, overload, args, _results(node, _where(node)), self.transposed)
         try:
-            lowered = lowering(writer, *map(self._of, args), **{key: self._of(each) for key, each in kwargs.items()})
+            lowered = lowering(writer, *self._of(args), **self._of(kwargs))
         except LimitError:
             raise
         except (BlockLayoutError, OverflowError) as error:
@@ -196,14 +183,6 @@ class _Walk:
             lowered = (lowered, *[None] * (len(writer.results) - 1))
         self._check(node, writer.results, lowered)
         return lowered
-
-    def _writer(self, node: Node, overload: str, args: Sequence[Any]) -> NodeWriter:
-        path, in_layer = _module_of(node)
-        picked = [user.args[1] for user in node.users if user.target is operator.getitem and user.users]
-        results = _results(node, _where(node))
-        read = picked if len(results) > 1 else [0]
-        operands = tuple(arg.meta.get("val") if isinstance(arg, type(node)) else arg for arg in args)
-        return NodeWriter(self.builder, overload, path, in_layer, results, frozenset(read), operands, self.transposed)
 
     def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
         """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
@@ -256,11 +235,9 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     return array.view(to_numpy(dtype)) if dtype == "bf16" else array
 
 
-def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """The program in overloads that are lowered, without writes; itself where it is so already."""
-    if all(is_lowered(node) for node in program.graph.nodes if node.op == "call_function"):
-        return program
-    return program.run_decompositions(decompositions())
+def attribute(graph_module: GraphModule, node: Node) -> tuple[str, torch.Tensor]:
+    """The name and tensor of a node that reads an attribute."""
+    return node.target, operator.attrgetter(node.target)(graph_module)
 
 
 def is_lowered(node: Node) -> bool:
@@ -271,7 +248,7 @@ def is_lowered(node: Node) -> bool:
     if overload in _LEARNING:
         _, _, _, mean, _, is_training, *_ = _bound(node)[0]
         return mean is None or not is_training
-    return overload in _table()
+    return overload in TABLE
 
 
 def pure_overload(node: Node) -> str:
@@ -279,7 +256,7 @@ def pure_overload(node: Node) -> str:
     name = str(node.target)
     namespace, _, rest = name.partition(".")
     packet, _, overload = rest.partition(".")
-    if name in _table() or not packet.endswith("_"):
+    if name in TABLE or not packet.endswith("_"):
         return name
     x = node.args[0]
     return f"{namespace}.{packet[:-1]}.{overload}" if packet == "dropout_" or _is_temporary(x) else name
@@ -303,25 +280,23 @@ def shares_memory(target: Any) -> bool:
 
 
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are."""
+    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are, and :func:`further`."""
     from torch.export import default_decompositions
 
     table: dict[Any, Any] = default_decompositions()
-    for overload in [each for each in table if str(each) in _table()]:
+    for overload in [each for each in table if str(each) in TABLE]:
         table.pop(overload)
-    return table
+    return dict(table) | further()
 
 
-def lowered_overloads() -> tuple[str, ...]:
-    """Names of the overloads in the table, ``aten.relu.default``."""
-    return tuple(_table())
+def further() -> dict[Any, Any]:
+    """Decompositions of core ATen's own overloads that are not lowered."""
+    import torch
+    from torch._decomp import get_decompositions
 
-
-@cache
-def _table() -> dict[str, Lowering]:
-    for name in _TABLES:
-        import_module(f"blocklayout.torch.aten_{name}")
-    return TABLE
+    aten = torch.ops.aten
+    table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    return table | {aten._transformer_encoder_layer_fwd.default: encoder_layer}  # noqa: SLF001 - PyTorch's own
 
 
 def _results(node: Node, what: str) -> tuple[Result, ...]:
@@ -344,16 +319,6 @@ def _results(node: Node, what: str) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def _module_of(node: Node) -> tuple[str, bool]:
-    """The path of the module that a node is of, and whether its class is one of ``torch.nn``."""
-    stack = node.meta.get("nn_module_stack") or {"": ("", "")}
-    path, of_class = list(stack.values())[-1]
-    path = re.sub(r"^L\['\w+'\]\.?", "", path)  # as torch.compile has it
-    path = re.sub(r"(?:\._modules)?\['?(\w+)'?\]", r".\1", path).lstrip(".")
-    name = of_class if isinstance(of_class, str) else f"{of_class.__module__}.{of_class.__qualname__}"
-    return path, bool(path) and name.startswith("torch.nn.modules.")
-
-
 def _where(node: Node) -> str:
-    path, _ = _module_of(node)
+    path, _ = module_of(node)
     return f"{node.target} in {path or 'the module itself'} (node {node.name!r})"

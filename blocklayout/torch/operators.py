@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from blocklayout import dnnl
-from blocklayout.eager.backward_layers import conv_backward, conv_backward_weights
+from blocklayout.eager.backward_layers import conv_backward
 from blocklayout.eager.call import Attrs, Op, call
 from blocklayout.eager.functions import op_of, preparation_of
 from blocklayout.eager.planning import weights_desc
@@ -324,21 +324,18 @@ def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torc
     diff, source = (_entering(each).to(memory_format="channels_last") for each in (grad, x))
     packed = _kernel(window, source, weight, (shape, layout), has_bias=False) if layout else None
     kernel = _entering(weight).astype(source.dtype) if packed is None else packed.to(memory_format="contiguous_format")
-    said: Any = dict(window._replace(output_padding=()).attrs)
-    data = of_weight = of_bias = None
+    data, plain_window = None, window._replace(output_padding=())
     of_source = None if layout else window.of_source(weight, grad[:, 0].numel())
     if needs[0] and window.output_padding:
         plain = weight if packed is None else _leaving(kernel, _PLAIN).transpose(1, 2).flatten(0, 1)
-        data = _convolved(window._replace(output_padding=()), diff, plain)
+        data = _convolved(plain_window, diff, plain)
     elif needs[0] and of_source is not None:
         data = _convolved(of_source, diff, weight.flip(2, 3).transpose(0, 1))
-    if needs[1] and window.output_padding:
-        of_weight, _ = conv_backward_weights(source, diff, kernel, **said)
-    if not window.output_padding:
-        wanted = needs[0] and data is None, *needs[1:]
-        parts = [part for part, needed in zip(("data", "weights", "bias"), wanted, strict=True) if needed]
-        found = conv_backward(diff, source, kernel, **said, needs=parts)
-        data, of_weight, of_bias = found.data if data is None else data, found.weights, found.bias
+    wanted = needs[0] and data is None, needs[1], needs[2] and not window.output_padding
+    parts = [part for part, needed in zip(("data", "weights", "bias"), wanted, strict=True) if needed]
+    first, second = (source, diff) if window.output_padding else (diff, source)  # a transposed one swaps them
+    found = conv_backward(first, second, kernel, **dict(plain_window.attrs), needs=parts)
+    data, of_weight, of_bias = found.data if data is None else data, found.weights, found.bias
     if of_bias is None:
         sums = grad.float().sum((0, *range(2, grad.dim()))) if needs[2] else grad.new_empty(0, dtype=torch.float32)
     else:
@@ -463,10 +460,8 @@ def linear(
     if len(shape) == 2 and x.shape[-1] != shape[1]:
         raise InputError(f"linear: x has shape {(*x.shape,)}; weight {(*shape,)} takes {shape[1]} channels, the last")
     if isinstance(weight, torch.Tensor) and _is_recorded(x, weight, bias):  # packing at each step would cost more
-        fused = checked_activation("linear", activation)
-        return (
-            ACTIVATIONS[fused][1](functional.linear(x, weight, bias)) if fused else functional.linear(x, weight, bias)
-        )
+        fused, made = checked_activation("linear", activation), functional.linear(x, weight, bias)
+        return ACTIVATIONS[fused][1](made) if fused else made
     made = _convolve("linear", 4, _as_image(x), weight, bias, activation=activation)
     return made.permute(0, 2, 3, 1).reshape(*x.shape[:-1], made.shape[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -21,7 +21,7 @@ from blocklayout.layout.permutation import inverse
 from blocklayout.layout.tag import LETTERS
 from blocklayout.loading.options import Options
 from blocklayout.torch.aten_writer import dtype_name
-from blocklayout.torch.graph import as_array, read_exported, read_fx, unreadable
+from blocklayout.torch.graph import as_array, attribute, read_exported, read_fx, unreadable
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,15 @@ class Running(Struct, frozen=True):
     sessions: tuple[Session, ...]
     fallbacks: tuple[Fallback, ...]
     versions: Sequence[int] = ()
+
+    def __str__(self) -> str:
+        lines = []
+        for number, session in enumerate(self.sessions):
+            for plan in session.plans:
+                moved = f"{len(plan.reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
+                lines.append(f"part {number}: {len(plan.steps)} steps, {moved}")
+                lines += (f"  reorder: {each.reason}" for each in plan.reorders)
+        return "\n".join([*lines, *(f"PyTorch: {each.reason}" for each in self.fallbacks)])
 
 
 class Compiled:
@@ -118,8 +127,8 @@ class Compiled:
             found = self._running.get(key)
             if found is not None and found.versions == versions:
                 return found
-            placeholders = [node.name for node in self.graph_module.graph.nodes if node.op == "placeholder"]
-            constants = {placeholders[place]: (name, args[place]) for place, name in self._names.items()}
+            placeholders = self.graph_module.graph.find_nodes(op="placeholder")
+            constants = {placeholders[place].name: (name, args[place]) for place, name in self._names.items()}
             self._running.pop(key, None)  # its packed weights make room
             made = run_by_parts(self.graph_module, constants, self._options)
             if found is None:
@@ -129,7 +138,7 @@ class Compiled:
             return self.latest
 
     def __str__(self) -> str:
-        return "\n".join(_told(self.latest, self.break_reason))
+        return f"{self.latest}\ngraph break: {self.break_reason}" if self.break_reason else str(self.latest)
 
 
 def _forget(compiled: weakref.ref[Compiled], key: tuple[int, ...]) -> None:
@@ -162,6 +171,8 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
         except (UnsupportedError, ModelError) as error:
             why = str(error)
         copy = GraphModule(graph_module, deepcopy(graph_module.graph))
+        attributes = graph_module.graph.find_nodes(op="get_attr")
+        constants = {**constants, **{node.name: attribute(graph_module, node) for node in attributes}}
         reasons = unreadable(copy, constants)
         if not reasons:  # all can be read, and not be planned
             reasons = {node.name: why for node in _computing(copy)}
@@ -216,7 +227,7 @@ def _computing(graph_module: GraphModule) -> list[Node]:
     return [node for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
-def _returned(graph_module: GraphModule | ExportedProgram) -> Any:
+def _returned(graph_module: GraphModule) -> Any:
     return graph_module.graph.output_node().args[0]
 
 
@@ -253,9 +264,8 @@ def _loaded(
 def exported_source(program: ExportedProgram) -> tuple[Builder, dict[str, str]]:
     """The network of a ``torch.export`` program, and the formats of its inputs and outputs that are not row-major."""
     read = read_exported(program)
-    nodes = {node.name: node for node in program.graph.nodes}
-    inputs = [nodes[name] for name in program.graph_signature.user_inputs]
-    return read.builder, _tags(_borders((*read.inputs, *read.outputs), (*inputs, *_returned(program))))
+    inputs = read.graph_module.graph.find_nodes(op="placeholder")
+    return read.builder, _tags(_borders((*read.inputs, *read.outputs), (*inputs, *_returned(read.graph_module))))
 
 
 def _borders(names: Sequence[Any], nodes: Sequence[Node]) -> dict[str, Border]:
@@ -335,16 +345,3 @@ def _versions(tensors: Sequence[Any]) -> list[int]:
         return [tensor._version for tensor in tensors]  # noqa: SLF001 - PyTorch's own
     except RuntimeError:  # some were made in inference mode
         return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
-
-
-def _told(running: Running, break_reason: str) -> Iterator[str]:
-    """Lines about a compiled graph."""
-    for number, session in enumerate(running.sessions):
-        for plan in session.plans:
-            reorders = plan.reorders
-            moved = f"{len(reorders)} reorders ({plan.reorder_nbytes / 1e3:.0f} kB)"
-            yield f"part {number}: {len(plan.steps)} steps, {moved}"
-            yield from (f"  reorder: {each.reason}" for each in reorders)
-    yield from (f"PyTorch: {each.reason}" for each in running.fallbacks)
-    if break_reason:
-        yield f"graph break: {break_reason}"

@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 
 import blocklayout as bl
 from blocklayout.errors import UnsupportedError
-from blocklayout.torch.graph import as_array, decompositions, lowered_overloads, read_fx
+from blocklayout.torch.aten_writer import TABLE
+from blocklayout.torch.graph import as_array, decompositions, read_fx
 
 TOLERANCE = 1e-5
 """Of floats, relative to the largest result, or to 0.1 where that is less."""
@@ -135,7 +136,7 @@ def outcomes_by_overload(
     from torch.testing._internal.common_methods_invocations import op_db
 
     found: dict[str, list[tuple[str, Outcome]]] = {}
-    packets = {name.split(".")[1] for name in lowered_overloads()}
+    packets = {name.split(".")[1] for name in TABLE}
     for op in op_db:
         if n_each is not None and op.aten_name not in packets and not op.name.startswith("nn."):
             continue
