@@ -189,7 +189,8 @@ INLINE TARGET part_bytes read_weights_at_bytes(const uint8_t *weights) {
     return (part_bytes)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)weights));
 }
 INLINE TARGET part_bytes magnitude_bytes(part_bytes value) { return (part_bytes)_mm512_abs_epi16((__m512i)value); }
-typedef int32_t sum_bytes __attribute__((vector_size(64), aligned(4)));
+typedef uint32_t sum_bytes __attribute__((vector_size(64), aligned(4))); /* which may wrap around */
+typedef int32_t signed_bytes __attribute__((vector_size(64), aligned(4)));
 INLINE TARGET sum_bytes sum_pairs_bytes(part_bytes pairs) {
     return (sum_bytes)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(1));
 }

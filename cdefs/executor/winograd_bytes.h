@@ -45,7 +45,7 @@ INLINE_HERE OWN(sum) OWN(transform_pairs)(const bl_winograd_t *p, const element_
 /* Those of `n` sources from `first` on. Returns the largest sum of magnitudes. */
 TARGET static int64_t OWN(read_weights)(const bl_winograd_t *p, const element_t *panel, int64_t first, int64_t n, factor_t *to,
     int64_t apart) {
-    int32_t most = 0;
+    uint32_t most = 0;
     for (int half = 0; half < PANEL; half += LANES) {
         OWN(sum) sums = {0};
         for (int64_t c = 0; c < n; c += 2)
@@ -58,13 +58,13 @@ TARGET static int64_t OWN(read_weights)(const bl_winograd_t *p, const element_t 
 /* At (i, j) of a tile. */
 INLINE_HERE OWN(sum) OWN(exact)(OWN(sum) result, int i, int j) {
     const int powers[TILE] = {3, 2, 1, 1};
-    return result * BL_INVERSE_OF_9 >> (powers[i] + powers[j]);
+    return (OWN(sum))((OWN(signed))(result * BL_INVERSE_OF_9) >> (powers[i] + powers[j]));
 }
 
 INLINE_HERE void OWN(write_result)(const bl_winograd_t *p, const bl_buffers_t *b, const bl_channels_t *channels,
     const OWN(sum) *before, OWN(sum) result, int i, int j, int64_t at, int64_t n) {
     result = OWN(exact)(result, i, j);
     if (before) result += before[TILE * i + j];
-    vec number = __builtin_convertvector(result, vec) * OWN(load)(channels->scales) + OWN(load)(channels->bias);
+    vec number = __builtin_convertvector((OWN(signed))result, vec) * OWN(load)(channels->scales) + OWN(load)(channels->bias);
     write_quanta(&b->bytes, (element_t *)b->dst + at, OWN(finished)(p, number), n);
 }
