@@ -16,9 +16,10 @@ _NDIMS, _LEAST = 4, 16
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes bytes, as inference asks for them: images of 16 channels and more, which lie last without padding."""
+    if (spec.algorithm, spec.prop_kind) != ("pooling_max", "forward_inference") or spec.attr.post_ops:
+        return None
     src, dst = spec.desc("src"), spec.desc("dst")
-    is_largest = (spec.algorithm, spec.prop_kind) == ("pooling_max", "forward_inference")
-    if not is_largest or src.dtype not in BYTE_DTYPES or len(src.dims) != _NDIMS or spec.attr.post_ops:
+    if src.dtype not in BYTE_DTYPES or len(src.dims) != _NDIMS:
         return None
     if not isinstance(src, MemoryDesc) or 0 in (*src.dims, *dst.dims):
         return None
