@@ -21,6 +21,7 @@ from blocklayout.zoo import digits
 from tests import nets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 needs_bf16 = pytest.mark.skipif(not dnnl.has_bf16(), reason="this CPU computes nothing in bf16")
@@ -265,20 +266,26 @@ def test_all_kernels_of_a_node_have_its_precision() -> None:
 
 @needs_bf16
 @pytest.mark.parametrize(
-    ("behind", "algorithms"),
+    ("around", "algorithms"),
     [
         ("Relu", {"convolution_direct"}),
+        ("Pad", {"convolution_direct"}),
         ("BatchNormalization", {"convolution_direct", "convolution_winograd"}),
         ("Add", {"convolution_direct", "convolution_winograd"}),
     ],
 )
-def test_what_rounds_more_is_on_offer_where_several_operators_would(behind: str, algorithms: set[str]) -> None:
+def test_what_rounds_more_is_on_offer_where_several_operators_would(around: str, algorithms: set[str]) -> None:
     b = bl.Builder()
     x = b.input("x", (1, 64, 14, 14))
-    y = x.conv(nets.random_input((64, 64, 3, 3)), pads=1)
-    ones = np.ones(64, np.float32)
-    results = {"Relu": y.relu(), "BatchNormalization": y.batch_norm(ones, ones, ones, ones), "Add": y + x}
-    b.output("y", results[behind])
+    weights, ones = nets.random_input((64, 64, 3, 3)), np.ones(64, np.float32)
+    y = x.conv(weights, pads=1)
+    results: dict[str, Callable[[], bl.model.BuildValue]] = {
+        "Relu": y.relu,
+        "Pad": lambda: b.op("Pad", x, np.array([0, 0, 1, 1, 0, 0, 1, 1])).conv(weights),
+        "BatchNormalization": lambda: y.batch_norm(ones, ones, ones, ones),
+        "Add": lambda: y + x,
+    }
+    b.output("y", results[around]())
     program = model.lower(model.legalize(model.simplify(b.to_graph())))
     [tile] = fuse(program, "bf16", 2)
     candidates = TileRecipes(tile, "bf16", 2).wished(Wish("channels_last", "channels_last"))

@@ -77,7 +77,8 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
     @property
     def spares_roundings(self) -> bool:
         """Whether it stands for several operators, each of which would round its result if they ran one by one."""
-        return self.main.stands_for_several or any(follower.use.operand is not None for follower in self.followers)
+        combining = [follower.kernel for follower in self.followers if follower.use.operand is not None]
+        return len({name for kernel in (self.main, *combining) for name in kernel.rounding}) > 1
 
     @property
     def name(self) -> str:
