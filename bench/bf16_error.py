@@ -67,8 +67,8 @@ def compute_all(args: argparse.Namespace) -> dict[str, Any]:
     for name in args.models:
         draws = [dict(draw(name, seed, args)) for seed in range(args.draws)]
         results.append({"model": name, "errors": {way: [each[way] for each in draws] for way in draws[0]}})
-        show(results[-1:])
         record = keep(args, record)
+        print(f"{name}: {len(draws)} draws", file=sys.stderr)
     return record
 
 
