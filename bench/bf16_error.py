@@ -15,6 +15,7 @@ It takes a CPU that computes in bf16. Nothing is timed, and plans are those that
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import statistics
 import sys
@@ -88,6 +89,7 @@ def draw(name: str, seed: int, args: argparse.Namespace) -> Iterator[tuple[str, 
                 print(f"{name}, {way}: {error}", file=sys.stderr)
             else:
                 yield way, statistics.fmean(map(_error, results, exact))
+            gc.collect()  # modules are garbage that refers to itself, and large
 
 
 def _results(way: str, path: str, n_threads: int, feeds: Feeds) -> Results:

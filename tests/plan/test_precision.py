@@ -272,6 +272,7 @@ def test_all_kernels_of_a_node_have_its_precision() -> None:
         ("Pad", {"convolution_direct"}),
         ("BatchNormalization", {"convolution_direct", "convolution_winograd"}),
         ("Add", {"convolution_direct", "convolution_winograd"}),
+        ("Add of a row, a step apart", {"convolution_direct"}),
     ],
 )
 def test_what_rounds_more_is_on_offer_where_several_operators_would(around: str, algorithms: set[str]) -> None:
@@ -284,6 +285,7 @@ def test_what_rounds_more_is_on_offer_where_several_operators_would(around: str,
         "Pad": lambda: b.op("Pad", x, np.array([0, 0, 1, 1, 0, 0, 1, 1])).conv(weights),
         "BatchNormalization": lambda: y.batch_norm(ones, ones, ones, ones),
         "Add": lambda: y + x,
+        "Add of a row, a step apart": lambda: y + b.input("row", (1, 1, 1, 14)),
     }
     b.output("y", results[around]())
     program = model.lower(model.legalize(model.simplify(b.to_graph())))

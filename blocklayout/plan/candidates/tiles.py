@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -74,10 +74,9 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
             return False
         return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
 
-    @property
-    def spares_roundings(self) -> bool:
-        """Whether it stands for several operators, each of which would round its result if they ran one by one."""
-        combining = [follower.kernel for follower in self.followers if follower.use.operand is not None]
+    def spares_roundings(self, fused: Sequence[Member]) -> bool:
+        """Whether its primitive, with these followers, is several operators that round their results one by one."""
+        combining = [follower.kernel for follower in fused if follower.use.operand is not None]
         return len({name for kernel in (self.main, *combining) for name in kernel.rounding}) > 1
 
     @property
