@@ -74,6 +74,11 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
             return False
         return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
 
+    @property
+    def rounds(self) -> bool:
+        """Whether one of the model's operators that it stands for rounds its results."""
+        return any(kernel.rounding for kernel in self.kernels)
+
     def spares_roundings(self, fused: Sequence[Member]) -> bool:
         """Whether its primitive, with these followers, is several operators that round their results one by one."""
         combining = [follower.kernel for follower in fused if follower.use.operand is not None]
