@@ -42,7 +42,7 @@ _NAMES = {
     "primitives.eltwise": "eltwise eltwise_backward",
     "primitives.inner_product": "inner_product inner_product_backward_data inner_product_backward_weights",
     "primitives.pooling": "pooling pooling_backward",
-    "resolution": "favourite has_optimised implementations optimised resolve rougher",
+    "resolution": "favourite has_optimised implementations is_rougher optimised resolve rougher",
     "roi_align": "write_region_means",
     "spec": "Spec",
     "threads": "callers_at_once own_stream run_apart run_parallel threads_name wake_team",

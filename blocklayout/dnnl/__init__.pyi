@@ -72,6 +72,7 @@ from blocklayout.dnnl.primitives.sum import sum as sum
 from blocklayout.dnnl.resolution import favourite as favourite
 from blocklayout.dnnl.resolution import has_optimised as has_optimised
 from blocklayout.dnnl.resolution import implementations as implementations
+from blocklayout.dnnl.resolution import is_rougher as is_rougher
 from blocklayout.dnnl.resolution import optimised as optimised
 from blocklayout.dnnl.resolution import resolve as resolve
 from blocklayout.dnnl.resolution import rougher as rougher

@@ -25,6 +25,7 @@ from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, Unimpl
 from blocklayout.layout import MemoryDesc
 
 _MAX_CACHED = 2048
+_ROUGHER = "convolution_winograd"
 
 
 def resolve(spec: Spec) -> Resolved:
@@ -99,7 +100,19 @@ def rougher(spec: Spec) -> tuple[Resolved, ...]:
     """
     if not own.is_open_to_recipes(spec) or spec.desc("src").dtype != "bf16":
         return ()
-    return _ours(spec.replace(algorithm="convolution_winograd"))
+    return _ours(spec.replace(algorithm=_ROUGHER))
+
+
+def is_rougher(spec: Spec) -> bool:
+    """Whether a Spec asks for the algorithm of those that :func:`rougher` returns.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 16, 8, 8), "f32"), dnnl.AnyDesc((32, 16, 3, 3), "f32")
+        >>> is_rougher(dnnl.convolution(src, weights, n_threads=1))
+        False
+    """
+    return spec.algorithm == _ROUGHER
 
 
 def optimised(spec: Spec) -> tuple[Resolved, ...]:

@@ -226,6 +226,12 @@ class Facts(Struct, frozen=True):
         return None
 
     @classmethod
+    def rounds(cls, op_type: str) -> bool:
+        """Whether it computes results that their data type rounds: others than elements of sources, and bounds."""
+        del op_type
+        return True
+
+    @classmethod
     def selects(cls, node: NodeInfo) -> tuple[int, ...] | None:
         """Inputs, each element of all results being one of theirs, chosen by place or by order; an absent one is 0.
 

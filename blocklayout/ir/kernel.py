@@ -102,6 +102,7 @@ class Kernel(Struct, frozen=True, eq=False):
         op_types: As :class:`KernelInfo` has them, and ``aliases``.
         in_bytes: For computing with bytes; ``None`` where it cannot, or its operands are no bytes.
         in_floats: Why it cannot, where bytes stand for one of its operands; else empty.
+        rounding: Those of its nodes that round results, each its own where they run one by one.
     """
 
     name: str
@@ -117,17 +118,13 @@ class Kernel(Struct, frozen=True, eq=False):
     aliases: tuple[str, ...] = ()
     in_bytes: ByteOperands | None = None
     in_floats: str = ""
+    rounding: tuple[str, ...] = ()
 
     @property
     def info(self) -> KernelInfo:
         """The kernel as users select it."""
         role = self.operator.role.value
         return KernelInfo(self.name, self.op_types, self.nodes, self.dst.name, self.dst.shape, role, self.aliases)
-
-    @property
-    def stands_for_several(self) -> bool:
-        """Whether it computes what several of the model's operators do, as where a normalisation was folded."""
-        return len(self.op_types) > 1
 
 
 class Program(Struct, frozen=True, eq=False, dict=True):

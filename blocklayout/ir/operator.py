@@ -192,6 +192,11 @@ class BaseOperator(Facts, frozen=True):
         return next(filter(None, refusals), None) or cls.from_onnx(node)
 
     @classmethod
+    def rounds(cls, op_type: str) -> bool:
+        del op_type
+        return cls.role is not Role.VIEW
+
+    @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         """Validate a node that meets all ``needs``, and bind its arguments; may still refuse for something it reads."""
         raise NotImplementedError

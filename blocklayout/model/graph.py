@@ -136,6 +136,13 @@ class NodeAsRead(Struct, frozen=True):
     op_type: str
     outputs: Mapping[str, tuple[int, ...]]
 
+    @property
+    def rounds(self) -> bool:
+        """Whether it computes results that their data type rounds."""
+        from blocklayout import ops  # as of a node's facts
+
+        return ops.facts_of(self.op_type).rounds(self.op_type)
+
 
 class DependsOnDataError(UnsupportedError):
     """An extent of ``node``, or the way through it, depends on data; ``origin`` is the model's node around it."""

@@ -35,8 +35,10 @@ def lower(graph: Graph, find: FindOperator | None = None) -> ir.Program:
     aliases, gone = former_names(graph, nodes)
     kernels = []
     for node in nodes:
-        read = [graph.as_read[name].op_type for name in (node.name, *node.absorbed) if name in graph.as_read]
-        known = {"op_types": tuple(dict.fromkeys((node.op_type, *read))), "aliases": tuple(aliases.get(node.name, ()))}
+        read = {name: graph.as_read[name] for name in (node.name, *node.absorbed) if name in graph.as_read}
+        op_types = tuple(dict.fromkeys((node.op_type, *(each.op_type for each in read.values()))))
+        rounding = tuple(name for name, each in read.items() if each.rounds)
+        known = {"op_types": op_types, "aliases": tuple(aliases.get(node.name, ())), "rounding": rounding}
         kernels.append(replace(_kernel(graph, node, find, constants), **known))
     inputs, outputs = (tuple(graph.values[name] for name in side) for side in (graph.inputs, graph.outputs))
     return ir.Program(graph.name, tuple(kernels), inputs, outputs, gone, graph.precision_report)

@@ -398,6 +398,7 @@ class Where(ir.Facts, frozen=True):
     op_types = ("Where",)
     is_quick_on_arrays = True
     broadcasts_from = 0
+    rounds = staticmethod(always(False))
 
     @classmethod
     def same_as(cls, node: ir.NodeInfo) -> int | None:
@@ -439,6 +440,7 @@ class Nary(ir.BaseOperator, frozen=True):
     op_types = tuple(_FOLDED)
     is_quick_on_arrays = True
     broadcasts_from = 0
+    rounds = staticmethod(lambda op_type: op_type == "Sum")
 
     algorithm: str
     n_srcs: int

@@ -12,7 +12,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import are_moved
+from blocklayout.ops._answers import always, are_moved
 from blocklayout.ops._layouts import argument, like
 from blocklayout.ops.views import same_if_alone
 
@@ -30,6 +30,7 @@ class Concat(ir.BaseOperator, frozen=True):
     op_types = ("Concat",)
     is_quick_on_arrays = True
     needs = (are_moved,)
+    rounds = staticmethod(always(False))
     byte_operands = tuple(f"src_{index}" for index in range(_MAX_PARTS))
     sums_products = False
     mixes_bytes = True

@@ -52,6 +52,9 @@ _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
 }
 """The library's algorithm, and its alpha and beta: numbers, or attributes with their defaults."""
 
+_EXACT = frozenset({"Abs", "Neg", "Relu", "Round"})
+"""Functions that need no rounding of numbers that were rounded."""
+
 _NEVER_NEGATIVE = frozenset({"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softplus", "Sqrt"})
 
 Slope = tuple[str, float, float]
@@ -79,6 +82,7 @@ class Eltwise(Follower, frozen=True):
         return Eltwise(f"eltwise_{algorithm}", *read).bind({"src": node.required(0, "X")})
 
     in_numpy = staticmethod(lambda node: _IN_NUMPY.get(node.op_type))
+    rounds = staticmethod(lambda op_type: op_type not in _EXACT)
     has_gradient = staticmethod(lambda op_type: op_type != "Round")
 
     @classmethod
@@ -346,6 +350,7 @@ class Clip(Eltwise, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Clip",)
     needs = (is_source(1, 12), is_known(1, "min"), is_known(2, "max"))
+    rounds = staticmethod(always(False))
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:

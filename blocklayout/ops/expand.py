@@ -32,6 +32,7 @@ class Expand(ir.BaseOperator, frozen=True):
     op_types = ("Expand",)
     is_quick_on_arrays = True
     extents_read = (1,)
+    rounds = staticmethod(always(False))
 
     @classmethod
     def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:
@@ -95,6 +96,7 @@ class Tile(ir.Facts, frozen=True):
 
     op_types = ("Tile",)
     is_quick_on_arrays = True
+    rounds = staticmethod(always(False))
 
     @classmethod
     def on_arrays(cls, node: ir.NodeInfo) -> ir.ArraysFunction | None:

@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._answers import MOVED, in_order, is_known, is_source
+from blocklayout.ops._answers import MOVED, always, in_order, is_known, is_source
 from blocklayout.ops._gradients import along
 from blocklayout.ops._layouts import Digit, Follower, copy_spec, digits
 from blocklayout.ops.views import Identity
@@ -35,6 +35,7 @@ class Pad(Follower, frozen=True):
     op_types = ("Pad",)
     is_quick_on_arrays = True
     needs = (is_source(1, 12, MOVED), is_known(1, "pads"), is_known(3, "axes"))
+    rounds = staticmethod(always(False))
 
     mode: str
     pads: Pads

@@ -72,6 +72,7 @@ class Pooling(Follower, frozen=True):
         return cls(algorithm, covering, is_shared=True).bind({"src": src}, {"share": shares})
 
     keeps_rows = staticmethod(of_source)
+    rounds = staticmethod(lambda op_type: "Max" not in op_type)
 
     @classmethod
     def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:

@@ -7,7 +7,7 @@ from typing import Any
 from blocklayout import dnnl, ir
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import MOVED, is_source, of_source
+from blocklayout.ops._answers import MOVED, always, is_source, of_source
 from blocklayout.ops._layouts import Follower
 
 
@@ -16,6 +16,7 @@ class ChannelShuffle(Follower, frozen=True):
 
     op_types = ("ChannelShuffle",)
     needs = (is_source(2, 12, MOVED),)
+    rounds = staticmethod(always(False))
 
     groups: int
 

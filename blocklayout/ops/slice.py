@@ -181,6 +181,7 @@ class Split(ir.Facts, frozen=True):
 
     op_types = ("Split",)
     is_quick_on_arrays = True
+    rounds = staticmethod(always(False))
 
     keeps_rows = staticmethod(partial(beside_axis, default=0))
     selects = staticmethod(always((0,)))
@@ -217,6 +218,7 @@ class Gather(ir.Facts, frozen=True):
 
     op_types = ("Gather",)
     is_quick_on_arrays = True
+    rounds = staticmethod(always(False))
     selects = staticmethod(always((0,)))
 
     @classmethod

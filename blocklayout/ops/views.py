@@ -268,6 +268,7 @@ class Blocks(ir.Facts, frozen=True):
     """Elements moved between channels and the places of an image."""
 
     op_types = ("DepthToSpace", "SpaceToDepth")
+    rounds = staticmethod(always(False))
     selects = staticmethod(always((0,)))
 
     @classmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from blocklayout import dnnl
 from tests.bench.running import run_bench
 from tests.show.records import record_of
 
@@ -259,6 +260,18 @@ def test_torch_door(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert [*result["ms"]] == ways
     assert all(each["difference"] < 1e-5 for each in result["first"].values())
     assert done.stdout.count("geometric mean") == 2
+
+
+@pytest.mark.skipif(not dnnl.has_bf16(), reason="this CPU computes nothing in bf16")
+@pytest.mark.skipif(not all(map(find_spec, ("torch", "onnx2torch"))), reason="PyTorch is not all there")
+def test_bf16_error(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--models", "squeezenet1_1,crnn", "--size", "32", "--draws", "1", "--threads", "1", "--json", "out.json")
+    done = run_bench("bf16_error.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    errors = [each["errors"] for each in json.loads((tmp_path / "out.json").read_text())["results"]]
+    assert [[*each] for each in errors] == [["ours", "direct", "module", "autocast"], ["ours", "direct"]]
+    assert all(0 < error < 0.05 for ways in errors for [error] in ways.values())
+    assert "crnn, module: " in done.stderr
 
 
 def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:

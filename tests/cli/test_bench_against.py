@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.commands.against import contest as contest_module
+from blocklayout.commands.against import pytorch
 from blocklayout.commands.against.contest import Competitor, Contest, Result, check_agreement, save_feeds
 from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runtimes
 from blocklayout.commands.feeds import n_images
@@ -89,6 +91,21 @@ def test_pytorch_computes_the_same(tmp_path: Path) -> None:
     outcome = contest(tmp_path).run([RUNTIMES["blocklayout"], RUNTIMES["torch"]])
     assert not outcome.failures
     assert check_agreement(outcome.results, "f32") == []
+
+
+@pytest.mark.skipif(find_spec("onnx2torch") is None, reason="onnx2torch is not installed")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_pytorch_computes_what_its_converter_cannot_read(tmp_path: Path) -> None:
+    torch = import_module("torch")
+    pytorch.import_converter(torch)
+    b = bl.Builder()
+    x = b.input("x", (2, 8))
+    b.output("y", (b.op("Gelu", x) + b.op("Gelu", x, approximate="tanh")).clip(hi=0.5))
+    bl.save(b, tmp_path / "model.onnx")
+    feeds = {"x": nets.random_input((2, 8))}
+    [theirs] = pytorch.open_eager(torch, str(tmp_path / "model.onnx"), 1, "f32")(feeds)
+    [ours] = bl.load(b).run(None, feeds)
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
 
 
 def test_time_per_image_is_over_the_batch(tmp_path: Path) -> None:

@@ -106,3 +106,24 @@ def test_inputs_and_constants_may_be_outputs() -> None:
 def test_a_network_lowers_to_real_operators(small_net: Builder) -> None:
     program = lower(legalize(simplify(read(small_net))))
     assert type(program.kernels[0].operator).__name__ == "Conv"
+
+
+def test_nodes_of_a_kernel_that_round_are_told_from_those_that_do_not() -> None:
+    b = Builder()
+    ones = np.ones(2, np.float32)
+    padded = b.op("Pad", b.input("x", (1, 3, 4, 4)), np.array([0, 0, 1, 1, 0, 0, 1, 1]), name="pad")
+    y = padded.conv(np.ones((2, 3, 3, 3), np.float32), name="conv").batch_norm(ones, ones, ones, ones, name="norm")
+    b.output("y", y.relu().sigmoid())
+    conv, relu, sigmoid = lower(legalize(simplify(b.to_graph()))).kernels
+    assert {*conv.nodes} == {"pad", "conv", "norm"}
+    assert {*conv.rounding} == {"conv", "norm"}
+    assert relu.rounding == ()
+    assert sigmoid.rounding == sigmoid.nodes
+
+
+def test_kernels_of_one_node_have_its_rounding() -> None:
+    b = Builder()
+    b.output("y", b.op("Celu", b.input("x", (1, 4, 8, 8)).relu(), alpha=0.5, name="celu"))
+    _, *kernels = lower(legalize(simplify(b.to_graph()))).kernels
+    assert len(kernels) > 1
+    assert {kernel.rounding for kernel in kernels} == {("celu",)}

@@ -29,6 +29,14 @@ def test_an_unknown_op_type_finds_nothing() -> None:
     assert ops.find("NoSuchOperator") is None
 
 
+def test_operators_that_move_or_limit_elements_round_nothing() -> None:
+    moving = "Pad Reshape Transpose Identity Dropout Slice Split Gather Concat Expand Tile DepthToSpace ChannelShuffle"
+    limiting = "Relu Clip Abs Neg MaxPool Max Min Where"
+    computing = "Conv BatchNormalization Add Mul Sum Sigmoid LeakyRelu Gelu AveragePool LRN"
+    op_types = f"{moving} {limiting} {computing}".split()
+    assert [each for each in op_types if ops.facts_of(each).rounds(each)] == computing.split()
+
+
 @pytest.mark.parametrize("op_type", ops.op_types())
 def test_operators_are_frozen_values_of_operators_that_onnx_knows(op_type: str) -> None:
     operator = ops.find(op_type)

@@ -15,12 +15,17 @@ from blocklayout.ir import Demands, Names, Wish
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.rewrite import Draft
 from blocklayout.plan import POLICIES
+from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.candidates.recipes import TileRecipes
 from blocklayout.plan.candidates.tiles import fuse
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.model import CostModel
+from blocklayout.plan.network import propose_all
 from blocklayout.zoo import digits
 from tests import nets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 needs_bf16 = pytest.mark.skipif(not dnnl.has_bf16(), reason="this CPU computes nothing in bf16")
@@ -265,20 +270,28 @@ def test_all_kernels_of_a_node_have_its_precision() -> None:
 
 @needs_bf16
 @pytest.mark.parametrize(
-    ("behind", "algorithms"),
+    ("around", "algorithms"),
     [
         ("Relu", {"convolution_direct"}),
+        ("Pad", {"convolution_direct"}),
         ("BatchNormalization", {"convolution_direct", "convolution_winograd"}),
         ("Add", {"convolution_direct", "convolution_winograd"}),
+        ("Add of a row, a step apart", {"convolution_direct"}),
     ],
 )
-def test_what_rounds_more_is_on_offer_where_several_operators_would(behind: str, algorithms: set[str]) -> None:
+def test_what_rounds_more_is_on_offer_where_several_operators_would(around: str, algorithms: set[str]) -> None:
     b = bl.Builder()
     x = b.input("x", (1, 64, 14, 14))
-    y = x.conv(nets.random_input((64, 64, 3, 3)), pads=1)
-    ones = np.ones(64, np.float32)
-    results = {"Relu": y.relu(), "BatchNormalization": y.batch_norm(ones, ones, ones, ones), "Add": y + x}
-    b.output("y", results[behind])
+    weights, ones = nets.random_input((64, 64, 3, 3)), np.ones(64, np.float32)
+    y = x.conv(weights, pads=1)
+    results: dict[str, Callable[[], bl.model.BuildValue]] = {
+        "Relu": y.relu,
+        "Pad": lambda: b.op("Pad", x, np.array([0, 0, 1, 1, 0, 0, 1, 1])).conv(weights),
+        "BatchNormalization": lambda: y.batch_norm(ones, ones, ones, ones),
+        "Add": lambda: y + x,
+        "Add of a row, a step apart": lambda: y + b.input("row", (1, 1, 1, 14)),
+    }
+    b.output("y", results[around]())
     program = model.lower(model.legalize(model.simplify(b.to_graph())))
     [tile] = fuse(program, "bf16", 2)
     candidates = TileRecipes(tile, "bf16", 2).wished(Wish("channels_last", "channels_last"))
@@ -288,6 +301,30 @@ def test_what_rounds_more_is_on_offer_where_several_operators_would(behind: str,
     assert found == (algorithms if has_code else {"convolution_direct"})
     plan = bl.load(b, dtype="bf16", layout="nhwc", tune="model").plan
     assert bl.Plan.from_json(plan.to_json()) == plan
+
+
+@needs_bf16
+@pytest.mark.parametrize(
+    ("is_residual", "rougher"), [(False, [True, True, False, True, True, False]), (True, [True] * 6)]
+)
+def test_no_more_than_two_in_a_row_round_more_unless_there_are_sums(*, is_residual: bool, rougher: list[bool]) -> None:
+    b = bl.Builder()
+    x, ones = b.input("x", (1, 64, 28, 28)), np.ones(64, np.float32)
+    for index in range(6):
+        y = x.conv(nets.random_input((64, 64, 3, 3)), pads=1).batch_norm(ones, ones, ones, ones)
+        x = (y + x if is_residual else y).relu()
+        x = x.max_pool(2) if index == 0 else x
+    b.output("y", x)
+    program = model.lower(model.legalize(model.simplify(b.to_graph())))
+    costs = CostModel(Machine(dnnl.isa(), 2))
+    network = propose_all(program, fuse(program, "bf16", 2), Proposer(costs, "bf16"))
+    found = [
+        any(isinstance(step.spec, dnnl.Spec) and dnnl.is_rougher(step.spec) for each in offered for step in each.steps)
+        for tile, offered in zip(network.tiles, network.candidates, strict=True)
+        if tile.main.info.op_type == "Conv"
+    ]
+    has_code = dnnl.has_native_executor() and dnnl.has_isa("avx512_core_bf16")
+    assert found == (rougher if has_code else [False] * 6)
 
 
 @needs_bf16

@@ -5,6 +5,7 @@ It reads no ONNX files; ``onnx2torch`` makes modules of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -77,6 +78,8 @@ def converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, l
     model = _module_of("onnx").load(path)
     constants = {constant.name: constant for constant in model.graph.initializer}
     _fix_axes(model, constants)
+    _fix_bounds(model)
+    _lend_gelu(torch)
     _lend_converters(model)
     inputs = [value for value in model.graph.input if value.name not in constants]
     module = _module_of("onnx2torch").convert(model).eval()
@@ -96,6 +99,29 @@ def _fix_axes(model: Any, constants: Mapping[str, Any]) -> None:
         if node.op_type.startswith("Reduce") and len(node.input) == 2 and node.input[1] in constants:
             axes = onnx.numpy_helper.to_array(constants[node.input.pop()]).tolist()
             node.attribute.append(onnx.helper.make_attribute("axes", axes))
+
+
+def _fix_bounds(model: Any) -> None:
+    """Give a Clip without a lower bound the least of all: the converter takes an absent one for a computed one."""
+    onnx = _module_of("onnx")
+    for node in model.graph.node:
+        if node.op_type == "Clip" and len(node.input) == 3 and not node.input[1]:
+            node.input[1] = f"{node.output[0]}.least"
+            least = onnx.helper.make_tensor(node.input[1], onnx.TensorProto.FLOAT, (), [-math.inf])
+            model.graph.initializer.append(least)
+
+
+def _lend_gelu(torch: Any) -> None:
+    """Let Gelu be read, which is younger than the converter."""
+    common, registry = _module_of("onnx2torch.utils.common"), _module_of("onnx2torch.node_converters.registry")
+    if _is_known(registry, "Gelu", 20, ""):
+        return
+
+    def convert(node: Any, _: Any) -> Any:
+        module = torch.nn.GELU(node.attributes.get("approximate", "none"))
+        return common.OperationConverterResult(module, common.onnx_mapping_from_node(node))
+
+    registry.add_converter("Gelu", 20)(convert)
 
 
 def _lend_converters(model: Any) -> None:

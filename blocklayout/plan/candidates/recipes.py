@@ -144,7 +144,7 @@ class TileRecipes(Struct, frozen=True, dict=True):
             for recipe in ways(problem, wish, attr):
                 with suppress(*NOT_OFFERED):
                     whole = _with_whole_operands(recipe, attr, fused)
-                    may_round = self.tile.spares_roundings
+                    may_round = self.tile.spares_roundings(fused)
                     yield from _implementations(whole, fused, self.impls, numbers, may_round=may_round)
 
     def _with_numbers(self, attr: dnnl.Attr, writer: Member | None) -> tuple[dnnl.Attr, dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -75,9 +75,14 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
         return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
 
     @property
-    def spares_roundings(self) -> bool:
-        """Whether it stands for several operators, each of which would round its result if they ran one by one."""
-        return self.main.stands_for_several or any(follower.use.operand is not None for follower in self.followers)
+    def rounds(self) -> bool:
+        """Whether one of the model's operators that it stands for rounds its results."""
+        return any(kernel.rounding for kernel in self.kernels)
+
+    def spares_roundings(self, fused: Sequence[Member]) -> bool:
+        """Whether its primitive, with these followers, is several operators that round their results one by one."""
+        combining = [follower.kernel for follower in fused if follower.use.operand is not None]
+        return len({name for kernel in (self.main, *combining) for name in kernel.rounding}) > 1
 
     @property
     def name(self) -> str:
