@@ -238,7 +238,7 @@ INLINE_HERE void OWN(write_result)(const bl_winograd_t *p, const bl_buffers_t *b
 /* Columns of results of a tile, from their products, which are `apart` from each other. */
 INLINE_HERE void OWN(transform_products)(const float *products, int64_t apart, sum_t *t) {
     for (int j = 0; j < SIDE; j++) {
-        sum_t m[SIDE];
+        sum_t m[SIDE] = {{0}}; /* for analysers, which take the loop for one that may end sooner */
         for (int i = 0; i < SIDE; i++) m[i] = *(const sum_t *)(products + (SIDE * i + j) * apart);
         OWN(transform_dst)(m, 1, t + j, SIDE);
     }
