@@ -178,6 +178,11 @@ def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: Mem
     return found if all(desc == found[name] and not desc.offset0 for name, desc in given) else None
 
 
+def is_channels_last(desc: MemoryDesc) -> bool:
+    """Whether channels lie side by side, without blocks or padding; pixels and rows may have gaps between them."""
+    return not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
+
+
 NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")
 """Arguments of a convolution of bytes, in the order in which C takes them."""
 

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.own import Implementation, is_channels_last
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
 
-_NDIMS, _LEAST = 4, 16
+_NDIMS = 4
+
+_LEAST = 16
+"""Channels; with fewer most of a vector is idle."""
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -25,12 +28,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
         return None
     if not isinstance(dst, MemoryDesc):
         dst = src.resized(dst.dims)
-    is_known = src.dims[1] >= _LEAST and _is_channels_last(src) and _is_channels_last(dst)
-    return {"src": src, "dst": dst} if is_known and src.dtype == dst.dtype else None
-
-
-def _is_channels_last(desc: MemoryDesc) -> bool:
-    return not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims and not desc.offset0
+    are_known = all(is_channels_last(desc) and not desc.offset0 for desc in (src, dst))
+    return {"src": src, "dst": dst} if are_known and src.dims[1] >= _LEAST and src.dtype == dst.dtype else None
 
 
 def _fields(spec: Spec) -> Mapping[str, Any]:

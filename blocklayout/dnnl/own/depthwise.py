@@ -18,6 +18,7 @@ from blocklayout.dnnl.own import (
     convolution_descs,
     fields_of_bytes,
     image_fields,
+    is_channels_last,
     is_open_to_recipes,
     lanes_of,
 )
@@ -114,8 +115,7 @@ def _is_blocked(desc: MemoryDesc, lanes: int) -> bool | None:
     n, c, *spatial = desc.dims
     if (desc.inner_blks, desc.inner_idxs) == ((lanes,), (1,)):
         return True if desc.padded_dims == (n, -(-c // lanes) * lanes, *spatial) else None
-    is_last = not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
-    return False if is_last and _LIKED[lanes] == "nhwc" else None
+    return False if is_channels_last(desc) and _LIKED[lanes] == "nhwc" else None
 
 
 def _is_favourite(spec: Spec) -> bool:
@@ -145,21 +145,19 @@ def _rows_of_task(spec: Spec) -> int:
 def _fields(spec: Spec) -> Mapping[str, Any]:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
     n_parts = -(-dst.dims[3] // _AT_ONCE)
-    return (
-        image_fields(spec)
-        | fields_of_bytes(spec)
-        | {
-            "is_bf16": src.dtype == "bf16",
-            "has_bf16": has_isa("avx512_core_bf16"),
-            "n_channels": src.dims[1],
-            "kernel": spec.desc("weights").dims[3:],
-            "strides": spec.param("strides"),
-            "rows_of_task": _rows_of_task(spec),
-            "n_parts": n_parts,
-            "part": dst.dims[3] // n_parts,
-            "n_longer": dst.dims[3] % n_parts,
-        }
-    )
+    return {
+        **image_fields(spec),
+        **fields_of_bytes(spec),
+        "is_bf16": src.dtype == "bf16",
+        "has_bf16": has_isa("avx512_core_bf16"),
+        "n_channels": src.dims[1],
+        "kernel": spec.desc("weights").dims[3:],
+        "strides": spec.param("strides"),
+        "rows_of_task": _rows_of_task(spec),
+        "n_parts": n_parts,
+        "part": dst.dims[3] // n_parts,
+        "n_longer": dst.dims[3] % n_parts,
+    }
 
 
 OURS = Implementation(

@@ -21,15 +21,11 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     src, dst = spec.desc("src"), spec.desc("dst")
     if not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc) or spec.attr != Attr():
         return None
-    if src.dtype not in BYTE_DTYPES or dst.dtype != src.dtype or src.ndims < 3 or src.dims[1] != _CHANNELS:
+    if src.dtype not in BYTE_DTYPES or src.ndims < 3 or src.dims[1] != _CHANNELS or 0 in src.dims:
         return None
-    if 0 in src.dims or src.offset0 or dst.offset0:
-        return None
-    letters = "abcdef"[: src.ndims]
-    is_known = src == MemoryDesc(src.dims, src.dtype, letters) and dst == MemoryDesc(
-        src.dims, src.dtype, f"a{letters[2:]}b"
-    )
-    return {"src": src, "dst": dst} if is_known else None
+    spatial = "cdef"[: src.ndims - 2]
+    planes, pixels = (MemoryDesc(src.dims, src.dtype, tag) for tag in (f"ab{spatial}", f"a{spatial}b"))
+    return {"src": src, "dst": dst} if (src, dst) == (planes, pixels) else None
 
 
 def _fields(spec: Spec) -> Mapping[str, Any]:

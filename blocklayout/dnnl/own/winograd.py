@@ -18,6 +18,7 @@ from blocklayout.dnnl.own import (
     convolution_descs,
     fields_of_bytes,
     image_fields,
+    is_channels_last,
     is_open_to_recipes,
     lanes_of,
 )
@@ -71,7 +72,7 @@ _OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11)
 _OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4)
 
 _ALGORITHMS = ("convolution_direct", "convolution_winograd")
-"""What a Spec asks for: it names the latter where that rounds more than a direct convolution does."""
+"""Those that a Spec may ask for; by the second, results are rounded more than by the first."""
 
 
 def _method(spec: Spec) -> Method:
@@ -97,7 +98,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
     if not isinstance(src, MemoryDesc) or not isinstance(dst, MemoryDesc):
         return None
-    is_known = _is_channels_last if weights.dtype == "s8" else partial(_has_whole_vectors, lanes=lanes)
+    is_known = is_channels_last if weights.dtype == "s8" else partial(_has_whole_vectors, lanes=lanes)
     if not is_known(src) or not is_known(dst):
         return None
     if not _fills_panels(weights.dims, 2 * lanes):
@@ -148,13 +149,14 @@ def _is_of_our_kind(spec: Spec) -> bool:
     dtypes = {spec.desc(name).dtype for name in ("src", "weights", "dst")}
     if dtypes != {"f32"} and library.has_isa("avx512_core_amx"):
         return False  # it adds 8 times as many products of bf16 at once, and 16 times as many of bytes
-    is_known = dtypes == {_method(spec).dtype} or (dtypes == {"bf16"} and library.has_bf16())
+    is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
+    if not is_square or set(spec.param("strides")) != {1} or set(spec.param("dilations")) != {0}:
+        return False
     if "s8" in dtypes:
         is_plain = len(spec.desc("weights").dims) == _NDIMS and spec.algorithm == "convolution_direct"
-        is_known = is_plain and are_known_bytes(spec)
-    is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
-    is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
-    return is_dense and is_known and ("s8" in dtypes or not (spec.attr.scales or spec.attr.zero_points))
+        return is_plain and are_known_bytes(spec)
+    is_known = dtypes == {_method(spec).dtype} or (dtypes == {"bf16"} and library.has_bf16())
+    return is_known and not spec.attr.scales and not spec.attr.zero_points
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
@@ -170,10 +172,6 @@ def _panel_src(spec: Spec, lanes: int) -> int:
     *_, group_dst, group_src, _, _ = spec.desc("weights").dims
     is_grouped = len(spec.desc("weights").dims) > _NDIMS
     return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
-
-
-def _is_channels_last(desc: MemoryDesc) -> bool:
-    return not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
 
 
 def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
@@ -192,25 +190,23 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
     is_apart = n_tiles >= _LEAST_OF_THREAD * spec.n_threads
     of_thread = _even_part(-(-n_tiles // spec.n_threads), _method(spec).tiles_of_task)
     n_at_once = of_thread if is_apart else _tiles_at_once(spec, lanes)
-    return (
-        image_fields(spec)
-        | fields_of_bytes(spec)
-        | {
-            "tile": _method(spec).tile,
-            "is_bf16": src.dtype == "bf16",
-            "n_src": src.dims[1],
-            "n_dst": dst.dims[1],
-            "group_src": group_src,
-            "group_dst": group_dst,
-            "panel_src": _panel_src(spec, lanes),
-            "weights_tap": tap,
-            "weights_src": weights_src,
-            "weights_panel": panel if weights.inner_blks else 2 * lanes,
-            "is_apart": is_apart,
-            "tiles_at_once": n_at_once,
-            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(spec, n_at_once, n_panels),
-        }
-    )
+    return {
+        **image_fields(spec),
+        **fields_of_bytes(spec),
+        "tile": _method(spec).tile,
+        "is_bf16": src.dtype == "bf16",
+        "n_src": src.dims[1],
+        "n_dst": dst.dims[1],
+        "group_src": group_src,
+        "group_dst": group_dst,
+        "panel_src": _panel_src(spec, lanes),
+        "weights_tap": tap,
+        "weights_src": weights_src,
+        "weights_panel": panel if weights.inner_blks else 2 * lanes,
+        "is_apart": is_apart,
+        "tiles_at_once": n_at_once,
+        "tiles_of_task": n_at_once if is_apart else _tiles_of_task(spec, n_at_once, n_panels),
+    }
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:

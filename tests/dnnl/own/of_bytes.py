@@ -11,6 +11,11 @@ from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
 from tests.dnnl.running import Array, convolve, execute
 
+TYPES = ("u8", "s8")
+ZEROS = (("src", 0), ("dst", 0))
+RELU = dnnl.Eltwise("relu")
+TAILS = ((), (RELU,), (dnnl.Eltwise("clip", 0, 6),), (dnnl.Eltwise("hardswish", 1 / 6, 0.5),))
+
 
 def operands(spec: dnnl.Spec) -> dict[str, Array]:
     """Any bytes, and scales and zero points that spread results over all of them."""

@@ -13,6 +13,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.own import of_bytes
+from tests.dnnl.own.of_bytes import TAILS, TYPES, ZEROS
 from tests.dnnl.running import execute
 
 pytestmark = pytest.mark.skipif(
@@ -20,11 +21,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs AVX512-VNNI and a compiler at installation",
 )
 
-TYPES = ("u8", "s8")
 SCALES = (("src", 0), ("weights", 3), ("dst", 0))
-ZEROS = (("src", 0), ("dst", 0))
-RELU = dnnl.Eltwise("relu")
-TAILS = ((), (RELU,), (dnnl.Eltwise("clip", 0, 6),), (dnnl.Eltwise("hardswish", 1 / 6, 0.5),))
 
 
 def depthwise(  # noqa: PLR0917 - a problem

@@ -13,17 +13,14 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.own import of_bytes
+from tests.dnnl.own.of_bytes import RELU, TAILS, TYPES, ZEROS
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx512_core_vnni") or dnnl.has_isa("avx512_core_amx"),
     reason="needs AVX512-VNNI without AMX and a compiler at installation",
 )
 
-TYPES = ("u8", "s8")
 SCALES = (("src", 0), ("weights", 1), ("dst", 0))
-ZEROS = (("src", 0), ("dst", 0))
-RELU = dnnl.Eltwise("relu")
-TAILS = ((), (RELU,), (dnnl.Eltwise("clip", 0, 6),), (dnnl.Eltwise("hardswish", 1 / 6, 0.5),))
 
 
 def convolution(
