@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string.h>
+
 #include "vectors.h"
 
 /* Bytes of a source are XORed with flip to have no sign, then zero is subtracted; results lie from least to most, around
@@ -31,17 +33,31 @@ static inline float scale_of(const bl_bytes_t *bytes, int has_scales, int64_t ch
     return bytes->src_scale * (bytes->weights_scale ? bytes->weights_scale[has_scales ? channel : 0] : 1);
 }
 
-/* The nearest bytes, in 32 bits each. */
-INLINE TARGET_16 __m512i quanta_of(const bl_bytes_t *bytes, vec_16 value) {
+/* The nearest bytes, in 32 bits each; and of these the first n of a vector, or all. */
+INLINE TARGET_16 __m512i quanta_of_16(const bl_bytes_t *bytes, vec_16 value) {
     vec_16 zero = {0}, within = min_16(bytes->most - zero, max_16(bytes->least - zero, value * bytes->per_quantum));
     return _mm512_add_epi32(_mm512_cvtps_epi32((__m512)within), _mm512_set1_epi32(bytes->dst_zero));
 }
 
-/* The first n of 16, or all. */
-INLINE TARGET_16 void write_quanta(const bl_bytes_t *bytes, void *to, vec_16 value, int64_t n) {
-    __m128i quanta = _mm512_cvtepi32_epi8(quanta_of(bytes, value));
+INLINE TARGET_16 void write_quanta_16(const bl_bytes_t *bytes, void *to, vec_16 value, int64_t n) {
+    __m128i quanta = _mm512_cvtepi32_epi8(quanta_of_16(bytes, value));
     if (n >= 16)
         _mm_storeu_si128(to, quanta);
     else
         _mm_mask_storeu_epi8(to, (__mmask16)((1u << n) - 1), quanta);
+}
+
+INLINE TARGET_8 __m256i quanta_of_8(const bl_bytes_t *bytes, vec_8 value) {
+    vec_8 zero = {0}, within = min_8(bytes->most - zero, max_8(bytes->least - zero, value * bytes->per_quantum));
+    return _mm256_add_epi32(_mm256_cvtps_epi32((__m256)within), _mm256_set1_epi32(bytes->dst_zero));
+}
+
+INLINE TARGET_8 void write_quanta_8(const bl_bytes_t *bytes, void *to, vec_8 value, int64_t n) {
+    __m256i quanta = _mm256_and_si256(quanta_of_8(bytes, value), _mm256_set1_epi32(0xff));
+    __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(quanta), _mm256_extracti128_si256(quanta, 1));
+    __m128i packed = _mm_packus_epi16(words, words);
+    if (n >= 8)
+        _mm_storel_epi64(to, packed);
+    else
+        memcpy(to, &packed, (size_t)n);
 }

@@ -257,7 +257,7 @@ INLINE TARGET void scale_bytes(const bl_line_t *line, vec_16 sums[2][BL_AT_ONCE]
 
 INLINE TARGET void write_bytes(const bl_line_t *line, char *at, const vec_16 *result) {
     uint32_t mask = mask_of(line->n);
-    __m512i words = _mm512_packs_epi32(quanta_of(&line->bytes, result[0]), quanta_of(&line->bytes, result[1]));
+    __m512i words = _mm512_packs_epi32(quanta_of_16(&line->bytes, result[0]), quanta_of_16(&line->bytes, result[1]));
     __m256i bytes = _mm512_cvtepi16_epi8(words);
     if (!line->is_apart) {
         _mm256_mask_storeu_epi8(at, mask, bytes);

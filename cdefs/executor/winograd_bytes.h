@@ -66,5 +66,5 @@ INLINE_HERE void OWN(write_result)(const bl_winograd_t *p, const bl_buffers_t *b
     result = OWN(exact)(result, i, j);
     if (before) result += before[TILE * i + j];
     vec number = __builtin_convertvector((OWN(signed))result, vec) * OWN(load)(channels->scales) + OWN(load)(channels->bias);
-    write_quanta(&b->bytes, (element_t *)b->dst + at, OWN(finished)(p, number), n);
+    write_quanta_16(&b->bytes, (element_t *)b->dst + at, OWN(finished)(p, number), n);
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MAX_CACHED = 256
 
-LANES = {"avx512_core_bf16": 16, "avx512_core": 16, "avx2": 8, "sse41": 4}
+LANES = {"avx512_core_bf16": 16, "avx512_core_vnni": 16, "avx512_core": 16, "avx2": 8, "sse41": 4}
 """Instruction sets there is code for, and floats in a vector; oneDNN asks for the last one."""
 
 
@@ -191,13 +191,12 @@ def are_known_bytes(spec: Spec) -> bool:
     """Whether source, weights and results of a convolution are bytes as code of ours takes them.
 
     Each tensor has one scale and zero point at most, weights one scale for all or one for each channel; there is no
-    addend, and the CPU adds products of theirs.
+    addend.
     """
     masks = {("src", 0), ("weights", 0), ("weights", _of_channels(spec)), ("dst", 0)}
     is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
     are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES}
-    is_fast = spec.desc("weights").dtype == "s8" and library.has_isa("avx512_core_vnni")
-    return are_bytes and is_fast and is_simple and not addend_name(spec.attr)
+    return are_bytes and spec.desc("weights").dtype == "s8" and is_simple and not addend_name(spec.attr)
 
 
 def fields_of_bytes(spec: Spec) -> dict[str, Any]:
@@ -220,8 +219,8 @@ class Implementation(Struct, frozen=True, kw_only=True):
 
     Attributes:
         kinds: The kinds of primitive that it computes.
-        isas: The instruction sets there is code for, best first; the first that the library may use is the one.
-        isas_for: The same for an algorithm that takes others, by its name.
+        isas: The instruction sets there is code for, best first, by what is asked for; the first that the library may
+            use is the one. Code for any has none.
         offer: The descriptors of all arguments of a Spec of these kinds that names it; ``None`` where there is no code
             for that.
         fields: Those of the problem in C, from a Spec that was settled so.
@@ -248,8 +247,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
     c_type: str = ""
     compute_ns: Callable[[Spec, float, int], float] = lambda *_: 0.0
     total_ns: Callable[[float, float], float] = add
-    isas: tuple[str, ...] = ("avx512_core", "avx2", "sse41")
-    isas_for: Mapping[str, tuple[str, ...]] = {}
+    isas: Callable[[Spec], Sequence[str]] = lambda _: ("avx512_core", "avx2", "sse41")
     multiply_adds: Callable[[Spec], int] = lambda _: 0
     is_favourite: Callable[[Spec], bool] = lambda _: False
     algorithms: tuple[str, ...] = ()
@@ -302,7 +300,7 @@ def offers(spec: Spec) -> Iterator[Resolved]:
         ours = _load(name)
         if spec.kind not in ours.kinds or native() is None:
             continue
-        isas = ours.isas_for.get(spec.algorithm, ours.isas)
+        isas = ours.isas(spec)
         isa = next(filter(library.has_isa, isas), None)
         impl = f"{name}:{isa or 'any'}"
         if (isa or not isas) and spec.impl in ("", impl) and (settled := ours.settled(spec, impl)):

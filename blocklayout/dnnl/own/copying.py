@@ -71,7 +71,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
 
 OURS = Implementation(
     kinds=("reversal",),
-    isas=(),
+    isas=lambda _: (),
     offer=_offer,
     fields=_fields,
     arguments=lambda _: ("src", "dst"),

@@ -160,9 +160,13 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
     }
 
 
+def _isas(spec: Spec) -> tuple[str, ...]:
+    return ("avx512_core_vnni",) if spec.desc("weights").dtype == "s8" else ("avx512_core", "avx2")
+
+
 OURS = Implementation(
     kinds=("convolution",),
-    isas=("avx512_core", "avx2"),
+    isas=_isas,
     offer=_offer,
     fields=_fields,
     arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", *NUMBERS),

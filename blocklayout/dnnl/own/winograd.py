@@ -234,10 +234,14 @@ def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
     return -(-n_at_once // n_parts)
 
 
+def _isas(spec: Spec) -> tuple[str, ...]:
+    of_dtype = {"s16": ("avx512_core_vnni",), "bf16": ("avx512_core_bf16",), "f32": ("avx512_core", "avx2")}
+    return of_dtype[_method(spec).dtype]
+
+
 OURS = Implementation(
     kinds=("convolution",),
-    isas=("avx512_core", "avx2"),
-    isas_for={"convolution_winograd": ("avx512_core_bf16",)},
+    isas=_isas,
     offer=_offer,
     fields=_fields,
     arguments=lambda spec: ("src", "weights", "bias", addend_name(spec.attr), "dst", "scratchpad", *NUMBERS),
