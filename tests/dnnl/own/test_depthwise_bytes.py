@@ -17,8 +17,7 @@ from tests.dnnl.own.of_bytes import TAILS, TYPES, ZEROS
 from tests.dnnl.running import execute
 
 pytestmark = pytest.mark.skipif(
-    not dnnl.has_native_executor() or not dnnl.has_isa("avx512_core_vnni"),
-    reason="needs AVX512-VNNI and a compiler at installation",
+    not dnnl.has_native_executor() or not dnnl.has_isa("avx2"), reason="needs AVX2 and a compiler at installation"
 )
 
 SCALES = (("src", 0), ("weights", 3), ("dst", 0))
@@ -82,6 +81,11 @@ def test_any_problem(
 ) -> None:
     height, width = (max(k - sum(pads[dim::2]), extents[2 + dim]) for dim, k in enumerate(kernel))
     check(depthwise((*extents[:2], height, width), kernel, strides, pads, types, **others, **bias))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_wider_than_what_is_held_at_once(stride: int) -> None:
+    check(depthwise((1, 40, 5, 200), (5, 5), (1, stride), (2, 2, 2, 2)))
 
 
 def test_numbers_far_beyond_all_bytes_saturate() -> None:
