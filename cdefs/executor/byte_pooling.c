@@ -23,51 +23,74 @@ typedef struct {
 
 static bl_taps_t taps_of(const bl_byte_pooling_t *p, int dim, int64_t result) {
     int64_t begin = result * p->strides[dim] - p->pads[dim], step = p->dilations[dim], room = p->extents[dim] - begin;
+    if (begin >= 0 && room > (p->kernel[dim] - 1) * step) return (bl_taps_t){begin, 0, p->kernel[dim]};
     int64_t first = begin >= 0 ? 0 : (-begin + step - 1) / step, last = room <= 0 ? 0 : (room + step - 1) / step;
     return (bl_taps_t){begin, first, last < p->kernel[dim] ? last : p->kernel[dim]};
 }
 
-/* A row of results, for 64 channels or those of a mask. */
-INLINE TARGET_16 void pool_channels(const bl_byte_pooling_t *p, const char *src, char *dst, bl_taps_t rows, __mmask64 mask,
-    const int is_signed, const int is_whole) {
-    int64_t right = p->dilations[1] * p->src_pixel;
-    for (int64_t column = 0; column < p->results[1]; column++, dst += p->dst_pixel) {
-        bl_taps_t taps = taps_of(p, 1, column);
-        __m512i largest = _mm512_set1_epi8(is_signed ? INT8_MIN : 0);
-        for (int64_t row = rows.first; row < rows.last; row++) {
-            int64_t y = rows.begin + row * p->dilations[0], x = taps.begin + taps.first * p->dilations[1];
-            const char *at = src + y * p->src_row + x * p->src_pixel;
-            for (int64_t tap = taps.first; tap < taps.last; tap++, at += right) {
-                __m512i bytes = is_whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask, at);
-                largest = is_signed ? _mm512_max_epi8(largest, bytes) : _mm512_max_epu8(largest, bytes);
-            }
-        }
-        if (is_whole)
-            _mm512_storeu_si512(dst, largest);
-        else
-            _mm512_mask_storeu_epi8(dst, mask, largest);
+/* For AVX-512: a vector, or a part of one. */
+#define TARGET TARGET_16
+#define OVERLAPS 0
+#define OWN(name) name##_16
+typedef __m512i block_16;
+
+INLINE TARGET block_16 least_16(const int is_signed) { return _mm512_set1_epi8(is_signed ? INT8_MIN : 0); }
+
+INLINE TARGET __mmask64 mask_of(int64_t n) { return n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0); }
+
+INLINE TARGET block_16 read_16(const char *at, const int64_t n) {
+    return n == 64 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(mask_of(n), at);
+}
+
+INLINE TARGET void write_16(char *at, block_16 block, const int64_t n) {
+    if (n == 64)
+        _mm512_storeu_si512(at, block);
+    else
+        _mm512_mask_storeu_epi8(at, mask_of(n), block);
+}
+
+INLINE TARGET block_16 larger_16(block_16 a, block_16 b, const int is_signed) {
+    return is_signed ? _mm512_max_epi8(a, b) : _mm512_max_epu8(a, b);
+}
+
+#include "byte_pooling_kernel.h"
+
+/* For AVX2: two vectors, at the beginning and at the end, or two halves of vectors. */
+#define TARGET TARGET_8
+#define OVERLAPS 1
+#define OWN(name) name##_8
+typedef struct {
+    __m256i v[2];
+} block_8;
+
+INLINE TARGET block_8 least_8(const int is_signed) {
+    __m256i least = _mm256_set1_epi8(is_signed ? INT8_MIN : 0);
+    return (block_8){{least, least}};
+}
+
+INLINE TARGET __m256i half_8(const char *at) { return _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)at)); }
+
+INLINE TARGET block_8 read_8(const char *at, const int64_t n) {
+    if (n < 32) return (block_8){{half_8(at), half_8(at + n - 16)}};
+    return (block_8){{_mm256_loadu_si256((const __m256i *)at), _mm256_loadu_si256((const __m256i *)(at + n - 32))}};
+}
+
+INLINE TARGET void write_8(char *at, block_8 block, const int64_t n) {
+    if (n < 32) {
+        _mm_storeu_si128((__m128i *)at, _mm256_castsi256_si128(block.v[0]));
+        _mm_storeu_si128((__m128i *)(at + n - 16), _mm256_castsi256_si128(block.v[1]));
+    } else {
+        _mm256_storeu_si256((__m256i *)at, block.v[0]);
+        _mm256_storeu_si256((__m256i *)(at + n - 32), block.v[1]);
     }
 }
 
-TARGET_16 static void pool_rows(void *given) {
-    const bl_byte_pooling_run_t *run = given;
-    const bl_byte_pooling_t *p = run->problem;
-    bl_range_t tasks = bl_share(p->n_images * p->results[0]);
-    for (int64_t task = tasks.first; task < tasks.last; task++) {
-        int64_t image = task / p->results[0], row = task % p->results[0];
-        bl_taps_t rows = taps_of(p, 0, row);
-        for (int64_t channel = 0; channel < p->n_channels; channel += 64) {
-            int64_t n = p->n_channels - channel;
-            const char *src = run->src + image * p->src_image + channel;
-            char *dst = run->dst + image * p->dst_image + row * p->dst_row + channel;
-            __mmask64 mask = n < 64 ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0);
-            if (n < 64)
-                p->is_signed ? pool_channels(p, src, dst, rows, mask, 1, 0) : pool_channels(p, src, dst, rows, mask, 0, 0);
-            else
-                p->is_signed ? pool_channels(p, src, dst, rows, mask, 1, 1) : pool_channels(p, src, dst, rows, mask, 0, 1);
-        }
-    }
+INLINE TARGET block_8 larger_8(block_8 a, block_8 b, const int is_signed) {
+    for (int i = 0; i < 2; i++) a.v[i] = is_signed ? _mm256_max_epi8(a.v[i], b.v[i]) : _mm256_max_epu8(a.v[i], b.v[i]);
+    return a;
 }
+
+#include "byte_pooling_kernel.h"
 #endif
 
 int bl_byte_pooling(const void *problem, void *stream, int n_args, const void *args) {
@@ -78,7 +101,7 @@ int bl_byte_pooling(const void *problem, void *stream, int n_args, const void *a
     if (status) return status;
 #if defined(__x86_64__)
     bl_byte_pooling_run_t run = {p, data[BL_BYTES_SRC], data[BL_BYTES_DST]};
-    bl_parallel(p->n_threads, pool_rows, &run);
+    bl_parallel(p->n_threads, p->lanes == 16 ? pool_rows_16 : pool_rows_8, &run);
     return 0;
 #else
     return 3; /* dnnl_unimplemented */

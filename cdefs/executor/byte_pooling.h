@@ -2,6 +2,7 @@
 
 typedef struct {
     bl_get_data_t get_data;              /* dnnl_memory_get_data_handle */
+    int lanes;                           /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
     int is_signed;
     int n_threads;
     int64_t n_images, n_channels;

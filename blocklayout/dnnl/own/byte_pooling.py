@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.own import Implementation, is_channels_last
+from blocklayout.dnnl.own import Implementation, is_channels_last, lanes_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.layout import MemoryDesc
@@ -40,6 +40,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         for at, dim in (("image", 0), ("row", 2), ("pixel", 3))
     }
     return places | {
+        "lanes": lanes_of(spec.impl),
         "is_signed": src.dtype == "s8",
         "n_threads": spec.n_threads,
         "n_images": src.dims[0],
@@ -55,7 +56,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
 
 OURS = Implementation(
     kinds=("pooling",),
-    isas=lambda _: ("avx512_core",),
+    isas=lambda _: ("avx512_core", "avx2"),
     offer=_offer,
     fields=_fields,
     arguments=lambda _: ("src", "dst"),
