@@ -89,7 +89,8 @@ __attribute__((target("avx512f,avx512bw,avx512vbmi"))) static void translate_64(
     }
 }
 
-/* Sixteen tables of sixteen: in each, bytes of other ones look up 0, since their highest bit is set. */
+/* Sixteen tables of sixteen. Those of the upper half look up 0 where the highest bit is not set, those of the lower one where it
+   is; among eight others the three bits below it choose. */
 __attribute__((target("avx2"))) static void translate_32(const bl_part_t *part) {
     if (!part->table) return copy(part);
     for (int64_t row = 0; row < part->n_rows; row++) {
@@ -97,14 +98,21 @@ __attribute__((target("avx2"))) static void translate_32(const bl_part_t *part) 
         uint8_t *dst = part->dst + row * part->dst_step;
         int64_t i = 0;
         for (; i + 32 <= part->n; i += 32) {
-            __m256i bytes = _mm256_loadu_si256((const __m256i *)(src + i)), found = _mm256_setzero_si256();
-            for (int k = 0; k < 16; k++) {
-                __m128i sixteenth = _mm_loadu_si128((const __m128i *)(part->table + 16 * k));
-                __m256i places = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)(16 * k)));
-                places = _mm256_adds_epu8(places, _mm256_set1_epi8(0x70));
-                found = _mm256_or_si256(found, _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(sixteenth), places));
+            __m256i bytes = _mm256_loadu_si256((const __m256i *)(src + i)), found[8];
+            __m256i others = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80));
+#pragma GCC unroll 8
+            for (int k = 0; k < 8; k++) {
+                const __m128i *sixteenth = (const __m128i *)(part->table + 16 * k);
+                __m256i lower = _mm256_broadcastsi128_si256(_mm_loadu_si128(sixteenth));
+                __m256i upper = _mm256_broadcastsi128_si256(_mm_loadu_si128(sixteenth + 8));
+                found[k] = _mm256_or_si256(_mm256_shuffle_epi8(lower, bytes), _mm256_shuffle_epi8(upper, others));
             }
-            _mm256_storeu_si256((__m256i *)(dst + i), found);
+#pragma GCC unroll 3
+            for (int bit = 0; bit < 3; bit++)
+#pragma GCC unroll 4
+                for (int k = 0; k < 8; k += 2 << bit)
+                    found[k] = _mm256_blendv_epi8(found[k], found[k + (1 << bit)], _mm256_slli_epi16(bytes, 3 - bit));
+            _mm256_storeu_si256((__m256i *)(dst + i), found[0]);
         }
         for (; i < part->n; i++) dst[i] = part->table[src[i]];
     }
