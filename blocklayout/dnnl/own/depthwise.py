@@ -165,7 +165,8 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
 
 
 def _isas(spec: Spec) -> tuple[str, ...]:
-    return ("avx512_core_vnni" if spec.desc("weights").dtype == "s8" else "avx512_core", "avx2")
+    are_bytes = spec.has("weights") and spec.desc("weights").dtype == "s8"
+    return "avx512_core_vnni" if are_bytes else "avx512_core", "avx2"
 
 
 OURS = Implementation(
