@@ -69,7 +69,7 @@ class Method(Struct, frozen=True):
 # Fitted to convolutions of five networks, on Zen 4.
 _OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3)
 _OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11)
-_OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4)
+_OF_BYTES = Method(4, "s16", 15.0, 30.0, 112, 4)
 
 _ALGORITHMS = ("convolution_direct", "convolution_winograd")
 """Those that a Spec may ask for; by the second, results are rounded more than by the first."""
@@ -235,7 +235,7 @@ def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
 
 
 def _isas(spec: Spec) -> tuple[str, ...]:
-    of_dtype = {"s16": ("avx512_core_vnni",), "bf16": ("avx512_core_bf16",), "f32": ("avx512_core", "avx2")}
+    of_dtype = {"s16": ("avx512_core_vnni", "avx2"), "bf16": ("avx512_core_bf16",), "f32": ("avx512_core", "avx2")}
     return of_dtype[_method(spec).dtype]
 
 
