@@ -99,6 +99,7 @@ typedef struct {
     int64_t first, n;
     vec_8 scale[2], bias[2];
     float low, high;
+    int is_bounded; /* whether to become bytes is all that results are bounded by */
 } bl_panel_t;
 
 INLINE TARGET_8 __m256i quad_at(const uint8_t *at) {
@@ -155,7 +156,8 @@ TARGET_8 static void find_largest(const bl_byte_products_t *p, const bl_task_t *
     int64_t size = pixel_nbytes(p), n_rows = n_held(p, 0, task->rows.last - task->rows.first);
     int64_t n_columns = n_held(p, 1, task->columns.last - task->columns.first);
     int64_t down = task->steps[0] / held_stride(p, 0), right = task->steps[1] / held_stride(p, 1);
-    memset(task->largest, 0, (size_t)size);
+    memset(task->largest, size == BL_QUAD ? 255 : 0, (size_t)size);
+    if (size == BL_QUAD) return; /* images have all bytes */
     for (int64_t y = 0; y < n_rows; y++)
         for (int64_t x = 0; x < n_columns; x++) {
             const uint8_t *at = task->src + y * down + x * right;
@@ -200,12 +202,16 @@ static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
     int is_direct = !p->dst_is_f32 && p->gate == BL_NO_GATE;
     float factor = is_direct ? bytes->per_quantum : 1;
     bl_panel_t panel = {.first = first, .n = p->n_dst - first < BL_PANEL ? p->n_dst - first : BL_PANEL};
+    int is_small = 1; /* so that they fit 32 bits, before they are bounded */
     for (int64_t i = 0; i < panel.n; i++) {
-        ((float *)panel.scale)[i] = factor * scale_of(bytes, p->has_scales, first + i);
-        ((float *)panel.bias)[i] = run->bias ? factor * run->bias[first + i] : 0;
+        float scale = factor * scale_of(bytes, p->has_scales, first + i), bias = run->bias ? factor * run->bias[first + i] : 0;
+        ((float *)panel.scale)[i] = scale;
+        ((float *)panel.bias)[i] = bias;
+        is_small &= fabsf(scale) < 0.5f && fabsf(bias) < (1 << 29);
     }
     panel.low = is_direct ? fmaxf(factor * p->low, bytes->least) : p->low;
     panel.high = is_direct ? fminf(factor * p->high, bytes->most) : p->high;
+    panel.is_bounded = is_direct && p->slope == 1 && panel.low == bytes->least && panel.high == bytes->most && is_small;
     return panel;
 }
 
@@ -244,6 +250,7 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
 INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result) {
     const bl_byte_products_t *p = run->problem;
     vec_8 zero = {0};
+    if (panel->is_bounded) return result;
     if (p->slope != 1) result = max_8(zero, result) + p->slope * min_8(zero, result);
     result = min_8(panel->high - zero, max_8(panel->low - zero, result));
     if (p->gate == BL_NO_GATE) return result;
@@ -268,7 +275,7 @@ INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *
     for (int r = 0; r < 2; r++) {
         if (p->dst_is_f32 && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));
         words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[r][0]), _mm256_cvtps_epi32((__m256)results[r][1]));
-        words[r] = _mm256_add_epi16(words[r], zero);
+        words[r] = _mm256_adds_epi16(words[r], zero);
     }
     if (p->dst_is_f32) return;
     __m256i bytes = p->dst_is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
