@@ -323,6 +323,12 @@ def is_faster_alone(function: Eltwise) -> bool:
     return native() is not None and library.has_isa("avx2") and function.algorithm in _load("functions").algorithms
 
 
+def multiplies_bytes() -> bool:
+    """Whether there are exact products of bytes: by instructions of the CPU, or by code of ours."""
+    has_ours = native() is not None and library.has_isa("avx2") and not library.is_sequential()
+    return has_ours or library.sums_bytes_exactly()
+
+
 def lanes_of(impl: str) -> int:
     """Floats in a vector of the instruction set that one of ours is for."""
     return LANES[impl.partition(":")[2]]

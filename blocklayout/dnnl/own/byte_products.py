@@ -74,6 +74,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
+    if not (spec.has("src") and spec.has("weights") and spec.has("dst")):
+        return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     if src.dtype not in BYTE_DTYPES or weights.dtype != "s8" or dst.dtype not in (*BYTE_DTYPES, "f32"):
         return False

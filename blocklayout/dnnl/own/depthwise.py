@@ -161,7 +161,9 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
 
 
 def _isas(spec: Spec) -> tuple[str, ...]:
-    return ("avx512_core_vnni",) if spec.desc("weights").dtype == "s8" else ("avx512_core", "avx2")
+    return (
+        ("avx512_core_vnni",) if spec.has("weights") and spec.desc("weights").dtype == "s8" else ("avx512_core", "avx2")
+    )
 
 
 OURS = Implementation(

@@ -76,7 +76,7 @@ _ALGORITHMS = ("convolution_direct", "convolution_winograd")
 
 
 def _method(spec: Spec) -> Method:
-    if spec.desc("weights").dtype == "s8":
+    if spec.has("weights") and spec.desc("weights").dtype == "s8":
         return _OF_BYTES
     return _OF_BF16 if spec.algorithm == "convolution_winograd" else _OF_FLOATS
 
