@@ -22,8 +22,9 @@ typedef struct {
     const float *bias;
     const void *addend;
     void *dst;
-    /* Transformed: [products][tiles_at_once][sources, whole vectors of them], of each thread if it works apart; 16 bits each
-       in bf16 with tiles of 2x2 and of bytes, as are weights. */
+    /* Transformed: [products][tiles_at_once][sources, whole vectors of them], or with AVX2 [products][rounds][tiles_at_once]
+       [sources of a round], of each thread if it works apart; 16 bits each in bf16 with tiles of 2x2 and of bytes, as are
+       weights. */
     float *sources;
     float *own; /* of each thread: [products][tiles_of_task][panel], then weights [products][sources at once][panel], and of
        bytes [tiles_of_task][panel][results of a tile] */
@@ -54,8 +55,8 @@ static bl_tile_t tile_at(const bl_winograd_t *p, int tile, int64_t number) {
     return (bl_tile_t){number / (rows * columns), number / columns % rows, number % columns};
 }
 
-/* Where a tile's transformed sources from c on lie, and how many of a row's: rows of a length, or of the rest of `all`, have
-   those of all `count` tiles before others of the first. */
+/* Where a tile's transformed sources from c on lie, and the length of their row: of `all` sources rounds of that length, or of
+   what is left, lie behind each other, each for all `count` tiles. */
 static bl_row_t row_at(int64_t c, int64_t length, int64_t all, int64_t count, int64_t tile) {
     int64_t start = c / length * length, own = all - start < length ? all - start : length;
     return (bl_row_t){start * count + tile * own + c - start, own};

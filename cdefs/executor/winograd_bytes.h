@@ -1,8 +1,9 @@
-/* What differs for bytes, in tiles of 4x4. All is exact. Sources around their zero point times B^T, and weights times the rows of
-   G without what these divide by, are words of 16 bits. The division is made up for behind the products: results come times 9
-   and a power of two up to 64. Sums wrap around at 32 bits, which does no harm: multiplying by the inverse of 9 modulo 2^32
+/* What differs for bytes, in tiles of 4x4. All is exact. Sources around their zero point times B^T, and weights times 24 G, are
+   words of 16 bits; two rows of that with the other sign and one divided by 4, which is made up for behind the products. So
+   results come times 9 and 64. Sums wrap around at 32 bits, which does no harm: multiplying by the inverse of 9 modulo 2^32
    divides them, and they are right if the result itself is less than 2^25. The magnitudes of the weights tell how large it may
-   become; before it might be more, results so far are gathered and new sums begun. */
+   become; before it might be more, results so far are gathered and new sums begun. As OWN(...) there are magnitude(part); of
+   vectors of results, quanta_of(bytes, vec) and store_quanta(to, quanta, n). */
 
 typedef uint32_t OWN(sum) __attribute__((vector_size(4 * LANES), aligned(4))); /* which may wrap around */
 typedef int32_t OWN(signed) __attribute__((vector_size(4 * LANES), aligned(4)));
@@ -18,7 +19,7 @@ INLINE_HERE void OWN(transform_weights)(const part_t *g, int step, part_t *to, i
     to[5 * to_step] = 6 * g[2 * step];
 }
 
-/* Results times 24, 12, 6 and 6. */
+/* Results times 24. */
 INLINE_HERE void OWN(transform_dst)(const OWN(sum) *m, int step, OWN(sum) *to, int to_step) {
     OWN(sum) near = m[step] + m[2 * step], near_odd = m[step] - m[2 * step];
     OWN(sum) far = m[3 * step] + m[4 * step], far_odd = m[3 * step] - m[4 * step];
@@ -58,17 +59,16 @@ TARGET static int64_t OWN(read_weights)(const bl_winograd_t *p, const element_t 
     return most;
 }
 
-/* At (i, j) of a tile. */
-INLINE_HERE OWN(sum) OWN(exact)(OWN(sum) result, int i, int j) {
+INLINE_HERE OWN(sum) OWN(exact)(OWN(sum) result) {
     return (OWN(sum))((OWN(signed))(result * BL_INVERSE_OF_9) >> 6);
 }
 
 INLINE_HERE void OWN(write_row)(const bl_winograd_t *p, const bl_buffers_t *b, const bl_channels_t *channels,
-    const OWN(sum) *before, const OWN(sum) *sums, int i, int64_t at, int64_t n, int64_t n_channels) {
+    const OWN(sum) *before, const OWN(sum) *sums, int64_t at, int64_t n, int64_t n_channels) {
     vec row[TILE], scales = OWN(load)(channels->scales), bias = OWN(load)(channels->bias);
     for (int j = 0; j < TILE; j++) {
-        OWN(sum) result = OWN(exact)(sums[j], i, j);
-        if (before) result += before[TILE * i + j];
+        OWN(sum) result = OWN(exact)(sums[j]);
+        if (before) result += before[j];
         row[j] = __builtin_convertvector((OWN(signed))result, vec) * scales + bias;
     }
     OWN(finish)(p, row);

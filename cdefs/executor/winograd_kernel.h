@@ -239,10 +239,10 @@ TARGET static int64_t OWN(read_weights)(const bl_winograd_t *p, const element_t 
 
 typedef vec OWN(sum);
 
-/* Row i of a tile's results, `n` pixels of LANES channels, from sums of products. */
+/* A row of a tile's results, `n` pixels of LANES channels, from sums of products and, of bytes, what was gathered before. */
 INLINE_HERE void OWN(write_row)(const bl_winograd_t *p, const bl_buffers_t *b, const bl_channels_t *channels, const vec *before,
-    vec *row, int i, int64_t at, int64_t n, int64_t n_channels) {
-    (void)before, (void)i, (void)n_channels;
+    vec *row, int64_t at, int64_t n, int64_t n_channels) {
+    (void)before, (void)n_channels;
     for (int j = 0; j < TILE; j++) {
         row[j] += OWN(load)(channels->bias);
         if (b->addend && j < n) row[j] += OWN(read)((const element_t *)b->addend + at + j * p->dst.pixel);
@@ -272,9 +272,11 @@ INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, 
     int64_t corner = channel_at(&p->dst, tile.image, k) + top * p->dst.row + left * p->dst.pixel;
     OWN(transform_products)(products, apart, t);
 #pragma GCC unroll 4
-    for (int i = 0; i < TILE && top + i < p->dst_height; i++) {
+    for (int i = 0; i < TILE; i++) {
+        if (top + i >= p->dst_height) break;
         OWN(transform_dst)(t + SIDE * i, 1, r, 1);
-        OWN(write_row)(p, b, channels, before, r, i, corner + i * p->dst.row, p->dst_width - left, p->n_dst - k);
+        OWN(write_row)(p, b, channels, before ? before + TILE * i : NULL, r, corner + i * p->dst.row, p->dst_width - left,
+            p->n_dst - k);
     }
 }
 
@@ -288,23 +290,22 @@ TARGET static sum_t *OWN(gather)(const float *products, int64_t apart, int64_t r
         OWN(transform_products)(products + n * LANES, apart, t);
         for (int i = 0; i < TILE; i++) {
             OWN(transform_dst)(t + SIDE * i, 1, r, 1);
-            for (int j = 0; j < TILE; j++) results[TILE * (TILE * n + i) + j] += OWN(exact)(r[j], i, j);
+            for (int j = 0; j < TILE; j++) results[TILE * (TILE * n + i) + j] += OWN(exact)(r[j]);
         }
     }
     return results;
 }
 #endif
 
-/* Sources whose weights are transformed at once: in even rounds of all, pairs together, vectors of bytes' sources too. */
+/* Sources whose weights are transformed at once, in even rounds of pairs or, with AVX2, of whole vectors. */
 INLINE_HERE int64_t OWN(at_once)(const bl_winograd_t *p) {
-    int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, least = HAS_BYTES ? 16 : 1 + HAS_PAIRS;
+    int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, least = LANES == 8 ? PART : 1 + HAS_PAIRS;
     return ((p->panel_src + n_rounds - 1) / n_rounds + least - 1) / least * least;
 }
 
-/* How many transformed sources of a tile lie side by side: all or, of bytes, if they are whole vectors, those of a round. */
+/* Transformed sources of a tile that lie side by side: with AVX2 those of a round, which are then read one after the other. */
 INLINE_HERE int64_t OWN(row_length)(const bl_winograd_t *p) {
-    int64_t all = (p->n_src + PART - 1) / PART * PART, most = HAS_BYTES ? OWN(at_once)(p) : all;
-    return most % PART ? all : most;
+    return LANES == 8 && p->panel_src == p->n_src ? OWN(at_once)(p) : (p->n_src + PART - 1) / PART * PART;
 }
 
 /* Transforms sources of `count` tiles from `first` on: vectors `from` to `to` of all their vectors, channels innermost. */
