@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from math import inf
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -181,6 +181,12 @@ def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: Mem
 def is_channels_last(desc: MemoryDesc) -> bool:
     """Whether channels lie side by side, without blocks or padding; pixels and rows may have gaps between them."""
     return not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
+
+
+def is_whole_bytes(desc: Desc) -> TypeGuard[MemoryDesc]:
+    """Whether it has bytes and nothing else: in any order, without padding or an offset."""
+    is_known = isinstance(desc, MemoryDesc) and desc.dtype in BYTE_DTYPES
+    return is_known and desc.is_dense and not desc.n_padding and not desc.offset0 and desc.n_elements > 0
 
 
 NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")
