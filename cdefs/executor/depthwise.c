@@ -79,6 +79,7 @@ INLINE TARGET void write_8(const bl_line_t *line, char *at, const vec_8 *result)
 }
 
 #include "depthwise_kernel.h"
+#include "depthwise_bytes.h"
 
 /* f32 for AVX-512. */
 #define LANES 16
@@ -292,7 +293,7 @@ typedef struct {
 static void work(void *given) {
     const bl_depthwise_run_t *run = given;
     const bl_depthwise_t *p = run->problem;
-    int64_t block = p->lanes == 16 ? 32 : 8, n_blocks = (p->n_channels + block - 1) / block;
+    int64_t block = p->lanes == 16 || p->are_bytes ? 32 : 8, n_blocks = (p->n_channels + block - 1) / block;
     int64_t n_parts = (p->dst_height + p->rows_of_task - 1) / p->rows_of_task;
     bl_range_t tasks = bl_share(p->n_images * n_parts * n_blocks);
     for (int64_t task = tasks.first; task < tasks.last; task++) {
@@ -314,7 +315,10 @@ int bl_depthwise(const void *problem, void *stream, int n_args, const void *args
         p,
         {data[BL_DEPTHWISE_SRC], data[BL_DEPTHWISE_ADDEND], data[BL_DEPTHWISE_WEIGHTS], data[BL_DEPTHWISE_BIAS],
             data[BL_DEPTHWISE_DST], bytes_of(data + BL_DEPTHWISE_SRC_SCALE, p->src_is_signed, p->dst_is_signed)},
-        p->are_bytes ? work_bytes : p->is_bf16 ? p->has_bf16 ? work_pairs : work_bf16 : p->lanes == 16 ? work_16 : work_8,
+        p->lanes == 8    ? p->are_bytes ? work_words : work_8
+        : p->are_bytes   ? work_bytes
+        : p->is_bf16     ? p->has_bf16 ? work_pairs : work_bf16
+                         : work_16,
     };
     bl_parallel(p->n_threads, work, &run);
     return 0;

@@ -26,5 +26,5 @@ enum { BL_DEPTHWISE_SRC, BL_DEPTHWISE_WEIGHTS, BL_DEPTHWISE_BIAS, BL_DEPTHWISE_A
     BL_DEPTHWISE_WEIGHTS_SCALE, BL_DEPTHWISE_DST_SCALE, BL_DEPTHWISE_SRC_ZERO, BL_DEPTHWISE_DST_ZERO, BL_DEPTHWISE_ARGS };
 
 /* Of the type bl_execute_t, without memory where there is no bias, addend, scale or zero point; the addend lies as the results do. Weights lie
-   in blocks of `lanes` channels, of these tap after tap. */
+   in blocks of `lanes` channels, bytes of 16, of these tap after tap. */
 int bl_depthwise(const void *problem, void *stream, int n_args, const void *args);

@@ -32,10 +32,10 @@ _SMALL = 9
 """Elements of a window."""
 
 _BLOCKS = {8: 8, 16: 32}
-"""Channels that are computed at once, by lanes of a vector."""
+"""Channels that are computed at once, by lanes of a vector; of bytes always the most."""
 
 _LIKED = {8: "nChw8c", 16: "nhwc"}
-"""Layout where it is left to us, by lanes; with 8, channels-last would read half of each cache line at a time."""
+"""Layout of floats where it is left to us, by lanes; with 8, channels-last would read half a cache line at a time."""
 
 _AT_ONCE = 7
 """``BL_AT_ONCE`` in C."""
@@ -49,8 +49,8 @@ _SHARE, _PAIRED_SHARE, _WIDE_PAIRED_SHARE = 0.6, 0.65, 1.0
 On Zen 4, of 32 channels of 28x28.
 """
 
-_BYTES_SHARE, _WIDE_BYTES_SHARE = 0.5, 0.75
-"""The same of bytes."""
+_BYTES_SHARES = {8: (0.38, 0.62), 16: (0.5, 0.75)}
+"""The same of bytes, by lanes, in windows of 3x3 and in larger ones; on Zen 3 and Zen 4."""
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -59,21 +59,25 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     Windows are 3, 5 or 7 wide and at most 7 high, with stride 1 or 2 along rows and no dilation. Behind them may come
     an addend as large as the result, and then a (leaky) ReLU, clip, Swish or HardSwish.
 
-    Bytes it takes channels-last, where AVX-512 adds products of theirs, without an addend: each tensor with one scale
-    and zero point, weights with one scale for all or one for each channel.
+    Bytes it takes channels-last, with AVX2 or where AVX-512 adds products of theirs, without an addend: each tensor
+    with one scale and zero point, weights with one scale for all or one for each channel.
     """
     if not _is_of_our_kind(spec):
         return None
     (src, weights, dst), lanes = (spec.desc(name) for name in ("src", "weights", "dst")), lanes_of(spec.impl)
+    are_bytes = weights.dtype == "s8"
+    liked = "nhwc" if are_bytes else _LIKED[lanes]
     if not isinstance(src, MemoryDesc):
-        liked = MemoryDesc(src.dims, src.dtype, _LIKED[lanes])
-        src = dst.resized(src.dims).with_dtype(src.dtype) if isinstance(dst, MemoryDesc) else liked
+        found = MemoryDesc(src.dims, src.dtype, liked)
+        src = dst.resized(src.dims).with_dtype(src.dtype) if isinstance(dst, MemoryDesc) else found
     if not isinstance(dst, MemoryDesc):
         dst = src.resized(dst.dims).with_dtype(dst.dtype)
     is_blocked = _is_blocked(src, lanes)
-    if is_blocked is None or _is_blocked(dst, lanes) != is_blocked or (is_blocked and weights.dtype == "s8"):
+    is_known = not is_blocked if are_bytes else is_blocked or liked == "nhwc"
+    if is_blocked is None or _is_blocked(dst, lanes) != is_blocked or not is_known:
         return None
-    descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, f"Abcde{lanes}a"), dst)
+    block = 16 if are_bytes else lanes
+    descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, f"Abcde{block}a"), dst)
     return None if descs is None else descs | dict(arguments.of_attributes(spec, descs))
 
 
@@ -86,7 +90,7 @@ def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products."""
     del n_threads
     dtype, is_large = spec.desc("weights").dtype, prod(spec.desc("weights").dims[3:]) > _SMALL
-    share = _WIDE_BYTES_SHARE if is_large else _BYTES_SHARE
+    share = _BYTES_SHARES[lanes_of(spec.impl)][is_large]
     if dtype == "bf16" and has_isa("avx512_core_bf16"):
         share = _WIDE_PAIRED_SHARE if is_large else _PAIRED_SHARE
     elif dtype != "s8":
@@ -115,7 +119,7 @@ def _is_blocked(desc: MemoryDesc, lanes: int) -> bool | None:
     n, c, *spatial = desc.dims
     if (desc.inner_blks, desc.inner_idxs) == ((lanes,), (1,)):
         return True if desc.padded_dims == (n, -(-c // lanes) * lanes, *spatial) else None
-    return False if is_channels_last(desc) and _LIKED[lanes] == "nhwc" else None
+    return False if is_channels_last(desc) else None
 
 
 def _is_favourite(spec: Spec) -> bool:
@@ -130,8 +134,8 @@ def _rows_of_task(spec: Spec) -> int:
     """Those with which all threads are done soonest; half a block, the last, takes half the time."""
     n_images, n_channels, n_rows, _ = spec.desc("dst").dims
     lanes, n_threads = lanes_of(spec.impl), spec.n_threads
-    block = _BLOCKS[lanes]
-    n_blocks, spared = -(-n_channels // block), 0.5 if 0 < n_channels % block <= lanes < block else 0.0
+    block = _BLOCKS[16 if spec.desc("weights").dtype == "s8" else lanes]
+    n_blocks, spared = -(-n_channels // block), 0.5 if 0 < n_channels % block <= block // 2 >= lanes else 0.0
 
     def work(n_parts: int) -> float:
         ends = [n_images * n_parts * n_blocks * thread // n_threads for thread in range(n_threads + 1)]
@@ -161,9 +165,8 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
 
 
 def _isas(spec: Spec) -> tuple[str, ...]:
-    return (
-        ("avx512_core_vnni",) if spec.has("weights") and spec.desc("weights").dtype == "s8" else ("avx512_core", "avx2")
-    )
+    are_bytes = spec.has("weights") and spec.desc("weights").dtype == "s8"
+    return "avx512_core_vnni" if are_bytes else "avx512_core", "avx2"
 
 
 OURS = Implementation(
