@@ -10,7 +10,6 @@ from blocklayout.dnnl import arguments
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.own import Implementation, is_whole_bytes, lanes_of
 from blocklayout.dnnl.spec import Spec
-from blocklayout.layout import MemoryDesc
 
 _MAX_PARTS = 64
 
