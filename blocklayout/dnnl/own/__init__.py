@@ -185,8 +185,9 @@ def is_channels_last(desc: MemoryDesc) -> bool:
 
 def is_whole_bytes(desc: Desc) -> TypeGuard[MemoryDesc]:
     """Whether it has bytes and nothing else: in any order, without padding or an offset."""
-    is_known = isinstance(desc, MemoryDesc) and desc.dtype in BYTE_DTYPES
-    return is_known and desc.is_dense and not desc.n_padding and not desc.offset0 and desc.n_elements > 0
+    if not isinstance(desc, MemoryDesc) or desc.dtype not in BYTE_DTYPES:
+        return False
+    return desc.is_dense and not desc.n_padding and not desc.offset0 and desc.n_elements > 0
 
 
 NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")

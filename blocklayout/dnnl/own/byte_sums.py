@@ -1,4 +1,4 @@
-"""Sums of two tensors of bytes, as residual networks have them, in C of our own: the library takes twice as long."""
+"""Sums of two tensors of bytes, as residual networks have them, in C of our own: the library takes nearly twice as long."""
 
 from __future__ import annotations
 
@@ -17,21 +17,28 @@ _RELU = Eltwise("relu")
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
-    """Takes bytes that lie alike, in any dense order without padding, a scale for each source, and known functions."""
-    if spec.algorithm != "binary_add" or spec.attr.zero_points or _line_of(spec.attr) is None:
+    """Takes bytes that lie alike, in any dense order without padding, a scale for each source, and known functions.
+
+    The library has those of CPUs with AVX-512.
+    """
+    is_known = spec.algorithm == "binary_add" and not spec.attr.zero_points and _line_of(spec.attr) is not None
+    if not is_known or any(mask for _, mask in spec.attr.scales) or library.has_isa("avx512_core"):
         return None
     descs: dict[str, Desc] = {name: spec.desc(name) for name in (*_SOURCES, "dst")}
-    first, *others = descs.values()
-    if not all(map(is_whole_bytes, descs.values())) or any(first.with_dtype(each.dtype) != each for each in others):
+    found = [desc for desc in descs.values() if is_whole_bytes(desc)]
+    if len(found) < len(descs) or len({desc.with_dtype("u8") for desc in found}) > 1:
         return None
-    return descs | dict(arguments.of_attributes(spec, descs)) if not any(mask for _, mask in spec.attr.scales) else None
+    return descs | dict(arguments.of_attributes(spec, descs))
 
 
 def _line_of(attr: Attr) -> Eltwise | None:
-    """The linear function at the end, ``x`` where there is none; ``None`` if others than a ReLU precede it."""
-    *before, last = attr.post_ops if attr.post_ops not in ((), (_RELU,)) else (*attr.post_ops, Eltwise("linear", 1.0))
-    is_line = isinstance(last, Eltwise) and last.algorithm == "eltwise_linear" and before in ([], [_RELU])
-    return last if is_line and isfinite(last.alpha) and isfinite(last.beta) else None
+    """The linear function behind a ReLU, if there is one, or alone; ``None`` where there are others."""
+    match attr.post_ops[attr.post_ops[:1] == (_RELU,) :]:
+        case ():
+            return Eltwise("linear", 1.0)
+        case (Eltwise(algorithm="eltwise_linear") as line,) if isfinite(line.alpha) and isfinite(line.beta):
+            return line
+    return None
 
 
 def _fields(spec: Spec) -> Mapping[str, Any]:
