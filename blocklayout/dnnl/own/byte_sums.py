@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
-from blocklayout.dnnl import arguments
+from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr, Eltwise
 from blocklayout.dnnl.own import Implementation, is_whole_bytes
