@@ -82,6 +82,7 @@ typedef struct {
     char *dst;
     char *scratchpad;
     bl_bytes_t bytes;
+    const float *factors; /* of results, or NULL */
 } bl_byte_products_run_t;
 
 /* Results of an image that a task computes, and their source: from one row, pixel and result to the next, in bytes. */
@@ -93,12 +94,12 @@ typedef struct {
     int64_t row, pixel, steps[2];
 } bl_task_t;
 
-/* Channels of the result: the first, how many, what sums are multiplied by and what is added to them. Without a gate, all is
-   divided by the scale of the result. */
+/* Channels of the result: the first, how many, what sums are multiplied by and what is added to them, bounds, and what results
+   are multiplied by in the end. Without a gate that is part of all others. */
 typedef struct {
     int64_t first, n;
-    vec_8 scale[2], bias[2];
-    float low, high;
+    vec_8 scale[2], bias[2], low[2], high[2], factor[2];
+    int is_direct;
     int is_bounded; /* whether to become bytes is all that results are bounded by */
 } bl_panel_t;
 
@@ -199,19 +200,25 @@ TARGET_8 static void find_source(const bl_byte_products_run_t *run, bl_task_t *t
 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
     const bl_byte_products_t *p = run->problem;
     const bl_bytes_t *bytes = &run->bytes;
-    int is_direct = !p->dst_is_f32 && p->gate == BL_NO_GATE;
-    float factor = is_direct ? bytes->per_quantum : 1;
     bl_panel_t panel = {.first = first, .n = p->n_dst - first < BL_PANEL ? p->n_dst - first : BL_PANEL};
-    int is_small = 1; /* so that they fit 32 bits, before they are bounded */
+    float *scales = (float *)panel.scale, *biases = (float *)panel.bias, *lows = (float *)panel.low, *highs = (float *)panel.high;
+    float *factors = (float *)panel.factor, least = p->dst_is_f32 ? -INFINITY : bytes->least;
+    float most = p->dst_is_f32 ? INFINITY : bytes->most;
+    panel.is_direct = p->gate == BL_NO_GATE;
     for (int64_t i = 0; i < panel.n; i++) {
-        float scale = factor * scale_of(bytes, p->has_scales, first + i), bias = run->bias ? factor * run->bias[first + i] : 0;
-        ((float *)panel.scale)[i] = scale;
-        ((float *)panel.bias)[i] = bias;
-        is_small &= fabsf(scale) < 0.5f && fabsf(bias) < (1 << 29);
+        factors[i] = (p->dst_is_f32 ? 1 : bytes->per_quantum) * (run->factors ? run->factors[first + i] : 1);
+        panel.is_direct &= factors[i] > 0;
     }
-    panel.low = is_direct ? fmaxf(factor * p->low, bytes->least) : p->low;
-    panel.high = is_direct ? fminf(factor * p->high, bytes->most) : p->high;
-    panel.is_bounded = is_direct && p->slope == 1 && panel.low == bytes->least && panel.high == bytes->most && is_small;
+    panel.is_bounded = panel.is_direct && !p->dst_is_f32 && p->slope == 1;
+    for (int64_t i = 0; i < panel.n; i++) {
+        float factor = panel.is_direct ? factors[i] : 1;
+        scales[i] = factor * scale_of(bytes, p->has_scales, first + i);
+        biases[i] = run->bias ? factor * run->bias[first + i] : 0;
+        lows[i] = panel.is_direct ? fmaxf(factor * p->low, least) : p->low;
+        highs[i] = panel.is_direct ? fminf(factor * p->high, most) : p->high;
+        /* Bytes bound results by themselves that fit 32 bits. */
+        panel.is_bounded &= lows[i] == least && highs[i] == most && fabsf(scales[i]) < 0.5f && fabsf(biases[i]) < (1 << 29);
+    }
     return panel;
 }
 
@@ -247,17 +254,18 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
     for (int half = 0; half < 2; half++) shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
 }
 
-INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result) {
+INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result, const int v) {
     const bl_byte_products_t *p = run->problem;
     vec_8 zero = {0};
     if (panel->is_bounded) return result;
     if (p->slope != 1) result = max_8(zero, result) + p->slope * min_8(zero, result);
-    result = min_8(panel->high - zero, max_8(panel->low - zero, result));
-    if (p->gate == BL_NO_GATE) return result;
+    result = min_8(panel->high[v], max_8(panel->low[v], result));
+    if (panel->is_direct) return result;
     vec_8 y = p->gate_alpha * result + p->gate_beta;
-    result *= p->gate == BL_LOGISTIC_GATE ? logistic_8(-1.44269504f * y) : min_8(zero + 1.0f, max_8(zero, y));
-    if (p->dst_is_f32) return result;
-    return min_8(run->bytes.most - zero, max_8(run->bytes.least - zero, result * run->bytes.per_quantum));
+    if (p->gate == BL_LOGISTIC_GATE) result *= logistic_8(-1.44269504f * y);
+    if (p->gate == BL_LINEAR_GATE) result *= min_8(zero + 1.0f, max_8(zero, y));
+    result *= panel->factor[v];
+    return p->dst_is_f32 ? result : min_8(run->bytes.most - zero, max_8(run->bytes.least - zero, result));
 }
 
 /* Two results in the channels of a panel, or the first alone. */
@@ -268,7 +276,7 @@ INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *
     for (int r = 0; r < 2; r++)
 #pragma GCC unroll 2
         for (int v = 0; v < 2; v++)
-            results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * panel->scale[v] + panel->bias[v]);
+            results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * panel->scale[v] + panel->bias[v], v);
     __m256i words[2], zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero);
     place += panel->first;
 #pragma GCC unroll 2
@@ -410,7 +418,7 @@ int bl_byte_products(const void *problem, void *stream, int n_args, const void *
 #if defined(__x86_64__)
     bl_byte_products_run_t run = {p, data[BL_PRODUCTS_SRC], data[BL_PRODUCTS_WEIGHTS], data[BL_PRODUCTS_BIAS],
         data[BL_PRODUCTS_DST], data[BL_PRODUCTS_SCRATCHPAD],
-        bytes_of(data + BL_PRODUCTS_SRC_SCALE, p->src_is_signed, p->dst_is_signed)};
+        bytes_of(data + BL_PRODUCTS_SRC_SCALE, p->src_is_signed, p->dst_is_signed), data[BL_PRODUCTS_FACTORS]};
     if (run.bytes.zero != (uint8_t)run.bytes.zero) return 2; /* dnnl_invalid_arguments: padding is bytes, too */
     bl_parallel(p->n_threads, work, &run);
     return 0;

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.attr import Attr, Binary
 from blocklayout.dnnl.own import (
     NUMBERS,
     Implementation,
@@ -56,7 +57,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     dimensions, channels last, and products of a matrix of rows by known weights.
 
     Results are bytes or floats. Each tensor has one scale and zero point at most, weights a scale for each channel or
-    one for all, and none; at most a (leaky) ReLU, clip, Swish or HardSwish comes behind the sum.
+    one for all, and none; at most a (leaky) ReLU, clip, Swish or HardSwish comes behind the sum, and then a factor for
+    each channel.
     """
     if not _is_of_our_kind(spec):
         return None
@@ -70,7 +72,27 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     if not all(is_channels_last(desc) and not desc.offset0 for desc in (src, dst)):
         return None
     descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, packed), dst)
-    return None if descs is None else descs | dict(arguments.of_attributes(spec, descs))
+    if descs is None:
+        return None
+    if name := _factors_name(spec):
+        descs[name] = MemoryDesc((1, dst.dims[1], *(1,) * (dst.ndims - 2)), "f32")
+    return descs | dict(arguments.of_attributes(spec, descs))
+
+
+def _factors_name(spec: Spec) -> str:
+    """The argument that results are multiplied by, a number for each channel, behind all functions; empty if none is."""
+    *before, last = spec.attr.post_ops or (None,)
+    if not isinstance(last, Binary) or last.algorithm != "binary_mul" or last.src1 is None:
+        return ""
+    _, n_channels, *spatial = spec.desc("dst").dims
+    wanted = MemoryDesc((1, n_channels, *(1,) * len(spatial)), "f32")
+    return f"post_op_{len(before)}_src_1" if last.src1 == wanted else ""
+
+
+def _tail(spec: Spec) -> Tail | None:
+    """Functions behind the sum; ``None`` where there is no code for them."""
+    post_ops = spec.attr.post_ops[:-1] if _factors_name(spec) else spec.attr.post_ops
+    return tail_of(Attr(post_ops))
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
@@ -88,7 +110,7 @@ def _is_of_our_kind(spec: Spec) -> bool:
         is_known = len(src.dims) == len(weights.dims) == 2
     if not is_known or spec.prop_kind not in ("", "forward_inference"):
         return False
-    if tail_of(spec.attr) is None or addend_name(spec.attr) or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
+    if _tail(spec) is None or addend_name(spec.attr) or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
         return False
     masks = {("src", 0), ("weights", 0), ("weights", 1 << _CHANNELS[spec.kind]), ("dst", 0)}
     is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
@@ -153,7 +175,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "is_read_in_place": is_read_in_place,
         "results_of_task": of_task,
         "panels_of_task": panels,
-        **asdict(tail_of(spec.attr) or Tail()),
+        **asdict(_tail(spec) or Tail()),
     }
 
 
@@ -213,7 +235,7 @@ OURS = Implementation(
     isas=lambda _: ("avx2",),
     offer=_offer,
     fields=_fields,
-    arguments=lambda _: ("src", "weights", "bias", "dst", "scratchpad", *NUMBERS),
+    arguments=lambda spec: ("src", "weights", "bias", "dst", "scratchpad", *NUMBERS, _factors_name(spec)),
     compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
     is_favourite=lambda _: True,

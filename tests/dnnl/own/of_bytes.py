@@ -57,7 +57,10 @@ def check(spec: dnnl.Spec, given: Mapping[str, Array] | None = None) -> None:
         expected = src @ (weights if spec.kind == "matmul" else weights.T)
     expected *= number("scale_src", 1).item() * of_channels("scale_weights", 1)
     expected += of_channels("bias", 0)
-    for function in spec.attr.post_ops:
+    for index, function in enumerate(spec.attr.post_ops):
+        if isinstance(function, dnnl.Binary):
+            expected *= values[f"post_op_{index}_src_1"]
+            continue
         assert isinstance(function, dnnl.Eltwise)
         if function.algorithm == "eltwise_hardswish":
             expected *= np.clip(function.alpha * expected + function.beta, 0, 1)

@@ -99,6 +99,17 @@ def test_many_channels(n_src: int, size: tuple[int, int]) -> None:
     check(convolution((1, n_src, *size), 24, (3, 3), pads=1))
 
 
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("dtype", RESULTS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_factor_for_each_channel(tail: tuple[Any, ...], dtype: str, sign: int) -> None:
+    factor = dnnl.Binary("mul", MemoryDesc((1, 40, 1, 1), "f32"))
+    attr = dnnl.Attr((*tail, factor), scales=(("src", 0), ("weights", 1)))
+    factors = sign * np.random.default_rng(0).uniform(1, 20, (1, 40, 1, 1)).astype(np.float32)
+    spec = convolution((1, 24, 9, 9), 40, (3, 3), ("s8", dtype), pads=1, attr=attr)
+    check(spec, **{f"post_op_{len(tail)}_src_1": factors})
+
+
 def test_a_line() -> None:
     check(convolution((2, 24, 50), 40, (5,), pads=2, strides=2))
 
