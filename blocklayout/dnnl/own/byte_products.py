@@ -80,7 +80,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
 
 
 def _factors_name(spec: Spec) -> str:
-    """The argument that results are multiplied by, a number for each channel, behind all functions; empty if none is."""
+    """The argument with a number for each channel that results are multiplied by in the end; empty if there is none."""
     *before, last = spec.attr.post_ops or (None,)
     if not isinstance(last, Binary) or last.algorithm != "binary_mul" or last.src1 is None:
         return ""

@@ -83,6 +83,11 @@ def test_any_problem(
     check(depthwise((*extents[:2], height, width), kernel, strides, pads, types, **others, **bias))
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_wider_than_what_is_held_at_once(stride: int) -> None:
+    check(depthwise((1, 40, 5, 200), (5, 5), (1, stride), (2, 2, 2, 2)))
+
+
 def test_numbers_far_beyond_all_bytes_saturate() -> None:
     ours = offer(depthwise(zero_points=(), bias=None))
     assert ours is not None
