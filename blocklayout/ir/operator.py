@@ -180,8 +180,6 @@ class BaseOperator(Facts, frozen=True):
 
     byte_operands: ClassVar[tuple[str, ...]] = ()
     """The arguments that its primitive takes as bytes with scales: the node's first inputs; empty if it takes none."""
-    sums_products: ClassVar[bool] = True
-    """Whether the primitive that takes bytes sums their products, which only some CPUs do exactly."""
     mixes_bytes: ClassVar[bool] = False
     """Whether that primitive takes constants in real numbers beside bytes."""
 

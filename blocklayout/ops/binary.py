@@ -172,7 +172,6 @@ class Binary(ir.BaseOperator, frozen=True):
     broadcasts_from = 0
 
     byte_operands = ("src_0", "src_1")
-    sums_products = False
     mixes_bytes = True
 
     algorithm: str

@@ -32,7 +32,6 @@ class Concat(ir.BaseOperator, frozen=True):
     needs = (are_moved,)
     rounds = staticmethod(always(False))
     byte_operands = tuple(f"src_{index}" for index in range(_MAX_PARTS))
-    sums_products = False
     mixes_bytes = True
 
     axis: int

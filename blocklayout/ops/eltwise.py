@@ -69,7 +69,6 @@ class Eltwise(Follower, frozen=True):
     needs: ClassVar[tuple[ir.Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
     byte_operands: ClassVar[tuple[str, ...]] = ("src",)
-    sums_products: ClassVar[bool] = False
 
     algorithm: str
     alpha: float = 0.0

@@ -44,7 +44,6 @@ class Pooling(Follower, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
     needs = (is_source(3, 5, MOVED),)
     byte_operands: ClassVar[tuple[str, ...]] = ("src",)
-    sums_products: ClassVar[bool] = False
 
     algorithm: str
     window: ir.Window

@@ -308,7 +308,6 @@ class Quantize(Quantized, frozen=True):
     op_types = ("QuantizeLinear",)
     role = ir.Role.CHOOSER  # a reorder writes any layout
     byte_operands = ("src",)
-    sums_products = False
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:

@@ -52,15 +52,13 @@ def _why_in_floats(tile: Tile) -> str:
         return tile.main.in_floats or "bytes stand for its result, and for nothing that it reads"
     if tile.precision:
         return f"{tile.precision} is demanded"
-    if not tile.takes_bytes:
-        return f"sums of two products of bytes saturate on {dnnl.isa()}; they are exact from VNNI on"
     try:
         tile.post_ops_of_bytes(None)
     except UnsupportedError as error:
         return str(error)
     operands = kernel_problem(tile.main, BYTES, 1).arguments
     read = " and ".join(f"{arg} in {info.dtype}" for arg, info in operands if info.dtype in BYTE_DTYPES)
-    return f"the library has nothing optimised that reads {read} and writes {tile.dst.dtype}"
+    return f"nothing exact and optimised reads {read} and writes {tile.dst.dtype}"
 
 
 def _problem(spec: dnnl.Spec) -> tuple[object, ...]:

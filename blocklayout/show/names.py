@@ -22,6 +22,7 @@ _WAYS = (
     ("depthwise", "our own loops over channels"),
     ("functions", "our own loops over elements"),
     ("byte_pooling", "our own loops"),
+    ("byte_sums", "our own loops over elements"),
     ("interleaving", "our own loops"),
     ("ref", "reference code, not optimised"),
     ("brg", "small blocks of matrix products (brgemm)"),

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.dnnl import Spec, has_bf16
-from blocklayout.dnnl.library import sums_bytes_exactly
+from blocklayout.dnnl.own import multiplies_bytes
 from blocklayout.dtypes import BYTE_DTYPES, itemsize
 from blocklayout.plan.policies import SOLVE
 from blocklayout.plan.reasons import CALLER
@@ -309,7 +309,7 @@ def _precision_advice(plans: Sequence[Plan], ns: float) -> Iterator[Advice]:
     is_in_f32 = all(plan.dtype == "f32" and not plan.precision for plan in plans) and not is_in_bytes
     if is_in_f32 and has_bf16():
         yield from _faster_products(plans, ns, "bf16", "--dtype bf16")
-    elif not is_in_bytes and sums_bytes_exactly():
+    elif not is_in_bytes and multiplies_bytes():
         yield from _faster_products(plans, ns, "s8", "blocklayout quantize")
 
 

@@ -22,8 +22,9 @@ typedef struct {
     const float *bias;
     const void *addend;
     void *dst;
-    /* Transformed: [products][tiles_at_once][sources, whole vectors of them], of each thread if it works apart; 16 bits each
-       in bf16 with tiles of 2x2 and of bytes, as are weights. */
+    /* Transformed: [products][tiles_at_once][sources, whole vectors of them], or with AVX2 [products][rounds][tiles_at_once]
+       [sources of a round], of each thread if it works apart; 16 bits each in bf16 with tiles of 2x2 and of bytes, as are
+       weights. */
     float *sources;
     float *own; /* of each thread: [products][tiles_of_task][panel], then weights [products][sources at once][panel], and of
        bytes [tiles_of_task][panel][results of a tile] */
@@ -34,6 +35,10 @@ typedef struct {
 typedef struct {
     int64_t image, row, column;
 } bl_tile_t;
+
+typedef struct {
+    int64_t first, length;
+} bl_row_t;
 
 typedef struct {
     float bias[16], scales[16]; /* of the channels in a vector */
@@ -50,6 +55,13 @@ static bl_tile_t tile_at(const bl_winograd_t *p, int tile, int64_t number) {
     return (bl_tile_t){number / (rows * columns), number / columns % rows, number % columns};
 }
 
+/* Where a tile's transformed sources from c on lie, and the length of their row: of `all` sources rounds of that length, or of
+   what is left, lie behind each other, each for all `count` tiles. */
+static bl_row_t row_at(int64_t c, int64_t length, int64_t all, int64_t count, int64_t tile) {
+    int64_t start = c / length * length, own = all - start < length ? all - start : length;
+    return (bl_row_t){start * count + tile * own + c - start, own};
+}
+
 static int64_t channel_at(const bl_place_t *place, int64_t image, int64_t channel) {
     return image * place->image + channel / place->channels * place->group + channel % place->channels;
 }
@@ -62,6 +74,9 @@ static bl_channels_t channels_of(const bl_winograd_t *p, const bl_buffers_t *b, 
     }
     return channels;
 }
+
+/* Modulo 2^32; of weights with which sums of products are exact (winograd_bytes.h). */
+enum { BL_INVERSE_OF_9 = 954437177, BL_MOST_MAGNITUDE = ((1 << 25) - 1) / 255 };
 
 typedef int32_t bl_pair_t __attribute__((aligned(2), may_alias));
 
@@ -150,9 +165,7 @@ INLINE TARGET void keep_pairs_pairs(uint16_t *to, vec_16 first, vec_16 second) {
     __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(place, halves));
 }
-INLINE TARGET vec_16 add_pair_pairs(vec_16 sum, __m512i a, __m512i b) {
-    return (vec_16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
-}
+#define add_pair_pairs(sum, a, b) ((vec_16)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(a), (__m512bh)(b)))
 #include "winograd_kernel.h"
 #undef TILE
 #undef HAS_PAIRS
@@ -164,39 +177,71 @@ INLINE TARGET vec_16 add_pair_pairs(vec_16 sum, __m512i a, __m512i b) {
 #define work_together_pairs NULL
 #endif
 #undef HAS_BYTES
+#undef LANES
 #undef PART
+#undef ROWS
 
 #define TILE 4
 #define HAS_PAIRS 1
 #define HAS_BYTES 1
 #define SRC_AT_ONCE BL_SRC_BYTES_AT_ONCE
+
+#define LANES 8
+#define PART 16
+#define ROWS 6
+#define TARGET TARGET_8
+#define OWN(name) name##_bytes_8
+typedef vec_8 vec_bytes_8;
+typedef uint8_t element_bytes_8;
+typedef int16_t part_bytes_8 __attribute__((vector_size(32), aligned(2)));
+#define min_bytes_8 min_8
+#define max_bytes_8 max_8
+#define logistic_bytes_8 logistic_8
+#define keep_bytes_8(to, value) ((void)(*(part_bytes_8 *)(to) = (value)))
+typedef __m256i quanta_bytes_8;
+#define quanta_of_bytes_8 quanta_of_8
+#define store_quanta_bytes_8 store_quanta_8
+INLINE TARGET part_bytes_8 read_src_bytes_8(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
+    __m128i bytes;
+    if (n >= PART)
+        bytes = _mm_loadu_si128((const __m128i *)from);
+    else {
+        uint8_t rest[PART] = {0};
+        bytes = _mm_loadu_si128(memcpy(rest, from, (size_t)n));
+    }
+    return (part_bytes_8)_mm256_cvtepu8_epi16(_mm_xor_si128(bytes, _mm_set1_epi8((char)b->bytes.flip)));
+}
+#define magnitude_bytes_8(value) ((part_bytes_8)_mm256_abs_epi16((__m256i)(value)))
+#define add_pair_bytes_8(sum, a, b) \
+    ((vec_8)_mm256_add_epi32((__m256i)(sum), _mm256_madd_epi16((__m256i)(a), (__m256i)(b))))
+#include "winograd_kernel.h"
+#undef LANES
+#undef PART
+#undef ROWS
+#undef TARGET
+#undef OWN
+
+#define LANES 16
 #define PART 32
+#define ROWS 12
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")))
-#define OWN(name) name##_bytes
-typedef vec_16 vec_bytes;
-typedef uint8_t element_bytes;
-typedef int16_t part_bytes __attribute__((vector_size(64), aligned(2)));
-#define min_bytes min_16
-#define max_bytes max_16
-#define logistic_bytes logistic_16
-INLINE TARGET part_bytes read_src_bytes(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
-    __m256i bytes = _mm256_maskz_loadu_epi8(n < 32 ? (1u << n) - 1 : ~0u, from);
-    bytes = _mm256_xor_si256(bytes, _mm256_set1_epi8((char)b->bytes.flip));
-    return (part_bytes)_mm512_sub_epi16(_mm512_cvtepu8_epi16(bytes), _mm512_set1_epi16((int16_t)b->bytes.zero));
+#define OWN(name) name##_bytes_16
+typedef vec_16 vec_bytes_16;
+typedef uint8_t element_bytes_16;
+typedef int16_t part_bytes_16 __attribute__((vector_size(64), aligned(2)));
+#define min_bytes_16 min_16
+#define max_bytes_16 max_16
+#define logistic_bytes_16 logistic_16
+#define keep_bytes_16(to, value) ((void)(*(part_bytes_16 *)(to) = (value)))
+typedef __m512i quanta_bytes_16;
+#define quanta_of_bytes_16 quanta_of_16
+#define store_quanta_bytes_16 store_quanta_16
+INLINE TARGET part_bytes_16 read_src_bytes_16(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
+    __m256i bytes = _mm256_maskz_loadu_epi8(n < PART ? (1u << n) - 1 : ~0u, from);
+    return (part_bytes_16)_mm512_cvtepu8_epi16(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)b->bytes.flip)));
 }
-INLINE TARGET void keep_bytes(uint16_t *to, part_bytes value) { _mm512_storeu_si512(to, (__m512i)value); }
-INLINE TARGET part_bytes read_weights_at_bytes(const uint8_t *weights) {
-    return (part_bytes)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)weights));
-}
-INLINE TARGET part_bytes magnitude_bytes(part_bytes value) { return (part_bytes)_mm512_abs_epi16((__m512i)value); }
-typedef uint32_t sum_bytes __attribute__((vector_size(64), aligned(4))); /* which may wrap around */
-typedef int32_t signed_bytes __attribute__((vector_size(64), aligned(4)));
-INLINE TARGET sum_bytes sum_pairs_bytes(part_bytes pairs) {
-    return (sum_bytes)_mm512_madd_epi16((__m512i)pairs, _mm512_set1_epi16(1));
-}
-INLINE TARGET vec_16 add_pair_bytes(vec_16 sum, __m512i a, __m512i b) {
-    return (vec_16)_mm512_dpwssd_epi32((__m512i)sum, a, b);
-}
+#define magnitude_bytes_16(value) ((part_bytes_16)_mm512_abs_epi16((__m512i)(value)))
+#define add_pair_bytes_16(sum, a, b) ((vec_16)_mm512_dpwssd_epi32((__m512i)(sum), (__m512i)(a), (__m512i)(b)))
 #include "winograd_kernel.h"
 #endif
 
@@ -249,8 +294,10 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     bl_winograd_run_t run = {p, buffers, NULL};
     if (p->tile == 2)
         run.work = p->is_apart ? work_apart_pairs : work_together_pairs;
+    else if (p->are_bytes && p->lanes == 16)
+        run.work = p->is_apart ? work_apart_bytes_16 : work_together_bytes_16;
     else if (p->are_bytes)
-        run.work = p->is_apart ? work_apart_bytes : work_together_bytes;
+        run.work = p->is_apart ? work_apart_bytes_8 : work_together_bytes_8;
     else if (p->is_bf16)
         run.work = p->is_apart ? work_apart_bf16 : work_together_bf16;
     else if (p->lanes == 16)

@@ -3,7 +3,7 @@
    TARGET and OWN(name) defined, and as OWN(...): the types vec and element, of sources, weights and results; min, max;
    logistic(y): 1 / (1 + 2^y). Sources and weights are transformed in vectors of the type part, of PART elements:
    read_src(b, from, n) and keep(to, part). With HAS_PAIRS they are then words of 16 bits, the weights of two sources side by side:
-   keep_pairs(to, part, part), add_pair(sum, two sources, pairs). Of floats, bf16 and their sums there are read(from) and
+   keep_pairs(to, part, part), add_pair(sum, pairs, pairs). Of floats, bf16 and their sums there are read(from) and
    write(to, vec); of bytes, with HAS_BYTES, winograd_bytes.h has what differs. */
 
 #define vec OWN(vec)
@@ -15,10 +15,12 @@
 #define INLINE_HERE static inline __attribute__((always_inline)) TARGET
 #if HAS_PAIRS
 typedef uint16_t OWN(factor);
+typedef int32_t OWN(pairs) __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
 #else
 typedef float OWN(factor);
 #endif
 #define factor_t OWN(factor)
+#define pairs_t OWN(pairs)
 
 INLINE_HERE vec OWN(load)(const float *from) { return *(const vec *)from; }
 INLINE_HERE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
@@ -50,20 +52,31 @@ INLINE_HERE void OWN(transform_src)(const part_t *d, int step, part_t *to, int t
    each other. */
 INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const bl_buffers_t *b, const element_t *channels, int64_t n,
     bl_tile_t tile, factor_t *to, int64_t apart) {
-    part_t d[SIDE], t[N_PRODUCTS];
+    _Alignas(64) part_t t[N_PRODUCTS];
+    part_t d[SIDE];
     int64_t top = TILE * tile.row - p->pad_top, left = TILE * tile.column - p->pad_left;
     const element_t *corner = channels + top * p->src.row + left * p->src.pixel;
-    int is_inside = top >= 0 && left >= 0 && top + SIDE <= p->height && left + SIDE <= p->width;
-    for (int j = 0; j < SIDE; j++) {
-        for (int i = 0; i < SIDE; i++) {
-            int is_there = is_inside || (top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width);
-            const element_t *at = corner + i * p->src.row + j * p->src.pixel;
-            d[i] = is_there ? OWN(read_src)(b, at, n) : (part_t){0};
-        }
+    int is_whole = n >= PART && top >= 0 && left >= 0 && top + SIDE <= p->height && left + SIDE <= p->width;
+#if HAS_BYTES
+    part_t zero = (int16_t)b->bytes.zero - (part_t){0}, around = zero;
+#else
+    part_t around = {0};
+#endif
+    for (int j = 0; j < SIDE; j++, corner += p->src.pixel) {
+        if (is_whole)
+            for (int i = 0; i < SIDE; i++) d[i] = OWN(read_src)(b, corner + i * p->src.row, PART);
+        else
+            for (int i = 0; i < SIDE; i++) {
+                int is_there = top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width;
+                d[i] = is_there ? OWN(read_src)(b, corner + i * p->src.row, n) : around;
+            }
         OWN(transform_src)(d, 1, t + j, SIDE);
     }
     for (int i = 0; i < SIDE; i++) {
         OWN(transform_src)(t + SIDE * i, 1, d, 1);
+#if HAS_BYTES
+        if (i == 1) d[1] -= 36 * zero; /* all others that the zero point adds come to 0 */
+#endif
         for (int j = 0; j < SIDE; j++) OWN(keep)(to + (SIDE * i + j) * apart, d[j]);
     }
 }
@@ -82,10 +95,10 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
         }
 #if HAS_PAIRS
     for (int64_t c = 0; c < n; c += 2) {
-        __m512i b0 = _mm512_loadu_si512(b + c * PANEL), b1 = _mm512_loadu_si512(b + c * PANEL + PANEL);
+        pairs_t b0 = *(const pairs_t *)(b + c * PANEL), b1 = *(const pairs_t *)(b + c * PANEL + PANEL);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            __m512i x = _mm512_set1_epi32(*(const bl_pair_t *)(a + r * a_row + c));
+            pairs_t x = *(const bl_pair_t *)(a + r * a_row + c) - (pairs_t){0};
             sums[r][0] = OWN(add_pair)(sums[r][0], x, b0);
             sums[r][1] = OWN(add_pair)(sums[r][1], x, b1);
         }
@@ -112,8 +125,9 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
 TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int is_first,
     int64_t n_rows) {
     int64_t n_strips = (n_rows + ROWS - 1) / ROWS;
-    for (int64_t strip = 0; strip < n_strips; strip++) {
-        int64_t first = n_rows * strip / n_strips, rows = n_rows * (strip + 1) / n_strips - first;
+    int64_t least = n_rows / n_strips, n_larger = n_rows % n_strips, first = 0, rows;
+    for (int64_t strip = 0; strip < n_strips; strip++, first += rows) {
+        rows = least + (strip < n_larger);
 #define CASE(N)                                                                            \
     case N:                                                                                \
         OWN(add_rows)(a + first * a_row, a_row, b, n, to + first * PANEL, is_first, N); \
@@ -134,12 +148,14 @@ INLINE_HERE vec OWN(gated)(const bl_winograd_t *p, vec x) {
     return x * OWN(min)(zero + 1.0f, OWN(max)(zero, y));
 }
 
-/* The function of a sum. */
-INLINE_HERE vec OWN(finished)(const bl_winograd_t *p, vec result) {
-    vec zero = {0};
-    if (p->slope != 1) result = OWN(max)(zero, result) + p->slope * OWN(min)(zero, result);
-    result = OWN(min)(p->high - zero, OWN(max)(p->low - zero, result));
-    return p->gate == BL_NO_GATE ? result : OWN(gated)(p, result);
+/* The function of each sum in a row. */
+INLINE_HERE void OWN(finish)(const bl_winograd_t *p, vec *row) {
+    vec zero = {0}, low = p->low - zero, high = p->high - zero;
+    if (p->slope != 1)
+        for (int j = 0; j < TILE; j++) row[j] = OWN(max)(zero, row[j]) + p->slope * OWN(min)(zero, row[j]);
+    for (int j = 0; j < TILE; j++) row[j] = OWN(min)(high, OWN(max)(low, row[j]));
+    if (p->gate != BL_NO_GATE)
+        for (int j = 0; j < TILE; j++) row[j] = OWN(gated)(p, row[j]);
 }
 
 #if HAS_BYTES
@@ -223,13 +239,16 @@ TARGET static int64_t OWN(read_weights)(const bl_winograd_t *p, const element_t 
 
 typedef vec OWN(sum);
 
-/* LANES results that are the sum of products, at (i, j) of a tile. */
-INLINE_HERE void OWN(write_result)(const bl_winograd_t *p, const bl_buffers_t *b, const bl_channels_t *channels, const vec *before,
-    vec result, int i, int j, int64_t at, int64_t n) {
-    (void)before, (void)i, (void)j, (void)n;
-    result += OWN(load)(channels->bias);
-    if (b->addend) result += OWN(read)((const element_t *)b->addend + at);
-    OWN(write)((element_t *)b->dst + at, OWN(finished)(p, result));
+/* A row of a tile's results, `n` pixels of LANES channels, from sums of products and, of bytes, what was gathered before. */
+INLINE_HERE void OWN(write_row)(const bl_winograd_t *p, const bl_buffers_t *b, const bl_channels_t *channels, const vec *before,
+    vec *row, int64_t at, int64_t n, int64_t n_channels) {
+    (void)before, (void)n_channels;
+    for (int j = 0; j < TILE; j++) {
+        row[j] += OWN(load)(channels->bias);
+        if (b->addend && j < n) row[j] += OWN(read)((const element_t *)b->addend + at + j * p->dst.pixel);
+    }
+    OWN(finish)(p, row);
+    for (int j = 0; j < TILE && j < n; j++) OWN(write)((element_t *)b->dst + at + j * p->dst.pixel, row[j]);
 }
 #endif
 
@@ -247,7 +266,8 @@ INLINE_HERE void OWN(transform_products)(const float *products, int64_t apart, s
 /* LANES results of a tile, of channels from k on, from their products and, of bytes, from what was gathered before. */
 INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, const float *products, int64_t apart,
     const sum_t *before, const bl_channels_t *channels, int64_t k, bl_tile_t tile) {
-    sum_t t[TILE * SIDE], r[TILE];
+    _Alignas(64) sum_t t[TILE * SIDE];
+    sum_t r[TILE];
     int64_t top = TILE * tile.row, left = TILE * tile.column;
     int64_t corner = channel_at(&p->dst, tile.image, k) + top * p->dst.row + left * p->dst.pixel;
     OWN(transform_products)(products, apart, t);
@@ -255,12 +275,8 @@ INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, 
     for (int i = 0; i < TILE; i++) {
         if (top + i >= p->dst_height) break;
         OWN(transform_dst)(t + SIDE * i, 1, r, 1);
-#pragma GCC unroll 4
-        for (int j = 0; j < TILE; j++) {
-            if (left + j >= p->dst_width) break;
-            int64_t at = corner + i * p->dst.row + j * p->dst.pixel;
-            OWN(write_result)(p, b, channels, before, r[j], i, j, at, p->n_dst - k);
-        }
+        OWN(write_row)(p, b, channels, before ? before + TILE * i : NULL, r, corner + i * p->dst.row, p->dst_width - left,
+            p->n_dst - k);
     }
 }
 
@@ -269,41 +285,53 @@ INLINE_HERE void OWN(write_tile)(const bl_winograd_t *p, const bl_buffers_t *b, 
 TARGET static sum_t *OWN(gather)(const float *products, int64_t apart, int64_t rows, sum_t *before, void *space) {
     sum_t *results = before ? before : memset(space, 0, (size_t)(TILE * TILE * rows * PANEL) * sizeof(int32_t));
     for (int64_t n = 0; n < 2 * rows; n++) {
-        sum_t t[TILE * SIDE], r[TILE];
+        _Alignas(64) sum_t t[TILE * SIDE];
+        sum_t r[TILE];
         OWN(transform_products)(products + n * LANES, apart, t);
         for (int i = 0; i < TILE; i++) {
             OWN(transform_dst)(t + SIDE * i, 1, r, 1);
-            for (int j = 0; j < TILE; j++) results[TILE * (TILE * n + i) + j] += OWN(exact)(r[j], i, j);
+            for (int j = 0; j < TILE; j++) results[TILE * (TILE * n + i) + j] += OWN(exact)(r[j]);
         }
     }
     return results;
 }
 #endif
 
+/* Sources whose weights are transformed at once, in even rounds of pairs or, with AVX2, of whole vectors. */
+INLINE_HERE int64_t OWN(at_once)(const bl_winograd_t *p) {
+    int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, least = LANES == 8 ? PART : 1 + HAS_PAIRS;
+    return ((p->panel_src + n_rounds - 1) / n_rounds + least - 1) / least * least;
+}
+
+/* Transformed sources of a tile that lie side by side: with AVX2 those of a round, which are then read one after the other. */
+INLINE_HERE int64_t OWN(row_length)(const bl_winograd_t *p) {
+    return LANES == 8 && p->panel_src == p->n_src ? OWN(at_once)(p) : (p->n_src + PART - 1) / PART * PART;
+}
+
 /* Transforms sources of `count` tiles from `first` on: vectors `from` to `to` of all their vectors, channels innermost. */
 TARGET static void OWN(read_sources)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
     int64_t from, int64_t to, factor_t *sources) {
-    int64_t n_vectors = (p->n_src + PART - 1) / PART, row = n_vectors * PART;
-    for (int64_t i = from; i < to; i++) {
-        int64_t t = i / n_vectors, c = i % n_vectors * PART;
+    int64_t n_vectors = (p->n_src + PART - 1) / PART, all = n_vectors * PART, length = OWN(row_length)(p);
+    for (int64_t t = from / n_vectors; t * n_vectors < to; t++) {
         bl_tile_t tile = tile_at(p, TILE, first + t);
-        const element_t *channels = (const element_t *)b->src + channel_at(&p->src, tile.image, c);
-        OWN(read_tile)(p, b, channels, p->n_src - c, tile, sources + t * row + c, apart(count * row));
+        int64_t end = to - t * n_vectors < n_vectors ? to - t * n_vectors : n_vectors;
+        for (int64_t i = from > t * n_vectors ? from - t * n_vectors : 0; i < end; i++) {
+            const element_t *channels = (const element_t *)b->src + channel_at(&p->src, tile.image, i * PART);
+            bl_row_t row = row_at(i * PART, length, all, count, t);
+            OWN(read_tile)(p, b, channels, p->n_src - i * PART, tile, sources + row.first, apart(all * count));
+        }
     }
 }
 
 /* A panel of results for the tiles `from` to `from + rows` of those that read_sources had. */
 TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
     const factor_t *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
-    int64_t row = (p->n_src + PART - 1) / PART * PART;
+    int64_t all = (p->n_src + PART - 1) / PART * PART, length = OWN(row_length)(p);
     factor_t *weights = (factor_t *)(products + N_PRODUCTS * apart(p->tiles_of_task * PANEL));
     const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
-    sources += from * row + panel * PANEL / p->group_dst * p->group_src;
     int is_first = 1;
     sum_t *gathered = NULL;
-    int64_t magnitude = 0;
-    int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, most = (p->panel_src + n_rounds - 1) / n_rounds;
-    most += most % 2; /* pairs stay together */
+    int64_t magnitude = 0, most = OWN(at_once)(p);
     for (int64_t c = 0; c < p->panel_src; c += most) {
         int64_t n = p->panel_src - c < most ? p->panel_src - c : most;
         int64_t more = OWN(read_weights)(p, given, c, n, weights, apart(SRC_AT_ONCE * PANEL));
@@ -315,18 +343,18 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
             is_first = 1;
         }
 #endif
+        bl_row_t row = row_at(panel * PANEL / p->group_dst * p->group_src + c, length, all, count, from);
         for (int q = 0; q < N_PRODUCTS; q++)
-            OWN(add_product)(sources + q * apart(count * row) + c, row, weights + q * apart(SRC_AT_ONCE * PANEL), n,
+            OWN(add_product)(sources + row.first + q * apart(all * count), row.length, weights + q * apart(SRC_AT_ONCE * PANEL), n,
                 products + q * apart(rows * PANEL), is_first, rows);
         is_first = 0;
     }
-    for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {
-        bl_channels_t channels = channels_of(p, b, k);
-        for (int64_t t = 0; t < rows; t++) {
-            bl_tile_t tile = tile_at(p, TILE, first + from + t);
-            const sum_t *before = gathered ? gathered + TILE * TILE * (2 * t + k % PANEL / LANES) : NULL;
-            OWN(write_tile)(p, b, products + t * PANEL + k % PANEL, apart(rows * PANEL), before, &channels, k, tile);
-        }
+    bl_channels_t channels[2] = {channels_of(p, b, panel * PANEL), channels_of(p, b, panel * PANEL + LANES)};
+    for (int64_t t = 0; t < rows; t++) {
+        bl_tile_t tile = tile_at(p, TILE, first + from + t);
+        for (int half = 0; half < 2 && panel * PANEL + half * LANES < p->n_dst; half++)
+            OWN(write_tile)(p, b, products + t * PANEL + half * LANES, apart(rows * PANEL),
+                gathered ? gathered + TILE * TILE * (2 * t + half) : NULL, channels + half, panel * PANEL + half * LANES, tile);
     }
 }
 
@@ -372,4 +400,5 @@ TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t
 #undef SIDE
 #undef N_PRODUCTS
 #undef factor_t
+#undef pairs_t
 #undef INLINE_HERE

@@ -224,7 +224,7 @@ def test_a_model_of_a_builder_keeps_its_bytes(tmp_path: Path) -> None:
     stored = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.INT8}
     assert sum(node.op_type == "DequantizeLinear" and node.input[0] in stored for node in model.graph.node) == 7
     for session in (bl.load(tmp_path / "model.onnx", tune="model"), bl.load(b, tune="model")):
-        assert ("convolution" in kinds_in_bytes(session.plan)) == dnnl.sums_bytes_exactly()
+        assert "convolution" in kinds_in_bytes(session.plan) or not dnnl.sums_bytes_exactly()
         check_within(session.run(None, feed_of(model))[0], reference(model, feed_of(model))[0], quanta=2)
 
 
@@ -325,17 +325,14 @@ def test_an_explanation_says_why_there_are_floats(name: str) -> None:
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_an_explanation_names_the_types_and_the_instruction_set_that_nothing_is_offered_for() -> None:
+def test_an_explanation_names_the_types_that_nothing_is_offered_for() -> None:
     def make_net(b: bl.Builder, rng: np.random.Generator) -> None:
         del rng
         x = dequantized(b.input("x", SHAPE, "u8"), 0.03, 7)
         b.output("y", quantized(x.transpose((0, 1, 3, 2)).matmul(x)))
 
     [(_, reason)] = bl.load(model_of(make_net), tune="model").plan.in_floats
-    no_type = "the library has nothing optimised that reads src in u8 and weights in u8 and writes u8"
-    assert reason.startswith(
-        no_type if dnnl.sums_bytes_exactly() else f"sums of two products of bytes saturate on {dnnl.isa()}"
-    )
+    assert reason == "nothing exact and optimised reads src in u8 and weights in u8 and writes u8"
     [(_, reason)] = bl.load(model_of(make_net), tune="model", precision={"MatMul": "f32"}).plan.in_floats
     assert reason == "f32 is demanded"
 

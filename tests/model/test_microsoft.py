@@ -129,7 +129,8 @@ CASES: list[tuple[Any, ...]] = [
     (
         "QGemm",
         [
-            *(u8(3, 8), step(0.02), zero(100), s8(5, 8), np.abs(f(5)) / 50, np.zeros(5, np.int8)),
+            *(u8(3, 8), step(0.02), zero(100), s8(5, 8) // 2),  # else some of onnxruntime's kernels saturate
+            *(np.abs(f(5)) / 50, np.zeros(5, np.int8)),
             i(900, 5),
             *REQUANTIZED,
         ],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.dnnl import own
 from blocklayout.model import BuildValue
 from blocklayout.plan import Plan, Step
 from tests.quantised import (
@@ -166,7 +167,7 @@ def test_unsigned_weights_around_128_are_signed_ones_around_0(name: str, *, per_
 
     [plan] = check(returned(body), ("auto",))
     found = [dtypes_of(step)["weights"] for step in plan.steps if "weights" in dtypes_of(step)]
-    assert found == ["s8" if dnnl.sums_bytes_exactly() else "f32"]
+    assert found == ["s8"] or (found == ["f32"] and not dnnl.sums_bytes_exactly())
 
 
 GEMMS: dict[str, tuple[int | None, dict[str, Any], bool]] = {
@@ -591,10 +592,14 @@ def test_primitives_compute_with_bytes() -> None:
         assert {dtype for arg, dtype in dtypes_of(step).items() if arg in ("src", "dst", "weights")} <= {*BYTES}
 
 
-@pytest.mark.skipif(dnnl.sums_bytes_exactly(), reason="on this CPU sums of bytes are exact")
-def test_without_exact_sums_numbers_are_computed_with() -> None:
-    for make_net in (chain, residual):
-        assert not kinds_in_bytes(bl.load(model_of(make_net), tune="model").plan) & {"convolution", "inner_product"}
+@pytest.mark.skipif(not own.multiplies_bytes(), reason="on this CPU nothing multiplies bytes exactly")
+def test_large_products_are_computed_with_bytes() -> None:
+    def make(b: bl.Builder, rng: np.random.Generator) -> None:
+        x = dequantized(b.input("x", (1, 128, 28, 28), "u8"), 0.03, 7)
+        x = through(x.conv(weights(rng, b, 128, 128, 3, 3), pads=1).relu())
+        b.output("y", quantized(x.conv(weights(rng, b, 256, 128, 1, 1))))
+
+    assert "convolution" in kinds_in_bytes(check(model_of(make), ("auto",))[0])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -721,7 +726,7 @@ def test_every_operator_set_has_bytes(opset: int) -> None:
     known.opset_import[0].version, known.ir_version = 21, 10  # the reference has these operators from 19 on
     session = bl.load(model, tune="model")
     check_within(session.run(None, feed_of(model))[0], reference(known, feed_of(model))[0])
-    assert ("convolution" in kinds_in_bytes(session.plan)) == dnnl.sums_bytes_exactly()
+    assert "convolution" in kinds_in_bytes(session.plan) or not dnnl.sums_bytes_exactly()
 
 
 def test_a_demanded_precision_is_no_bytes() -> None:
@@ -729,7 +734,7 @@ def test_a_demanded_precision_is_no_bytes() -> None:
     for demanded, n_floats in (({"Conv": "f32"}, 3), ({"conv_2": "f32"}, 1)):
         session = bl.load(model, precision=demanded, tune="model")
         found = [dtypes_of(step)["src"] for step in computing(session.plan, "convolution")]
-        assert found.count("f32") == (n_floats if dnnl.sums_bytes_exactly() else 3)
+        assert found.count("f32") == n_floats or (not dnnl.sums_bytes_exactly() and found.count("f32") > n_floats)
         np.testing.assert_allclose(results_of(session, model)[0], reference(model, feed_of(model))[0], atol=0.031)
 
 

@@ -12,12 +12,12 @@ from tests import nets
 @pytest.mark.parametrize("layout", ["nchw", "nhwc", "nChw8c", "channels_last"])
 @pytest.mark.parametrize("name", ["conv1", "relu_3"])
 def test_a_pinned_kernel_writes_the_format(name: str, layout: str) -> None:
-    free, forced = bl.load(nets.chain()), bl.load(nets.chain(), pin={name: layout})
+    free, forced = (bl.load(nets.chain(), tune="model", pin=pin) for pin in ({}, {name: layout}))
     [choice] = [choice for choice in forced.plan.choices if name in choice.nodes]
     dst = choice.chosen.dst
     assert isinstance(dst, bl.MemoryDesc)
     assert dst.physically_equal(bl.MemoryDesc(dst.dims, "f32", layout))
-    assert forced.plan.cost_ns >= free.plan.cost_ns
+    assert forced.plan.cost_ns >= 0.999 * free.plan.bound_ns
     assert forced.plan.unpinned_ns == pytest.approx(free.plan.cost_ns)
     feed = nets.feed_of(free)
     np.testing.assert_allclose(forced.run(None, feed)[0], free.run(None, feed)[0], rtol=1e-4, atol=1e-4)

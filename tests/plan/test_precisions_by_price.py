@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.dnnl import own
 from blocklayout.encoding import to_json
 from blocklayout.errors import ModelError
 from blocklayout.model import legalize, lower, read, simplify
@@ -31,7 +32,7 @@ from blocklayout.plan.precision import (
 from tests.quantised import model_of, through, weights
 
 needs_exact_sums = pytest.mark.skipif(
-    not dnnl.sums_bytes_exactly(), reason="no kernel computes products of bytes on this CPU"
+    not own.multiplies_bytes(), reason="no kernel computes products of bytes on this CPU"
 )
 FORCED = 1e10
 
@@ -58,7 +59,7 @@ def test_numbers_are_on_offer_wherever_there_are_bytes(dtype: str) -> None:
     assert not floats.in_bytes & {*NODES}
     for tile, offered in zip(network.tiles, network.candidates, strict=True):
         if tile.name in NODES:
-            assert {each.reads_bytes for each in offered} == {False, dnnl.sums_bytes_exactly()}
+            assert {each.reads_bytes for each in offered} == {False, own.multiplies_bytes()}
 
 
 @needs_exact_sums

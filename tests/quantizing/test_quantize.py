@@ -158,7 +158,9 @@ def test_onnxruntime_gives_the_same_answers() -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: nothing to compare with")
     images, _ = digits.held_out()
     model = bl.quantize(digits.model_bytes(), np.split(images[:64], 8), everything())
-    peer = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()  # its kernels of bytes saturate on some CPUs
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    peer = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     [theirs] = peer.run(None, {"image": images})
     assert np.abs(np.asarray(bl.load(model)(images)) - theirs).max() < 0.02
 

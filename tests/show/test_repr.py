@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import blocklayout as bl
+from blocklayout.show.names import policy_name
 from tests import nets
 
 
@@ -15,7 +16,7 @@ def test_a_session_tells_borders_layout_type_threads_and_what_chose_the_plan() -
     text = repr(session)
     plan = session.plan
     assert "x f32 1x17x12x12 -> y f32 1x12x12x17 nhwc" in text
-    assert f"layout auto ({plan.chosen}, by {plan.priced_by}), f32" in text
+    assert f"layout auto ({policy_name(plan.chosen)}, by {plan.priced_by}), f32" in text
     assert "1 thread" in text
     assert f"{session.executor} executor" in text
     assert "\n" not in text

@@ -30,7 +30,7 @@ LABELS = ["best", "others", "reorders", "slow", "try"]
 def of_f32_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU without arithmetic in narrower types."""
     monkeypatch.setattr(verdict_module, "has_bf16", lambda: False)
-    monkeypatch.setattr(verdict_module, "sums_bytes_exactly", lambda: False)
+    monkeypatch.setattr(verdict_module, "multiplies_bytes", lambda: False)
 
 
 def measured(plan: Plan, ratios: Sequence[float], ms: float = 1.0) -> Measurement:
@@ -178,10 +178,10 @@ def test_bf16_is_advised_where_the_cpu_multiplies_it_faster(monkeypatch: pytest.
     [none] = verdict_module._precision_advice([slow], slow.cost_ns)
     assert none.share == 0
     monkeypatch.setattr(verdict_module, "has_bf16", lambda: False)
-    monkeypatch.setattr(verdict_module, "sums_bytes_exactly", lambda: True)
+    monkeypatch.setattr(verdict_module, "multiplies_bytes", lambda: True)
     [advice] = verdict_module._precision_advice([plan], plan.cost_ns)
     assert advice.option == "blocklayout quantize"
-    monkeypatch.setattr(verdict_module, "sums_bytes_exactly", lambda: False)
+    monkeypatch.setattr(verdict_module, "multiplies_bytes", lambda: False)
     assert not [*verdict_module._precision_advice([plan], plan.cost_ns)]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from math import inf
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -183,6 +183,13 @@ def is_channels_last(desc: MemoryDesc) -> bool:
     return not desc.inner_blks and desc.strides[1] == 1 and desc.padded_dims == desc.dims
 
 
+def is_whole_bytes(desc: Desc) -> TypeGuard[MemoryDesc]:
+    """Whether it has bytes and nothing else: in any order, without padding or an offset."""
+    if not isinstance(desc, MemoryDesc) or desc.dtype not in BYTE_DTYPES:
+        return False
+    return desc.is_dense and not desc.n_padding and not desc.offset0 and desc.n_elements > 0
+
+
 NUMBERS = ("scale_src", "scale_weights", "scale_dst", "zero_point_src", "zero_point_dst")
 """Arguments of a convolution of bytes, in the order in which C takes them."""
 
@@ -321,6 +328,12 @@ def is_favourite(spec: Spec) -> bool:
 def is_faster_alone(function: Eltwise) -> bool:
     """Whether code of ours computes a function faster than the library does as a post-op."""
     return native() is not None and library.has_isa("avx2") and function.algorithm in _load("functions").algorithms
+
+
+def multiplies_bytes() -> bool:
+    """Whether there are exact products of bytes: by instructions of the CPU, or by code of ours."""
+    has_ours = native() is not None and library.has_isa("avx2") and not library.is_sequential()
+    return has_ours or library.sums_bytes_exactly()
 
 
 def lanes_of(impl: str) -> int:

@@ -8,10 +8,8 @@ from typing import Any
 
 from blocklayout.dnnl import arguments
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.own import Implementation, lanes_of
+from blocklayout.dnnl.own import Implementation, is_whole_bytes, lanes_of
 from blocklayout.dnnl.spec import Spec
-from blocklayout.dtypes import BYTE_DTYPES
-from blocklayout.layout import MemoryDesc
 
 _MAX_PARTS = 64
 
@@ -22,7 +20,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     Blocks do where the bytes are one tensor's.
     """
     descs: dict[str, Desc] = {name: spec.desc(name) for name in (*_sources(spec), "dst")}
-    found = [desc for desc in descs.values() if isinstance(desc, MemoryDesc) and _is_whole(desc)]
+    found = [desc for desc in descs.values() if is_whole_bytes(desc)]
     if len(found) < len(descs) or len(found) > _MAX_PARTS + 1:
         return None
     if spec.kind == "lookup":
@@ -32,11 +30,6 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     if is_mixed or spec.attr.post_ops or any(mask for _, mask in (*spec.attr.scales, *spec.attr.zero_points)):
         return None
     return descs | dict(arguments.of_attributes(spec, descs))
-
-
-def _is_whole(desc: MemoryDesc) -> bool:
-    is_dense = desc.is_dense and not desc.n_padding and not desc.offset0
-    return is_dense and desc.dtype in BYTE_DTYPES and desc.n_elements > 0
 
 
 def _sources(spec: Spec) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ class Method(Struct, frozen=True):
             library's direct convolutions.
         tiles_of_task: At most; with fewer, transforming the weights takes a larger share.
         weights_in_tiles: Time of transforming a panel of weights, in tiles that are multiplied by it.
+        at_once: Products in the time of one of f32.
     """
 
     tile: int
@@ -59,6 +60,7 @@ class Method(Struct, frozen=True):
     transformed_weights_per_ns: float
     tiles_of_task: int
     weights_in_tiles: int
+    at_once: float
 
     @property
     def n_products(self) -> int:
@@ -67,17 +69,20 @@ class Method(Struct, frozen=True):
 
 
 # Fitted to convolutions of five networks, on Zen 4.
-_OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3)
-_OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11)
-_OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4)
+_OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3, 1)
+_OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11, 2)
+_OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4, 2)
+
+_OF_BYTES_AVX2 = Method(4, "s16", 5.5, 15.0, 112, 4, 1.6)
+"""On Zen 3: without VNNI it takes a second instruction to add products up."""
 
 _ALGORITHMS = ("convolution_direct", "convolution_winograd")
 """Those that a Spec may ask for; by the second, results are rounded more than by the first."""
 
 
 def _method(spec: Spec) -> Method:
-    if spec.desc("weights").dtype == "s8":
-        return _OF_BYTES
+    if spec.has("weights") and spec.desc("weights").dtype == "s8":
+        return _OF_BYTES_AVX2 if spec.impl.endswith(":avx2") else _OF_BYTES
     return _OF_BF16 if spec.algorithm == "convolution_winograd" else _OF_FLOATS
 
 
@@ -87,8 +92,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     clip, Swish or HardSwish behind it. Groups have to fill panels of two vectors, several in one or one in several.
     Results differ from those of other implementations by some 1e-6 to 1e-5 of the largest, before they are rounded.
 
-    Bytes it takes channels-last, where AVX-512 adds products of theirs, without groups or an addend; their sums are
-    exact. With AMX direct convolutions of bf16 and of bytes are faster.
+    Bytes it takes channels-last, without groups or an addend; their sums are exact. With AMX direct convolutions of
+    bf16 and of bytes are faster.
 
     By tiles of 2x2, whose products are of bf16, it takes those in bf16 that ask for Winograd's algorithm: the error of
     their results has twice to three times the norm of a direct convolution's.
@@ -132,8 +137,7 @@ def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products and transformations, one after the other."""
     method, (of_tiles, of_weights) = _method(spec), _transformed(spec)
     transforms_ns = of_tiles / method.transformed_per_ns + of_weights / method.transformed_weights_per_ns
-    n_at_once = 1 if method.dtype == "f32" else 2
-    products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * n_at_once * peak_flops)
+    products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * method.at_once * peak_flops)
     return transforms_ns / n_threads + products_ns
 
 
@@ -235,7 +239,7 @@ def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
 
 
 def _isas(spec: Spec) -> tuple[str, ...]:
-    of_dtype = {"s16": ("avx512_core_vnni",), "bf16": ("avx512_core_bf16",), "f32": ("avx512_core", "avx2")}
+    of_dtype = {"s16": ("avx512_core_vnni", "avx2"), "bf16": ("avx512_core_bf16",), "f32": ("avx512_core", "avx2")}
     return of_dtype[_method(spec).dtype]
 
 

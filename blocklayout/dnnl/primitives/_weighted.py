@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil, prod
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.library import has_isa
+from blocklayout.dnnl.library import sums_bytes_exactly
 from blocklayout.dnnl.primitives import FORWARD, Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
     check_dims,
@@ -18,6 +18,7 @@ from blocklayout.dnnl.primitives._checks import (
 )
 from blocklayout.dnnl.primitives._windows import check_window, window_extents
 from blocklayout.dnnl.spec import Spec
+from blocklayout.dtypes import BYTE_DTYPES
 
 
 def directions(first: str = "", last: str = "") -> dict[str, Direction]:
@@ -132,9 +133,18 @@ def window_products(spec: Spec, moving: str, extents: Extents) -> int:
 
 
 def saturation(spec: Spec) -> str | None:
-    """Why an implementation in bytes for older CPUs is passed over where others are exact: it saturates, or halves."""
-    isas = {name.rpartition(":")[2] for name in spec.impl.split("+")}
-    if isas.isdisjoint(("sse41", "avx2", "avx512_core")) or not has_isa("avx512_core_vnni"):
+    """Why an implementation of products of bytes is passed over: it saturates sums of two at 16 bits.
+
+    So do those for CPUs without VNNI, or they halve weights; references, and depthwise convolutions of u8, do not.
+    """
+    if not spec.has("src") or not spec.has("weights"):
         return None
-    is_of_bytes = spec.has("weights") and spec.memory_desc("weights").dtype == "s8"
-    return f"{spec.impl} saturates sums of two products at 16 bits" if is_of_bytes else None
+    src, weights = (spec.memory_desc(name) for name in ("src", "weights"))
+    if src.dtype not in BYTE_DTYPES or weights.dtype != "s8":
+        return None
+    isas = {name.rpartition(":")[2] for name in spec.impl.split("+")}
+    is_depthwise = weights.dims[1:3] == (1, 1) and len(weights.dims) > len(src.dims) and src.dtype == "u8"
+    is_exact = (
+        isas.isdisjoint(("sse41", "avx2", "avx512_core")) if sums_bytes_exactly() else is_depthwise or isas == {"any"}
+    )
+    return None if is_exact else f"{spec.impl} saturates sums of two products at 16 bits"

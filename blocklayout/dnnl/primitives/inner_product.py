@@ -14,7 +14,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_weights_dtype,
 )
 from blocklayout.dnnl.primitives._speeds import peak_share_by_name
-from blocklayout.dnnl.primitives._weighted import directions, side, window_products
+from blocklayout.dnnl.primitives._weighted import directions, saturation, side, window_products
 from blocklayout.dnnl.spec import Spec
 
 _PEAK_SHARE = 0.28
@@ -111,4 +111,5 @@ KIND = Kind(
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=lambda spec, extents: window_products(spec, "dst", extents),
     peak_share=lambda spec: peak_share_by_name(spec) if spec.impl.startswith("ref") else _PEAK_SHARE,
+    fault=saturation,
 )

@@ -17,6 +17,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
 )
 from blocklayout.dnnl.primitives._speeds import is_gemm, peak_share_by_name
+from blocklayout.dnnl.primitives._weighted import saturation
 from blocklayout.dnnl.spec import Spec
 
 _GEMM_SHARE = 0.9
@@ -103,4 +104,5 @@ KIND = Kind(
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
     peak_share=_peak_share,
+    fault=saturation,
 )

@@ -9,7 +9,6 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from blocklayout import dnnl
 from blocklayout.dnnl import DepthwiseConv, Eltwise, PostOp
 from blocklayout.dtypes import PRIMITIVE_FLOATS, from_numpy
 from blocklayout.errors import UnsupportedError
@@ -69,10 +68,8 @@ class Tile(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether its primitive may read sources as the bytes that stand for them, with exact sums, on this CPU."""
-        if self.main.in_bytes is None or self.depthwise is not None:
-            return False
-        return not self.main.operator.sums_products or dnnl.sums_bytes_exactly()
+        """Whether its primitive may read sources as the bytes that stand for them."""
+        return self.main.in_bytes is not None and self.depthwise is None
 
     @property
     def rounds(self) -> bool:

@@ -37,6 +37,9 @@ _F16_SHARE = 0.75
 _BYTES_OVER_F32, _BYTES_OVER_BF16 = 4.0, 2.0
 """Operations on bytes to those on f32 by VNNI, and to those on bf16 by AMX: as many more as there are in a register."""
 
+_WITHOUT_VNNI, _PAIRS_OVER_F32 = ("sse41", "avx", "avx2", "avx512_core"), 2.0
+"""Instruction sets that take two instructions to multiply bytes and to add the products in 32 bits."""
+
 _GEMM_BF16_FLOPS = 110.0
 """At most of a convolution by gemm in bf16, a thread: most of its time it copies windows of the image into rows."""
 
@@ -77,7 +80,8 @@ class Machine(Struct, frozen=True):
         ``jit:avx2`` is bound by AVX2 even where the machine has more.
         """
         if dtype in BYTE_DTYPES:
-            wider = self.peak_flops(impl, "f32") * _BYTES_OVER_F32
+            over_f32 = _PAIRS_OVER_F32 if self.isa in _WITHOUT_VNNI else _BYTES_OVER_F32
+            wider = self.peak_flops(impl, "f32") * over_f32
             return max(wider, self.peak_flops(impl, "bf16") * _BYTES_OVER_BF16) if "amx" in self.isa else wider
         reached = dict(self.measured_flops).get(dtype)
         if reached is None and (self.isa, dtype) == (_FULL_RATE_ISA, "bf16"):

@@ -35,27 +35,41 @@ def operands(spec: dnnl.Spec) -> dict[str, Array]:
 
 
 def check(spec: dnnl.Spec, given: Mapping[str, Array] | None = None) -> None:
-    """Each byte is the nearest to the number, but for errors in f32 of this."""
+    """Each byte is the nearest to the number, but for errors in f32 of this; floats are the numbers."""
     values = operands(spec) | dict(given or {})
+    assert len(spec.attr.scales) + len(spec.attr.zero_points) == sum(
+        name.startswith(("scale", "zero")) for name in values
+    )
     del values["dst"]
 
     def number(name: str, default: float) -> Any:
         return values[name].astype(np.float64) if name in values else np.array([default])
 
-    src = values["src"] - number("zero_point_src", 0)
-    kernel = spec.desc("weights").dims[-2:]
-    weights = values["weights"].reshape(spec.desc("dst").dims[1], -1, *kernel).astype(np.float64)
-    n_groups = spec.desc("src").dims[1] // weights.shape[1]
-    expected = convolve(src, weights, spec.param("strides"), spec.param("pads"), (0, 0), n_groups)
-    expected *= number("scale_src", 1) * number("scale_weights", 1)[:, None, None]
-    expected += number("bias", 0)[:, None, None]
-    for function in spec.attr.post_ops:
+    def of_channels(name: str, default: float) -> Any:
+        return number(name, default).reshape(-1, *(1,) * (len(spec.desc("dst").dims) - 2))
+
+    src, weights = values["src"] - number("zero_point_src", 0), number("weights", 0)
+    if spec.kind == "convolution":
+        weights = weights.reshape(spec.desc("dst").dims[1], -1, *weights.shape[2 - src.ndim :])
+        strides, pads, dilations = (spec.param(name) for name in ("strides", "pads", "dilations"))
+        expected = convolve(src, weights, strides, pads, dilations, src.shape[1] // weights.shape[1])
+    else:
+        expected = src @ (weights if spec.kind == "matmul" else weights.T)
+    expected *= number("scale_src", 1).item() * of_channels("scale_weights", 1)
+    expected += of_channels("bias", 0)
+    for index, function in enumerate(spec.attr.post_ops):
+        if isinstance(function, dnnl.Binary):
+            expected *= values[f"post_op_{index}_src_1"]
+            continue
         assert isinstance(function, dnnl.Eltwise)
         if function.algorithm == "eltwise_hardswish":
             expected *= np.clip(function.alpha * expected + function.beta, 0, 1)
         else:
             expected = np.clip(expected, 0, function.beta or np.inf)
     expected = expected / number("scale_dst", 1) + number("zero_point_dst", 0)
-    limits = np.iinfo(to_numpy(spec.desc("dst").dtype))
     got = execute(spec, values)["dst"].astype(np.float64)
+    if spec.desc("dst").dtype == "f32":
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        return
+    limits = np.iinfo(to_numpy(spec.desc("dst").dtype))
     assert np.abs(got - np.clip(expected, limits.min, limits.max)).max() <= 0.501

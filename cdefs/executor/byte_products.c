@@ -1,0 +1,428 @@
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "winograd.h"
+
+#include "arguments.h"
+#include "byte_products.h"
+#include "regions.h"
+
+/* Channels of a panel, results whose sums in it are in registers at once, bytes of a pixel that meet as many weights of each
+   channel at once, and such quads whose weights stay in the nearest cache. */
+enum { BL_PANEL = 16, BL_STRIP = 6, BL_QUAD = 4, BL_QUADS_AT_ONCE = 256 };
+
+/* Quads of the source side by side, from a result's first on, which meet weights side by side. */
+typedef struct {
+    int64_t src, n;
+} bl_segment_t;
+
+/* Weights of half a panel that would saturate beside their neighbours, and the quad of the source that they meet. */
+typedef struct {
+    int8_t weights[32];
+    int64_t src;
+} bl_rest_t;
+
+/* Some quads of a panel: the weights that cannot saturate, those left out there, by half, and what each channel's come to. */
+typedef struct {
+    int8_t weights[BL_QUADS_AT_ONCE][BL_QUAD * BL_PANEL];
+    bl_rest_t rests[2][BL_QUADS_AT_ONCE];
+    bl_segment_t segments[BL_QUADS_AT_ONCE];
+    int64_t n_rests[2], n_segments, n;
+} bl_chunk_t;
+
+static int64_t whole_lines(int64_t nbytes) { return (nbytes + 63) / 64 * 64; }
+
+/* Bytes of a pixel that is held: channels by fours. */
+static int64_t pixel_nbytes(const bl_byte_products_t *p) { return (p->n_src + BL_QUAD - 1) / BL_QUAD * BL_QUAD; }
+
+/* From one result to the next in the source that is held: one, where of rows or columns every stride-th is enough. */
+static int64_t held_stride(const bl_byte_products_t *p, int dim) { return p->kernel[dim] == 1 ? 1 : p->strides[dim]; }
+
+/* Rows or columns that are held for `n` results side by side. */
+static int64_t n_held(const bl_byte_products_t *p, int dim, int64_t n) {
+    return (n - 1) * held_stride(p, dim) + (p->kernel[dim] - 1) * p->dilations[dim] + 1;
+}
+
+static int64_t n_quads(const bl_byte_products_t *p) { return p->kernel[0] * p->kernel[1] * pixel_nbytes(p) / BL_QUAD; }
+
+/* Of a thread: the source of a task, then the largest byte of each channel there, then sums of results in a panel, then a chunk. */
+static int64_t source_nbytes(const bl_byte_products_t *p) {
+    if (p->is_read_in_place) return 0;
+    int64_t rows = n_held(p, 0, p->results_of_task[0]), columns = n_held(p, 1, p->results_of_task[1]);
+    return whole_lines(rows * columns * pixel_nbytes(p));
+}
+
+static int64_t sums_nbytes(const bl_byte_products_t *p) {
+    if (n_quads(p) <= BL_QUADS_AT_ONCE) return 0;
+    return p->results_of_task[0] * p->results_of_task[1] * BL_PANEL * (int64_t)sizeof(int32_t);
+}
+
+static int64_t own_nbytes(const bl_byte_products_t *p) {
+    return source_nbytes(p) + whole_lines(pixel_nbytes(p)) + sums_nbytes(p) + whole_lines(sizeof(bl_chunk_t));
+}
+
+int64_t bl_byte_products_scratchpad(const bl_byte_products_t *problem) { return problem->n_threads * own_nbytes(problem); }
+
+#if defined(__x86_64__)
+#include "bytes.h"
+
+static bl_range_t part_of(int64_t n, int64_t part, int64_t n_parts) {
+    return (bl_range_t){n * part / n_parts, n * (part + 1) / n_parts};
+}
+
+static int64_t n_parts(int64_t n, int64_t most) { return (n + most - 1) / most; }
+
+typedef struct {
+    const bl_byte_products_t *problem;
+    const uint8_t *src;
+    const int8_t *weights;
+    const float *bias;
+    char *dst;
+    char *scratchpad;
+    bl_bytes_t bytes;
+    const float *factors; /* of results, or NULL */
+} bl_byte_products_run_t;
+
+/* Results of an image that a task computes, and their source: from one row, pixel and result to the next, in bytes. */
+typedef struct {
+    int64_t image;
+    bl_range_t rows, columns;
+    const uint8_t *src;
+    uint8_t *largest; /* of each channel */
+    int64_t row, pixel, steps[2];
+} bl_task_t;
+
+/* Channels of the result: the first, how many, what sums are multiplied by and what is added to them, bounds, and what results
+   are multiplied by in the end. Without a gate that is part of all others. */
+typedef struct {
+    int64_t first, n;
+    vec_8 scale[2], bias[2], low[2], high[2], factor[2];
+    int is_direct;
+    int is_bounded; /* whether to become bytes is all that results are bounded by */
+} bl_panel_t;
+
+INLINE TARGET_8 __m256i quad_at(const uint8_t *at) {
+    int32_t bytes;
+    memcpy(&bytes, at, sizeof(bytes));
+    return _mm256_set1_epi32(bytes);
+}
+
+INLINE TARGET_8 __m256i unsigned_of(const bl_bytes_t *bytes, __m256i given) {
+    return _mm256_xor_si256(given, _mm256_set1_epi8((char)bytes->flip));
+}
+
+/* Bytes side by side, without a sign. */
+INLINE TARGET_8 void copy(const bl_bytes_t *bytes, const uint8_t *from, int64_t n, uint8_t *to) {
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        _mm256_storeu_si256((__m256i *)(to + i), unsigned_of(bytes, _mm256_loadu_si256((const __m256i *)(from + i))));
+    for (; i < n; i++) to[i] = from[i] ^ (uint8_t)bytes->flip;
+}
+
+/* Three channels of pixels side by side as quads; nothing is multiplied by the fourth. */
+INLINE TARGET_8 void copy_threes(const bl_bytes_t *bytes, const uint8_t *from, int64_t n_pixels, uint8_t *to) {
+    __m128i place = _mm_setr_epi8(0, 1, 2, 0, 3, 4, 5, 3, 6, 7, 8, 6, 9, 10, 11, 9), flip = _mm_set1_epi8((char)bytes->flip);
+    int64_t i = 0;
+    for (; i + 6 <= n_pixels; i += 4) /* 16 bytes are read */
+        _mm_storeu_si128((__m128i *)(to + 4 * i),
+            _mm_xor_si128(flip, _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(from + 3 * i)), place)));
+    for (; i < n_pixels; i++) copy(bytes, from + 3 * i, 3, to + 4 * i);
+}
+
+/* `n` pixels of a row of the source, from `left` on every step-th, with zeros where there are none. */
+TARGET_8 static void copy_row(const bl_byte_products_run_t *run, const uint8_t *row, int64_t left, int64_t n, uint8_t *to) {
+    const bl_byte_products_t *p = run->problem;
+    int64_t size = pixel_nbytes(p), step = p->strides[1] / held_stride(p, 1), apart = step * p->src_pixel;
+    int64_t first = left < 0 ? (-left + step - 1) / step : 0, last = p->extents[1] > left ? (p->extents[1] - left + step - 1) / step : 0;
+    if (first > n) first = n;
+    if (last > n) last = n;
+    if (last < first) last = first;
+    memset(to, run->bytes.zero, (size_t)(first * size));
+    memset(to + last * size, run->bytes.zero, (size_t)((n - last) * size));
+    const uint8_t *from = row + (left + first * step) * p->src_pixel;
+    to += first * size;
+    n = last - first;
+    if (apart == size)
+        copy(&run->bytes, from, n * size, to);
+    else if (apart == 3 && p->n_src == 3)
+        copy_threes(&run->bytes, from, n, to);
+    else
+        for (int64_t i = 0; i < n; i++) copy(&run->bytes, from + i * apart, p->n_src, to + i * size);
+}
+
+/* Finds the largest byte of each channel in the source of a task. */
+TARGET_8 static void find_largest(const bl_byte_products_t *p, const bl_task_t *task) {
+    int64_t size = pixel_nbytes(p), n_rows = n_held(p, 0, task->rows.last - task->rows.first);
+    int64_t n_columns = n_held(p, 1, task->columns.last - task->columns.first);
+    int64_t down = task->steps[0] / held_stride(p, 0), right = task->steps[1] / held_stride(p, 1);
+    memset(task->largest, size == BL_QUAD ? 255 : 0, (size_t)size);
+    if (size == BL_QUAD) return; /* images have all bytes */
+    for (int64_t y = 0; y < n_rows; y++)
+        for (int64_t x = 0; x < n_columns; x++) {
+            const uint8_t *at = task->src + y * down + x * right;
+            uint8_t *to = task->largest;
+            int64_t left = size;
+            for (; left >= 16; left -= 16, at += 16, to += 16)
+                _mm_store_si128((__m128i *)to, _mm_max_epu8(*(const __m128i *)to, _mm_loadu_si128((const __m128i *)at)));
+            for (; left; left -= BL_QUAD, at += BL_QUAD, to += BL_QUAD) {
+                __m128i quad = _mm_max_epu8(_mm_loadu_si32(to), _mm_loadu_si32(at));
+                _mm_storeu_si32(to, quad);
+            }
+        }
+}
+
+/* The source of a task's results, where it lies or copied to where there is room. */
+TARGET_8 static void find_source(const bl_byte_products_run_t *run, bl_task_t *task, uint8_t *room) {
+    const bl_byte_products_t *p = run->problem;
+    int64_t top = task->rows.first * p->strides[0] - p->pads[0], left = task->columns.first * p->strides[1] - p->pads[1];
+    const uint8_t *image = run->src + task->image * p->src_image;
+    if (p->is_read_in_place) {
+        task->src = image + top * p->src_row + left * p->src_pixel;
+        task->row = p->src_row, task->pixel = p->src_pixel;
+        task->steps[0] = p->strides[0] * p->src_row, task->steps[1] = p->strides[1] * p->src_pixel;
+        return;
+    }
+    int64_t n_columns = n_held(p, 1, task->columns.last - task->columns.first), step = p->strides[0] / held_stride(p, 0);
+    task->src = room, task->pixel = pixel_nbytes(p), task->row = n_columns * task->pixel;
+    task->steps[0] = held_stride(p, 0) * task->row, task->steps[1] = held_stride(p, 1) * task->pixel;
+    for (int64_t row = 0; row < n_held(p, 0, task->rows.last - task->rows.first); row++) {
+        int64_t y = top + row * step;
+        uint8_t *to = room + row * task->row;
+        if (y >= 0 && y < p->extents[0])
+            copy_row(run, image + y * p->src_row, left, n_columns, to);
+        else
+            memset(to, run->bytes.zero, (size_t)task->row);
+    }
+}
+
+static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
+    const bl_byte_products_t *p = run->problem;
+    const bl_bytes_t *bytes = &run->bytes;
+    bl_panel_t panel = {.first = first, .n = p->n_dst - first < BL_PANEL ? p->n_dst - first : BL_PANEL};
+    float *scales = (float *)panel.scale, *biases = (float *)panel.bias, *lows = (float *)panel.low, *highs = (float *)panel.high;
+    float *factors = (float *)panel.factor, least = p->dst_is_f32 ? -INFINITY : bytes->least;
+    float most = p->dst_is_f32 ? INFINITY : bytes->most;
+    panel.is_direct = p->gate == BL_NO_GATE;
+    for (int64_t i = 0; i < panel.n; i++) {
+        factors[i] = (p->dst_is_f32 ? 1 : bytes->per_quantum) * (run->factors ? run->factors[first + i] : 1);
+        panel.is_direct &= factors[i] > 0;
+    }
+    panel.is_bounded = panel.is_direct && !p->dst_is_f32 && p->slope == 1;
+    for (int64_t i = 0; i < panel.n; i++) {
+        float factor = panel.is_direct ? factors[i] : 1;
+        scales[i] = factor * scale_of(bytes, p->has_scales, first + i);
+        biases[i] = run->bias ? factor * run->bias[first + i] : 0;
+        lows[i] = panel.is_direct ? fmaxf(factor * p->low, least) : p->low;
+        highs[i] = panel.is_direct ? fminf(factor * p->high, most) : p->high;
+        /* Bytes bound results by themselves that fit 32 bits. */
+        panel.is_bounded &= lows[i] == least && highs[i] == most && fabsf(scales[i]) < 0.5f && fabsf(biases[i]) < (1 << 29);
+    }
+    return panel;
+}
+
+/* Copies the weights of the quads that follow `from`, without those that might saturate, which become rests; takes what all
+   come to times the zero point away from the sums of each channel. */
+INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_task_t *task, const int8_t *weights, int64_t from,
+    bl_chunk_t *chunk, __m256i *shifts) {
+    const bl_byte_products_t *p = run->problem;
+    __m256i ones = _mm256_set1_epi8(1), one = _mm256_set1_epi16(1), zero = _mm256_set1_epi32(run->bytes.zero);
+    __m256i low = _mm256_set1_epi16(0xff), most = _mm256_set1_epi16(INT16_MAX), least = _mm256_set1_epi16(INT16_MIN);
+    int64_t size = pixel_nbytes(p);
+    int64_t of_run = pixel_nbytes(p) / BL_QUAD * (p->dilations[1] == 1 ? p->kernel[1] : 1), of_row = n_quads(p) / p->kernel[0];
+    chunk->n_rests[0] = chunk->n_rests[1] = chunk->n_segments = 0;
+    for (int64_t q = from; q < from + chunk->n;) {
+        int64_t column = q % of_row / of_run, at = q % of_run, n = of_run - at < from + chunk->n - q ? of_run - at : from + chunk->n - q;
+        int64_t src = q / of_row * p->dilations[0] * task->row + column * p->dilations[1] * task->pixel + at * BL_QUAD;
+        chunk->segments[chunk->n_segments++] = (bl_segment_t){src, n};
+        int64_t channel = at * BL_QUAD % size;
+        for (int64_t i = 0; i < n; i++, q++, channel = channel + BL_QUAD == size ? 0 : channel + BL_QUAD)
+            for (int half = 0; half < 2; half++) {
+                __m256i w = _mm256_loadu_si256((const __m256i *)(weights + q * BL_QUAD * BL_PANEL + 32 * half));
+                __m256i sums = _mm256_maddubs_epi16(ones, w), extreme = _mm256_maddubs_epi16(quad_at(task->largest + channel), w);
+                __m256i is_more = _mm256_or_si256(_mm256_cmpeq_epi16(extreme, most), _mm256_cmpeq_epi16(extreme, least));
+                __m256i rest = _mm256_and_si256(is_more, _mm256_andnot_si256(low, w));
+                bl_rest_t *rests = &chunk->rests[half][chunk->n_rests[half]];
+                shifts[half] = _mm256_sub_epi32(shifts[half], _mm256_madd_epi16(sums, one));
+                _mm256_store_si256((__m256i *)(chunk->weights[q - from] + 32 * half), _mm256_xor_si256(w, rest));
+                _mm256_storeu_si256((__m256i *)rests->weights, rest);
+                rests->src = src + i * BL_QUAD;
+                chunk->n_rests[half] += !_mm256_testz_si256(is_more, is_more);
+            }
+    }
+    for (int half = 0; half < 2; half++) shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
+}
+
+INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result, const int v) {
+    const bl_byte_products_t *p = run->problem;
+    vec_8 zero = {0};
+    if (panel->is_bounded) return result;
+    if (p->slope != 1) result = max_8(zero, result) + p->slope * min_8(zero, result);
+    result = min_8(panel->high[v], max_8(panel->low[v], result));
+    if (panel->is_direct) return result;
+    vec_8 y = p->gate_alpha * result + p->gate_beta;
+    if (p->gate == BL_LOGISTIC_GATE) result *= logistic_8(-1.44269504f * y);
+    if (p->gate == BL_LINEAR_GATE) result *= min_8(zero + 1.0f, max_8(zero, y));
+    result *= panel->factor[v];
+    return p->dst_is_f32 ? result : min_8(run->bytes.most - zero, max_8(run->bytes.least - zero, result));
+}
+
+/* Two results in the channels of a panel, or the first alone. */
+INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i sums[][2], int64_t place, const int n) {
+    const bl_byte_products_t *p = run->problem;
+    vec_8 results[2][2];
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++)
+            results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * panel->scale[v] + panel->bias[v], v);
+    __m256i words[2], zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero);
+    place += panel->first;
+#pragma GCC unroll 2
+    for (int r = 0; r < 2; r++) {
+        if (p->dst_is_f32 && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));
+        words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[r][0]), _mm256_cvtps_epi32((__m256)results[r][1]));
+        words[r] = _mm256_adds_epi16(words[r], zero);
+    }
+    if (p->dst_is_f32) return;
+    __m256i bytes = p->dst_is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#pragma GCC unroll 2
+    for (int r = 0; r < n; r++) {
+        __m128i half = r ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
+        if (panel->n == BL_PANEL)
+            _mm_storeu_si128((__m128i *)(run->dst + place + r * p->dst_pixel), half);
+        else
+            memcpy(run->dst + place + r * p->dst_pixel, &half, (size_t)panel->n);
+    }
+}
+
+/* As these instructions, since compilers copy registers and spill some: those of a strip are all that there are. */
+INLINE TARGET_8 void add_products(__m256i *sum, __m256i quad, const int8_t *weights, __m256i one) {
+    __m256i pairs;
+    __asm__("vpmaddubsw %[weights], %[quad], %[pairs]\n\t"
+            "vpmaddwd %[one], %[pairs], %[pairs]\n\t"
+            "vpaddd %[pairs], %[sum], %[sum]"
+            : [sum] "+x"(*sum), [pairs] "=&x"(pairs)
+            : [quad] "x"(quad), [weights] "m"(*(const __m256i_u *)weights), [one] "x"(one));
+}
+
+/* Some results of a row in some quads of a panel: sums begin with shifts or, if there are, sums so far. */
+INLINE TARGET_8 void compute_strip(const bl_byte_products_run_t *run, const bl_task_t *task, const bl_chunk_t *chunk,
+    const __m256i *shifts, const bl_panel_t *panel, const uint8_t *src, __m256i (*so_far)[2], int64_t place, int is_first, int is_last,
+    const int n) {
+    __m256i sums[BL_STRIP][2], one = _mm256_set1_epi16(1);
+#pragma GCC unroll 6
+    for (int r = 0; r < n; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) sums[r][v] = is_first ? shifts[v] : _mm256_add_epi32(so_far[r][v], shifts[v]);
+    const int8_t *weights = chunk->weights[0];
+    int64_t step = task->steps[1], thrice = 3 * step;
+    for (int64_t i = 0; i < chunk->n_segments; i++) {
+        const uint8_t *from = src + chunk->segments[i].src, *end = from + BL_QUAD * chunk->segments[i].n;
+        for (; from < end; from += BL_QUAD, weights += BL_QUAD * BL_PANEL) {
+            const uint8_t *behind = from + 4 * step;
+#pragma GCC unroll 6
+            for (int r = 0; r < n; r++) {
+                __m256i x = quad_at((r < 4 ? from : behind) + (r == 3 ? thrice : r % 4 * step));
+                add_products(&sums[r][0], x, weights, one);
+                add_products(&sums[r][1], x, weights + 32, one);
+            }
+        }
+    }
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; v++)
+        for (int64_t i = 0; i < chunk->n_rests[v]; i++) {
+            const bl_rest_t *rest = &chunk->rests[v][i];
+#pragma GCC unroll 6
+            for (int r = 0; r < n; r++) {
+                add_products(&sums[r][v], quad_at(src + rest->src + r * step), rest->weights, one);
+            }
+        }
+    if (is_last)
+#pragma GCC unroll 3
+        for (int r = 0; r < n; r += 2) write(run, panel, sums + r, place + r * run->problem->dst_pixel, n - r < 2 ? 1 : 2);
+    else
+#pragma GCC unroll 6
+        for (int r = 0; r < n; r++)
+#pragma GCC unroll 2
+            for (int v = 0; v < 2; v++) so_far[r][v] = sums[r][v];
+}
+
+/* The results of a task in a panel, those of each row in strips as even as can be. */
+TARGET_8 static void compute_panel(const bl_byte_products_run_t *run, const bl_task_t *task, int64_t first, __m256i (*sums)[2],
+    bl_chunk_t *chunk) {
+    const bl_byte_products_t *p = run->problem;
+    const int8_t *weights = run->weights + first * BL_QUAD * n_quads(p);
+    bl_panel_t panel = panel_at(run, first);
+    int64_t n = task->columns.last - task->columns.first, n_strips = n_parts(n, BL_STRIP), all = n_quads(p);
+    int64_t shortest = n / n_strips, n_longer = n % n_strips, n_chunks = n_parts(all, BL_QUADS_AT_ONCE);
+    for (int64_t part = 0; part < n_chunks; part++) {
+        bl_range_t quads = part_of(all, part, n_chunks);
+        __m256i shifts[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        chunk->n = quads.last - quads.first;
+        read_weights(run, task, weights, quads.first, chunk, shifts);
+        int is_first = part == 0, is_last = part == n_chunks - 1;
+        __m256i(*so_far)[2] = sums;
+        for (int64_t y = task->rows.first; y < task->rows.last; y++) {
+            const uint8_t *src = task->src + (y - task->rows.first) * task->steps[0];
+            int64_t place = task->image * p->dst_image + y * p->dst_row + task->columns.first * p->dst_pixel;
+            for (int64_t strip = 0; strip < n_strips; strip++) {
+                int64_t length = shortest + (strip < n_longer);
+#define CASE(N)                                                                                         \
+    case N:                                                                                             \
+        compute_strip(run, task, chunk, shifts, &panel, src, so_far, place, is_first, is_last, N); \
+        break;
+                switch (length) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
+#undef CASE
+                src += length * task->steps[1], place += length * p->dst_pixel, so_far += length;
+            }
+        }
+    }
+}
+
+static void work(void *given) {
+    const bl_byte_products_run_t *run = given;
+    const bl_byte_products_t *p = run->problem;
+    int64_t n_rows = n_parts(p->results[0], p->results_of_task[0]), n_columns = n_parts(p->results[1], p->results_of_task[1]);
+    int64_t n_panels = n_parts(p->n_dst, BL_PANEL), n_shares = n_parts(n_panels, p->panels_of_task), last_block = -1;
+    bl_range_t tasks = bl_share(p->n_images * n_rows * n_columns * n_shares);
+    char *own = run->scratchpad + omp_get_thread_num() * own_nbytes(p);
+    bl_task_t task = {.largest = (uint8_t *)own + source_nbytes(p)};
+    for (int64_t i = tasks.first; i < tasks.last; i++) {
+        int64_t block = i / n_shares;
+        if (block != last_block) {
+            task.image = block / n_columns / n_rows;
+            task.rows = part_of(p->results[0], block / n_columns % n_rows, n_rows);
+            task.columns = part_of(p->results[1], block % n_columns, n_columns);
+            find_source(run, &task, (uint8_t *)own);
+            find_largest(p, &task);
+            last_block = block;
+        }
+        bl_range_t panels = part_of(n_panels, i % n_shares, n_shares);
+        for (int64_t number = panels.first; number < panels.last; number++) {
+            char *sums = own + source_nbytes(p) + whole_lines(pixel_nbytes(p));
+            compute_panel(run, &task, number * BL_PANEL, (__m256i(*)[2])sums, (bl_chunk_t *)(sums + sums_nbytes(p)));
+        }
+    }
+}
+#endif
+
+int bl_byte_products(const void *problem, void *stream, int n_args, const void *args) {
+    const bl_byte_products_t *p = problem;
+    void *data[BL_PRODUCTS_ARGS] = {0};
+    (void)stream;
+    int status = bl_find_data(p->get_data, args, n_args, data);
+    if (status) return status;
+#if defined(__x86_64__)
+    bl_byte_products_run_t run = {p, data[BL_PRODUCTS_SRC], data[BL_PRODUCTS_WEIGHTS], data[BL_PRODUCTS_BIAS],
+        data[BL_PRODUCTS_DST], data[BL_PRODUCTS_SCRATCHPAD],
+        bytes_of(data + BL_PRODUCTS_SRC_SCALE, p->src_is_signed, p->dst_is_signed), data[BL_PRODUCTS_FACTORS]};
+    if (run.bytes.zero != (uint8_t)run.bytes.zero) return 2; /* dnnl_invalid_arguments: padding is bytes, too */
+    bl_parallel(p->n_threads, work, &run);
+    return 0;
+#else
+    return 3; /* dnnl_unimplemented */
+#endif
+}
