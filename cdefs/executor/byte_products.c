@@ -24,7 +24,7 @@ typedef struct {
     int64_t src;
 } bl_rest_t;
 
-/* Some quads of a panel: the weights that cannot saturate, those left out there, by half, and what each channel's come to. */
+/* Some quads of a panel: the weights that cannot saturate, and those left out there, by half. */
 typedef struct {
     int8_t weights[BL_QUADS_AT_ONCE][BL_QUAD * BL_PANEL];
     bl_rest_t rests[2][BL_QUADS_AT_ONCE];
@@ -131,7 +131,7 @@ INLINE TARGET_8 void copy_threes(const bl_bytes_t *bytes, const uint8_t *from, i
     for (; i < n_pixels; i++) copy(bytes, from + 3 * i, 3, to + 4 * i);
 }
 
-/* `n` pixels of a row of the source, from `left` on every step-th, with zeros where there are none. */
+/* `n` pixels of a row of the source, from `left` on every step-th, with zero points where there are none. */
 TARGET_8 static void copy_row(const bl_byte_products_run_t *run, const uint8_t *row, int64_t left, int64_t n, uint8_t *to) {
     const bl_byte_products_t *p = run->problem;
     int64_t size = pixel_nbytes(p), step = p->strides[1] / held_stride(p, 1), apart = step * p->src_pixel;

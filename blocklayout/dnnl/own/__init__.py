@@ -200,10 +200,15 @@ def are_known_bytes(spec: Spec) -> bool:
     Each tensor has one scale and zero point at most, weights one scale for all or one for each channel; there is no
     addend.
     """
-    masks = {("src", 0), ("weights", 0), ("weights", _of_channels(spec)), ("dst", 0)}
-    is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
     are_bytes = {spec.desc("src").dtype, spec.desc("dst").dtype} <= {*BYTE_DTYPES}
-    return are_bytes and spec.desc("weights").dtype == "s8" and is_simple and not addend_name(spec.attr)
+    is_simple = has_known_numbers(spec) and not addend_name(spec.attr)
+    return are_bytes and spec.desc("weights").dtype == "s8" and is_simple
+
+
+def has_known_numbers(spec: Spec) -> bool:
+    """Whether source and result have one scale and zero point at most, weights a scale for all or for each channel."""
+    masks = {("src", 0), ("weights", 0), ("weights", _of_channels(spec)), ("dst", 0)}
+    return masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
 
 
 def fields_of_bytes(spec: Spec) -> dict[str, Any]:
@@ -218,6 +223,8 @@ def fields_of_bytes(spec: Spec) -> dict[str, Any]:
 
 def _of_channels(spec: Spec) -> int:
     """The mask of scales that each channel of results has its own of: its dimension, or two where there are groups."""
+    if spec.kind == "matmul":
+        return 0b10
     return 0b11 if len(spec.desc("weights").dims) > len(spec.desc("src").dims) else 0b1
 
 

@@ -17,6 +17,7 @@ from blocklayout.dnnl.own import (
     Tail,
     addend_name,
     convolution_descs,
+    has_known_numbers,
     is_channels_last,
     tail_of,
 )
@@ -34,7 +35,7 @@ _LEAST_OF_TASK = 8 * _STRIP
 """Results of a task for which it is worth looking through the weights."""
 
 _MOST = 1 << 31
-"""What integers of 32 bits hold: sums of products, and distances in bytes."""
+"""Neither a sum of products nor a distance in bytes may reach it, which are integers of 32 bits."""
 
 _TAGS = {3: "OwI16o4i", 4: "OhwI16o4i"}
 """Of a convolution's weights, by its dimensions."""
@@ -74,24 +75,22 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, packed), dst)
     if descs is None:
         return None
-    if name := _factors_name(spec):
-        descs[name] = MemoryDesc((1, dst.dims[1], *(1,) * (dst.ndims - 2)), "f32")
-    return descs | dict(arguments.of_attributes(spec, descs))
+    return descs | _factors(spec) | dict(arguments.of_attributes(spec, descs))
 
 
-def _factors_name(spec: Spec) -> str:
-    """The argument with a number for each channel that results are multiplied by in the end; empty if there is none."""
+def _factors(spec: Spec) -> dict[str, Desc]:
+    """The argument with a number for each channel that results are multiplied by in the end; none if there is none."""
     *before, last = spec.attr.post_ops or (None,)
-    if not isinstance(last, Binary) or last.algorithm != "binary_mul" or last.src1 is None:
-        return ""
+    if not isinstance(last, Binary) or last.algorithm != "binary_mul":
+        return {}
     _, n_channels, *spatial = spec.desc("dst").dims
     wanted = MemoryDesc((1, n_channels, *(1,) * len(spatial)), "f32")
-    return f"post_op_{len(before)}_src_1" if last.src1 == wanted else ""
+    return {f"post_op_{len(before)}_src_1": wanted} if last.src1 == wanted else {}
 
 
 def _tail(spec: Spec) -> Tail | None:
     """Functions behind the sum; ``None`` where there is no code for them."""
-    post_ops = spec.attr.post_ops[:-1] if _factors_name(spec) else spec.attr.post_ops
+    post_ops = spec.attr.post_ops[:-1] if _factors(spec) else spec.attr.post_ops
     return tail_of(Attr(post_ops))
 
 
@@ -112,10 +111,8 @@ def _is_of_our_kind(spec: Spec) -> bool:
         return False
     if _tail(spec) is None or addend_name(spec.attr) or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
         return False
-    masks = {("src", 0), ("weights", 0), ("weights", 1 << _CHANNELS[spec.kind]), ("dst", 0)}
-    is_simple = masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
     is_small = 255 * 128 * multiply_adds(spec) // prod(dst.dims) < _MOST > max(prod(src.dims), prod(weights.dims))
-    return is_simple and is_small
+    return has_known_numbers(spec) and is_small
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -235,7 +232,7 @@ OURS = Implementation(
     isas=lambda _: ("avx2",),
     offer=_offer,
     fields=_fields,
-    arguments=lambda spec: ("src", "weights", "bias", "dst", "scratchpad", *NUMBERS, _factors_name(spec)),
+    arguments=lambda spec: ("src", "weights", "bias", "dst", "scratchpad", *NUMBERS, *_factors(spec)),
     compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
     is_favourite=lambda _: True,
