@@ -98,14 +98,14 @@ class App(FastAPI):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and count it. Runs of models go past FastAPI's layers, which take longer than the rest."""
         start = time.monotonic()
-
-        async def counted(event: Event) -> None:
-            if event["type"] == "http.response.start":
-                self._count(scope, event["status"], 1e3 * (time.monotonic() - start))
-            await send(event)
-
         found = _INFER.fullmatch(scope["path"]) if scope.get("method") == "POST" else None
         if found is None:
+
+            async def counted(event: Event) -> None:
+                if event["type"] == "http.response.start":
+                    self._count(scope, event["status"], 1e3 * (time.monotonic() - start))
+                await send(event)
+
             await super().__call__(scope, receive, counted)
             return
         try:
@@ -115,7 +115,8 @@ class App(FastAPI):
         except Exception as error:  # noqa: BLE001 - whatever it is, there is an answer
             _log.exception("a request failed")
             response = await _broken(None, error)
-        await response(scope, receive, counted)
+        await response(scope, receive, send)
+        self._count(scope, response.status_code, 1e3 * (time.monotonic() - start))
 
     def _count(self, scope: Scope, status: int, ms: float) -> None:
         self._counter.labels(status).inc()

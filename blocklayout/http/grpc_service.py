@@ -195,12 +195,12 @@ class Service:
         is_long = not request.raw_input_contents and request.ByteSize() > LARGE_JSON
         asked, feed = await apart(is_long, _read, request, served.session)
         arrays = await run(Exchange(), model, served, asked, feed, self._settings)
-        tensors, raw = write_outputs(asked, served.session, arrays)
+        outputs, raw = write_outputs(asked, served.session, arrays)
         return {
             "model_name": model.name,
             "model_version": VERSION,
             "id": request.id,
-            "outputs": [each.model_dump(include={"name", "datatype", "shape"}) for each in tensors],
+            "outputs": [{"name": each.name, "datatype": each.datatype, "shape": each.shape} for each in outputs],
             "raw_output_contents": [each.tobytes() for each in raw],
         }
 

@@ -21,7 +21,7 @@ from blocklayout.errors import (
     QueueFullError,
     StoppedError,
 )
-from blocklayout.http.messages import InferAnswer, InferRequest, Message, RefusalError, faults
+from blocklayout.http.messages import AnswerTensor, InferAnswer, InferRequest, Message, RefusalError, faults
 from blocklayout.http.protocol import EXCHANGE, HEADER_LENGTH, Exchange, aligned_body
 from blocklayout.http.tensors import read_feed, write_outputs
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from blocklayout.http.repository import Model
     from blocklayout.http.settings import Settings
+    from blocklayout.http.tensors import Output
     from blocklayout.serve import Submission
     from blocklayout.served import Served
     from blocklayout.session import Session
@@ -59,15 +60,34 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     asked, feed = await apart(n_json > LARGE_JSON, _read, body, n_json, served.session)
     arrays = await run(request.scope.get(EXCHANGE) or Exchange(), model, served, asked, feed, settings)
     is_long = sum(array.size for array in arrays) > LARGE_JSON and not asked.parameters.binary_data_output
-    tensors, payload = await apart(is_long, write_outputs, asked, served.session, arrays)
-    answer = InferAnswer.model_construct(model_name=model.name, id=asked.id, outputs=tensors)
-    text = answer.model_dump_json(exclude_none=True).encode()
+    outputs, payload = await apart(is_long, write_outputs, asked, served.session, arrays)
+    write = _repeated_text if len(payload) == len(outputs) else _text
+    text = write(model.name, asked.id, outputs)
     if not payload:
         return Response(text, media_type="application/json")
     headers = {HEADER_LENGTH.decode(): str(len(text))}
     return Response(
         b"".join([text, *(each.data for each in payload)]), headers=headers, media_type="application/octet-stream"
     )
+
+
+def _text(name: str, id_: str | None, outputs: Sequence[Output]) -> bytes:
+    """The JSON of a model's answer."""
+    tensors = [
+        AnswerTensor(
+            name=each.name,
+            datatype=each.datatype,
+            shape=[*each.shape],
+            data=each.data,
+            parameters=None if each.n_bytes is None else {"binary_data_size": each.n_bytes},
+        )
+        for each in outputs
+    ]
+    return InferAnswer(model_name=name, id=id_, outputs=tensors).model_dump_json(exclude_none=True).encode()
+
+
+_repeated_text = lru_cache(maxsize=64)(_text)
+"""Where all outputs are in binary, the JSON of one answer is often that of the next."""
 
 
 async def apart(is_long: bool, call: Callable[..., Any], *args: Any) -> Any:  # noqa: FBT001

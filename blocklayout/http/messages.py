@@ -122,7 +122,7 @@ class TensorMetadata(Message):
 class AnswerTensor(TensorMetadata):
     """An output: its elements in ``data``, or its size where its bytes follow the JSON."""
 
-    data: list[Any] | None = None
+    data: Any = None  # a list, which is not looked through
     parameters: dict[str, Any] | None = None
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from blocklayout.errors import did_you_mean
-from blocklayout.http.messages import DATATYPES, AnswerTensor, RefusalError, TensorMetadata
+from blocklayout.http.messages import DATATYPES, RefusalError, TensorMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,30 +103,35 @@ def _shaped(array: np.ndarray, shape: Sequence[int], where: str) -> np.ndarray:
 _WORDS = {"b": "true and false", "iu": "integers", "iuf": "numbers"}
 
 
+class Output(NamedTuple):
+    """An output as an answer has it: its elements in row-major order, or how many bytes follow."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    n_bytes: int | None
+    data: list[Any] | None = None
+
+
 def write_outputs(
     asked: InferRequest, session: Session, arrays: Sequence[np.ndarray]
-) -> tuple[list[AnswerTensor], list[np.ndarray]]:
-    """The outputs as the answer's JSON has them, and the bytes of those in binary, which follow it.
+) -> tuple[tuple[Output, ...], list[np.ndarray]]:
+    """The outputs, and the bytes of those in binary.
 
     A RefusalError of a value that JSON has no number for.
     """
     returned = {info.name: info for info in session.get_outputs()}
     infos = [returned[output.name] for output in asked.outputs] or [*returned.values()]
     wanted = [output.parameters.binary_data for output in asked.outputs] or [None] * len(infos)
-    tensors, payload = [], []
+    outputs, payload = [], []
     for info, array, is_binary in zip(infos, arrays, wanted, strict=True):
-        data: list[Any] | None = None
-        parameters = None
+        datatype = DATATYPES[info.dtype]
         if asked.parameters.binary_data_output if is_binary is None else is_binary:
             payload.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-            parameters = {"binary_data_size": array.nbytes}
+            outputs.append(Output(info.name, datatype, array.shape, array.nbytes))
         else:
-            data = _numbers(info.name, array)
-        tensor = AnswerTensor.model_construct(
-            name=info.name, datatype=DATATYPES[info.dtype], shape=list(array.shape), data=data, parameters=parameters
-        )
-        tensors.append(tensor)
-    return tensors, payload
+            outputs.append(Output(info.name, datatype, array.shape, None, _numbers(info.name, array)))
+    return tuple(outputs), payload
 
 
 def _numbers(name: str, array: np.ndarray) -> list[Any]:
