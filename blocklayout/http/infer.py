@@ -61,8 +61,8 @@ async def infer(request: Request, model: Model, settings: Settings) -> Response:
     arrays = await run(request.scope.get(EXCHANGE) or Exchange(), model, served, asked, feed, settings)
     is_long = sum(array.size for array in arrays) > LARGE_JSON and not asked.parameters.binary_data_output
     outputs, payload = await apart(is_long, write_outputs, asked, served.session, arrays)
-    write = _repeated_text if len(payload) == len(outputs) else _text
-    text = write(model.name, asked.id, outputs)
+    is_short = n_json < _SMALL_JSON and len(payload) == len(outputs)
+    text = (_repeated_text if is_short else _text)(model.name, asked.id, outputs)
     if not payload:
         return Response(text, media_type="application/json")
     headers = {HEADER_LENGTH.decode(): str(len(text))}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, SkipValidation, ValidationError, model_validator
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -122,7 +122,7 @@ class TensorMetadata(Message):
 class AnswerTensor(TensorMetadata):
     """An output: its elements in ``data``, or its size where its bytes follow the JSON."""
 
-    data: Any = None  # a list, which is not looked through
+    data: SkipValidation[list[Any] | None] = None
     parameters: dict[str, Any] | None = None
 
 
