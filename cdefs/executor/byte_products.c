@@ -100,7 +100,6 @@ typedef struct {
     int64_t first, n;
     vec_8 scale[2], bias[2], low[2], high[2], factor[2];
     int is_direct;
-    int is_bounded; /* whether to become bytes is all that results are bounded by */
 } bl_panel_t;
 
 INLINE TARGET_8 __m256i quad_at(const uint8_t *at) {
@@ -209,15 +208,12 @@ static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
         factors[i] = (p->dst_is_f32 ? 1 : bytes->per_quantum) * (run->factors ? run->factors[first + i] : 1);
         panel.is_direct &= factors[i] > 0;
     }
-    panel.is_bounded = panel.is_direct && !p->dst_is_f32 && p->slope == 1;
     for (int64_t i = 0; i < panel.n; i++) {
         float factor = panel.is_direct ? factors[i] : 1;
         scales[i] = factor * scale_of(bytes, p->has_scales, first + i);
         biases[i] = run->bias ? factor * run->bias[first + i] : 0;
         lows[i] = panel.is_direct ? fmaxf(factor * p->low, least) : p->low;
         highs[i] = panel.is_direct ? fminf(factor * p->high, most) : p->high;
-        /* Bytes bound results by themselves that fit 32 bits. */
-        panel.is_bounded &= lows[i] == least && highs[i] == most && fabsf(scales[i]) < 0.5f && fabsf(biases[i]) < (1 << 29);
     }
     return panel;
 }
@@ -257,7 +253,6 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
 INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result, const int v) {
     const bl_byte_products_t *p = run->problem;
     vec_8 zero = {0};
-    if (panel->is_bounded) return result;
     if (p->slope != 1) result = max_8(zero, result) + p->slope * min_8(zero, result);
     result = min_8(panel->high[v], max_8(panel->low[v], result));
     if (panel->is_direct) return result;
@@ -268,34 +263,50 @@ INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel
     return p->dst_is_f32 ? result : min_8(run->bytes.most - zero, max_8(run->bytes.least - zero, result));
 }
 
-/* Two results in the channels of a panel, or the first alone. */
-INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i sums[][2], int64_t place, const int n) {
+/* Results of a row in the channels of a panel, from their sums; is_plain: bytes, which their bounds alone make of sums. By
+   itself, since the code of all strips is large. */
+INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i (*sums)[2], char *to, int64_t n,
+    const int is_plain) {
     const bl_byte_products_t *p = run->problem;
-    vec_8 results[2][2];
+    const int64_t step = p->dst_pixel, n_channels = is_plain ? BL_PANEL : panel->n;
+    const int is_signed = p->dst_is_signed, is_f32 = !is_plain && p->dst_is_f32;
+    const vec_8 scale[2] = {panel->scale[0], panel->scale[1]}, bias[2] = {panel->bias[0], panel->bias[1]};
+    const vec_8 low[2] = {panel->low[0], panel->low[1]}, high[2] = {panel->high[0], panel->high[1]};
+    const __m256i zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (; n > 0; n -= 2, sums += 2) {
+        __m256i words[2];
 #pragma GCC unroll 2
-    for (int r = 0; r < 2; r++)
+        for (int r = 0; r < 2; r++) {
+            vec_8 results[2];
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; v++)
-            results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * panel->scale[v] + panel->bias[v], v);
-    __m256i words[2], zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero);
-    place += panel->first;
+            for (int v = 0; v < 2; v++) {
+                vec_8 result = (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * scale[v] + bias[v];
+                results[v] = is_plain ? min_8(high[v], max_8(low[v], result)) : finished(run, panel, result, v);
+            }
+            if (is_f32 && r < n) memcpy(to + r * step * (int64_t)sizeof(float), results, (size_t)n_channels * sizeof(float));
+            words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[0]), _mm256_cvtps_epi32((__m256)results[1]));
+            words[r] = _mm256_adds_epi16(words[r], zero);
+        }
+        __m256i bytes = is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
+        bytes = _mm256_permutevar8x32_epi32(bytes, order);
 #pragma GCC unroll 2
-    for (int r = 0; r < 2; r++) {
-        if (p->dst_is_f32 && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));
-        words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[r][0]), _mm256_cvtps_epi32((__m256)results[r][1]));
-        words[r] = _mm256_adds_epi16(words[r], zero);
+        for (int r = 0; r < 2 && !is_f32; r++) {
+            __m128i half = r ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
+            if (r < n && n_channels == BL_PANEL) _mm_storeu_si128((__m128i *)(to + r * step), half);
+            if (r < n && n_channels < BL_PANEL) memcpy(to + r * step, &half, (size_t)n_channels);
+        }
+        to += 2 * step * (is_f32 ? (int64_t)sizeof(float) : 1);
     }
-    if (p->dst_is_f32) return;
-    __m256i bytes = p->dst_is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
-    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-#pragma GCC unroll 2
-    for (int r = 0; r < n; r++) {
-        __m128i half = r ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
-        if (panel->n == BL_PANEL)
-            _mm_storeu_si128((__m128i *)(run->dst + place + r * p->dst_pixel), half);
-        else
-            memcpy(run->dst + place + r * p->dst_pixel, &half, (size_t)panel->n);
-    }
+}
+
+__attribute__((noinline)) TARGET_8 static void write_strip(const bl_byte_products_run_t *run, const bl_panel_t *panel,
+    __m256i (*sums)[2], int64_t place, int64_t n) {
+    const bl_byte_products_t *p = run->problem;
+    char *to = run->dst + (place + panel->first) * (p->dst_is_f32 ? (int64_t)sizeof(float) : 1);
+    if (panel->is_direct && p->slope == 1 && !p->dst_is_f32 && panel->n == BL_PANEL)
+        write(run, panel, sums, to, n, 1);
+    else
+        write(run, panel, sums, to, n, 0);
 }
 
 /* As these instructions, since compilers copy registers and spill some: those of a strip are all that there are. */
@@ -308,10 +319,9 @@ INLINE TARGET_8 void add_products(__m256i *sum, __m256i quad, const int8_t *weig
             : [quad] "x"(quad), [weights] "m"(*(const __m256i_u *)weights), [one] "x"(one));
 }
 
-/* Some results of a row in some quads of a panel: sums begin with shifts or, if there are, sums so far. */
-INLINE TARGET_8 void compute_strip(const bl_byte_products_run_t *run, const bl_task_t *task, const bl_chunk_t *chunk,
-    const __m256i *shifts, const bl_panel_t *panel, const uint8_t *src, __m256i (*so_far)[2], int64_t place, int is_first, int is_last,
-    const int n) {
+/* Sums of some results of a row in some quads of a panel: they begin with shifts or, but at first, where they are so far. */
+INLINE TARGET_8 void compute_strip(const bl_task_t *task, const bl_chunk_t *chunk, const __m256i *shifts, const uint8_t *src,
+    __m256i (*so_far)[2], int is_first, const int n) {
     __m256i sums[BL_STRIP][2], one = _mm256_set1_epi16(1);
 #pragma GCC unroll 6
     for (int r = 0; r < n; r++)
@@ -340,14 +350,10 @@ INLINE TARGET_8 void compute_strip(const bl_byte_products_run_t *run, const bl_t
                 add_products(&sums[r][v], quad_at(src + rest->src + r * step), rest->weights, one);
             }
         }
-    if (is_last)
-#pragma GCC unroll 3
-        for (int r = 0; r < n; r += 2) write(run, panel, sums + r, place + r * run->problem->dst_pixel, n - r < 2 ? 1 : 2);
-    else
 #pragma GCC unroll 6
-        for (int r = 0; r < n; r++)
+    for (int r = 0; r < n; r++)
 #pragma GCC unroll 2
-            for (int v = 0; v < 2; v++) so_far[r][v] = sums[r][v];
+        for (int v = 0; v < 2; v++) so_far[r][v] = sums[r][v];
 }
 
 /* The results of a task in a panel, those of each row in strips as even as can be. */
@@ -363,20 +369,21 @@ TARGET_8 static void compute_panel(const bl_byte_products_run_t *run, const bl_t
         __m256i shifts[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
         chunk->n = quads.last - quads.first;
         read_weights(run, task, weights, quads.first, chunk, shifts);
-        int is_first = part == 0, is_last = part == n_chunks - 1;
-        __m256i(*so_far)[2] = sums;
+        __m256i of_strip[BL_STRIP][2], (*so_far)[2] = n_chunks == 1 ? of_strip : sums;
         for (int64_t y = task->rows.first; y < task->rows.last; y++) {
             const uint8_t *src = task->src + (y - task->rows.first) * task->steps[0];
             int64_t place = task->image * p->dst_image + y * p->dst_row + task->columns.first * p->dst_pixel;
             for (int64_t strip = 0; strip < n_strips; strip++) {
                 int64_t length = shortest + (strip < n_longer);
-#define CASE(N)                                                                                         \
-    case N:                                                                                             \
-        compute_strip(run, task, chunk, shifts, &panel, src, so_far, place, is_first, is_last, N); \
+#define CASE(N)                                                            \
+    case N:                                                                \
+        compute_strip(task, chunk, shifts, src, so_far, part == 0, N); \
         break;
                 switch (length) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
 #undef CASE
-                src += length * task->steps[1], place += length * p->dst_pixel, so_far += length;
+                if (part == n_chunks - 1) write_strip(run, &panel, so_far, place, length);
+                src += length * task->steps[1], place += length * p->dst_pixel;
+                if (n_chunks > 1) so_far += length;
             }
         }
     }

@@ -127,8 +127,8 @@ class SpecTimer:
         trial.bind(buffers, {name: self._tape(name, desc) for name, desc in trial.constants.items()})
 
     def _tape(self, name: str, desc: MemoryDesc) -> Tape:
-        """Random data to cut constants from; variances are positive."""
-        key = (desc.dtype, name == "variance")
+        """Random data to cut constants from; variances and scales are positive, as those of quantisers are."""
+        key = (desc.dtype, name == "variance" or name.startswith("scale_"))
         if key not in self._constants:
             self._constants[key] = Tape(random_elements(desc.dtype, is_positive=key[1]))
         return self._constants[key]
