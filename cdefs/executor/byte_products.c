@@ -95,10 +95,10 @@ typedef struct {
 } bl_task_t;
 
 /* Channels of the result: the first, how many, what sums are multiplied by and what is added to them, bounds, and what results
-   are multiplied by in the end. Without a gate that is part of all others. */
+   are multiplied by in the end and what is added then. Without a gate and a linear function that is part of all others. */
 typedef struct {
     int64_t first, n;
-    vec_8 scale[2], bias[2], low[2], high[2], factor[2];
+    vec_8 scale[2], bias[2], low[2], high[2], factor[2], shift[2];
     int is_direct;
 } bl_panel_t;
 
@@ -201,19 +201,21 @@ static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
     const bl_bytes_t *bytes = &run->bytes;
     bl_panel_t panel = {.first = first, .n = p->n_dst - first < BL_PANEL ? p->n_dst - first : BL_PANEL};
     float *scales = (float *)panel.scale, *biases = (float *)panel.bias, *lows = (float *)panel.low, *highs = (float *)panel.high;
-    float *factors = (float *)panel.factor, least = p->dst_is_f32 ? -INFINITY : bytes->least;
+    float *factors = (float *)panel.factor, *shifts = (float *)panel.shift, least = p->dst_is_f32 ? -INFINITY : bytes->least;
     float most = p->dst_is_f32 ? INFINITY : bytes->most;
-    panel.is_direct = p->gate == BL_NO_GATE;
+    const bl_tail_t *t = &p->tail;
+    panel.is_direct = t->gate == BL_NO_GATE && t->linear_alpha == 1 && t->linear_beta == 0;
     for (int64_t i = 0; i < panel.n; i++) {
-        factors[i] = (p->dst_is_f32 ? 1 : bytes->per_quantum) * (run->factors ? run->factors[first + i] : 1);
-        panel.is_direct &= factors[i] > 0;
+        float factor = (p->dst_is_f32 ? 1 : bytes->per_quantum) * (run->factors ? run->factors[first + i] : 1);
+        factors[i] = factor * t->linear_alpha, shifts[i] = factor * t->linear_beta;
+        panel.is_direct &= factor > 0;
     }
     for (int64_t i = 0; i < panel.n; i++) {
         float factor = panel.is_direct ? factors[i] : 1;
         scales[i] = factor * scale_of(bytes, p->has_scales, first + i);
         biases[i] = run->bias ? factor * run->bias[first + i] : 0;
-        lows[i] = panel.is_direct ? fmaxf(factor * p->low, least) : p->low;
-        highs[i] = panel.is_direct ? fminf(factor * p->high, most) : p->high;
+        lows[i] = panel.is_direct ? fmaxf(factor * t->low, least) : t->low;
+        highs[i] = panel.is_direct ? fminf(factor * t->high, most) : t->high;
     }
     return panel;
 }
@@ -250,60 +252,80 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
     for (int half = 0; half < 2; half++) shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
 }
 
-INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result, const int v) {
-    const bl_byte_products_t *p = run->problem;
+/* The functions of some results, one after the other over all of them. */
+TARGET_8 static void finish(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 (*results)[2], int64_t n) {
+    const bl_tail_t *t = &run->problem->tail;
     vec_8 zero = {0};
-    if (p->slope != 1) result = max_8(zero, result) + p->slope * min_8(zero, result);
-    result = min_8(panel->high[v], max_8(panel->low[v], result));
-    if (panel->is_direct) return result;
-    vec_8 y = p->gate_alpha * result + p->gate_beta;
-    if (p->gate == BL_LOGISTIC_GATE) result *= logistic_8(-1.44269504f * y);
-    if (p->gate == BL_LINEAR_GATE) result *= min_8(zero + 1.0f, max_8(zero, y));
-    result *= panel->factor[v];
-    return p->dst_is_f32 ? result : min_8(run->bytes.most - zero, max_8(run->bytes.least - zero, result));
+#define ALL(FUNCTION)                         \
+    for (int64_t r = 0; r < n; r++)           \
+        _Pragma("GCC unroll 2") for (int v = 0; v < 2; v++) { \
+            vec_8 x = results[r][v];          \
+            results[r][v] = FUNCTION;         \
+        }
+    if (t->slope != 1) ALL(max_8(zero, x) + t->slope * min_8(zero, x))
+    if (t->gate == BL_NO_GATE || t->low > -INFINITY || t->high < INFINITY) ALL(min_8(panel->high[v], max_8(panel->low[v], x)))
+    if (panel->is_direct) return;
+    vec_8 alpha = t->gate_alpha - zero, beta = t->gate_beta - zero, one = 1.0f - zero;
+    if (t->gate == BL_LOGISTIC_GATE) ALL(x * logistic_8(-1.44269504f * (alpha * x + beta)))
+    if (t->gate == BL_LINEAR_GATE) ALL(x * min_8(one, max_8(zero, alpha * x + beta)))
+    ALL(x * panel->factor[v] + panel->shift[v])
+    if (run->problem->dst_is_f32) return;
+    vec_8 least = run->bytes.least - zero, most = run->bytes.most - zero;
+    ALL(min_8(most, max_8(least, x)))
+#undef ALL
 }
 
-/* Results of a row in the channels of a panel, from their sums; is_plain: bytes, which their bounds alone make of sums. By
-   itself, since the code of all strips is large. */
+/* Results of a row in the channels of a panel, from their sums; is_plain: whether their bounds alone make bytes of them. */
 INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i (*sums)[2], char *to, int64_t n,
     const int is_plain) {
     const bl_byte_products_t *p = run->problem;
-    const int64_t step = p->dst_pixel, n_channels = is_plain ? BL_PANEL : panel->n;
-    const int is_signed = p->dst_is_signed, is_f32 = !is_plain && p->dst_is_f32;
+    const int64_t step = p->dst_pixel;
     const vec_8 scale[2] = {panel->scale[0], panel->scale[1]}, bias[2] = {panel->bias[0], panel->bias[1]};
     const vec_8 low[2] = {panel->low[0], panel->low[1]}, high[2] = {panel->high[0], panel->high[1]};
     const __m256i zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (; n > 0; n -= 2, sums += 2) {
+    const int is_signed = p->dst_is_signed, is_whole = panel->n == BL_PANEL;
+    vec_8 results[BL_STRIP + 1][2];
+    for (int64_t r = 0; r < n; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) {
+            vec_8 x = (vec_8)_mm256_cvtepi32_ps(sums[r][v]) * scale[v] + bias[v];
+            results[r][v] = is_plain ? min_8(high[v], max_8(low[v], x)) : x;
+        }
+    if (!is_plain) finish(run, panel, results, n);
+    if (p->dst_is_f32) {
+        for (int64_t r = 0; r < n; r++)
+            memcpy(to + r * step * (int64_t)sizeof(float), results[r], (size_t)panel->n * sizeof(float));
+        return;
+    }
+    results[n][0] = results[n - 1][0], results[n][1] = results[n - 1][1];
+    for (int64_t r = 0; r < n; r += 2, to += 2 * step) {
         __m256i words[2];
 #pragma GCC unroll 2
-        for (int r = 0; r < 2; r++) {
-            vec_8 results[2];
-#pragma GCC unroll 2
-            for (int v = 0; v < 2; v++) {
-                vec_8 result = (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * scale[v] + bias[v];
-                results[v] = is_plain ? min_8(high[v], max_8(low[v], result)) : finished(run, panel, result, v);
-            }
-            if (is_f32 && r < n) memcpy(to + r * step * (int64_t)sizeof(float), results, (size_t)n_channels * sizeof(float));
-            words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[0]), _mm256_cvtps_epi32((__m256)results[1]));
-            words[r] = _mm256_adds_epi16(words[r], zero);
+        for (int i = 0; i < 2; i++) {
+            const vec_8 *x = results[r + i];
+            words[i] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)x[0]), _mm256_cvtps_epi32((__m256)x[1]));
+            words[i] = _mm256_adds_epi16(words[i], zero);
         }
         __m256i bytes = is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
         bytes = _mm256_permutevar8x32_epi32(bytes, order);
 #pragma GCC unroll 2
-        for (int r = 0; r < 2 && !is_f32; r++) {
-            __m128i half = r ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
-            if (r < n && n_channels == BL_PANEL) _mm_storeu_si128((__m128i *)(to + r * step), half);
-            if (r < n && n_channels < BL_PANEL) memcpy(to + r * step, &half, (size_t)n_channels);
+        for (int i = 0; i < 2; i++) {
+            __m128i half = i ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
+            if (r + i == n) break;
+            if (is_whole)
+                _mm_storeu_si128((__m128i *)(to + i * step), half);
+            else
+                memcpy(to + i * step, &half, (size_t)panel->n);
         }
-        to += 2 * step * (is_f32 ? (int64_t)sizeof(float) : 1);
     }
 }
 
+/* By itself, since the code of all strips is large. */
 __attribute__((noinline)) TARGET_8 static void write_strip(const bl_byte_products_run_t *run, const bl_panel_t *panel,
     __m256i (*sums)[2], int64_t place, int64_t n) {
     const bl_byte_products_t *p = run->problem;
     char *to = run->dst + (place + panel->first) * (p->dst_is_f32 ? (int64_t)sizeof(float) : 1);
-    if (panel->is_direct && p->slope == 1 && !p->dst_is_f32 && panel->n == BL_PANEL)
+    if (panel->is_direct && p->tail.slope == 1)
         write(run, panel, sums, to, n, 1);
     else
         write(run, panel, sums, to, n, 0);

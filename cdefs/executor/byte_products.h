@@ -13,9 +13,7 @@ typedef struct {
     int64_t dst_image, dst_row, dst_pixel;
     int is_read_in_place;                                     /* whether the source needs no padding, and no bit changed */
     int64_t results_of_task[2], panels_of_task; /* rows and columns of an image, and panels of 16 channels of them, at most */
-    float slope, low, high;                 /* results below 0 times slope, then no less than low, no more than high */
-    int gate;                               /* then times a function of themselves, as of Winograd's */
-    float gate_alpha, gate_beta;
+    bl_tail_t tail;
 } bl_byte_products_t;
 
 enum { BL_PRODUCTS_SRC, BL_PRODUCTS_WEIGHTS, BL_PRODUCTS_BIAS, BL_PRODUCTS_DST, BL_PRODUCTS_SCRATCHPAD, BL_PRODUCTS_SRC_SCALE,

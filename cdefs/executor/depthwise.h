@@ -16,9 +16,7 @@ typedef struct {
     bl_place_t src, dst;            /* groups of as many channels as a vector has lanes, or one of all */
     int64_t rows_of_task;           /* of results */
     int64_t n_parts, part, n_longer; /* of a row of results: how many, results of one, and how many have one more */
-    float slope, low, high;         /* results below 0 times slope, then no less than low, no more than high */
-    int gate;                       /* then times a function of themselves, as of Winograd's */
-    float gate_alpha, gate_beta;
+    bl_tail_t tail;
 } bl_depthwise_t;
 
 /* What bl_depthwise takes, in this order. */

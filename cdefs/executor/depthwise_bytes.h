@@ -102,7 +102,7 @@ INLINE TARGET_8 void quantise(const bl_channels_t *c, int v, __m256i sums[BL_AT_
     for (int j = 0; j < BL_AT_ONCE; j++)
         numbers[0][j] = (vec_8)_mm256_cvtepi32_ps(sums[j]) * c->scales[v] + c->biases[v];
     if (!c->is_plain) {
-        finish_8(c->problem, numbers);
+        finish_8(&c->problem->tail, numbers);
         for (int j = 0; j < BL_AT_ONCE; j++) numbers[0][j] *= c->per_quantum;
     }
 #pragma GCC unroll 16
@@ -178,7 +178,8 @@ INLINE TARGET_8 vec_8 floats_of_words(const float *from, int64_t n, const int v)
 /* Weights and numbers of 16 channels. */
 INLINE TARGET_8 void prepare_channels(const bl_depthwise_t *p, const bl_buffers_t *b, bl_channels_t *c, int64_t channel) {
     int64_t n = p->n_channels - channel;
-    int is_plain = p->slope == 1 && p->gate == BL_NO_GATE;
+    const bl_tail_t *t = &p->tail;
+    int is_plain = t->slope == 1 && t->gate == BL_NO_GATE && t->linear_alpha == 1 && t->linear_beta == 0;
     c->problem = p;
     c->n = n < 16 ? n : 16;
     c->n_pairs = (p->kernel[0] + 1) / 2;
@@ -188,8 +189,8 @@ INLINE TARGET_8 void prepare_channels(const bl_depthwise_t *p, const bl_buffers_
     c->zero = _mm256_set1_epi16((int16_t)b->bytes.zero);
     c->flip = _mm256_set1_epi16((int16_t)b->bytes.flip);
     c->dst_zero = _mm256_set1_epi16((int16_t)-b->bytes.least);
-    c->least = _mm256_set1_epi8((char)bound_of(&b->bytes, is_plain ? p->low * b->bytes.per_quantum : -INFINITY));
-    c->most = _mm256_set1_epi8((char)bound_of(&b->bytes, is_plain ? p->high * b->bytes.per_quantum : INFINITY));
+    c->least = _mm256_set1_epi8((char)bound_of(&b->bytes, is_plain ? t->low * b->bytes.per_quantum : -INFINITY));
+    c->most = _mm256_set1_epi8((char)bound_of(&b->bytes, is_plain ? t->high * b->bytes.per_quantum : INFINITY));
     c->dst_flip = _mm256_set1_epi8((char)(p->dst_is_signed ? 0x80 : 0));
     const __m128i *taps = (const __m128i *)((const char *)b->weights + channel * p->kernel[0] * p->kernel[1]);
     for (int64_t row = 0; row < p->kernel[0]; row += 2)

@@ -50,7 +50,7 @@ INLINE_HERE void OWN(add_row)(vec sums[VECTORS][BL_AT_ONCE], const bl_line_t *li
 }
 
 /* Functions of results, one after the other over all of them. */
-INLINE_HERE void OWN(finish)(const bl_depthwise_t *p, vec sums[VECTORS][BL_AT_ONCE]) {
+INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec sums[VECTORS][BL_AT_ONCE]) {
     vec zero = {0};
 #define ALL(FUNCTION)                                            \
     _Pragma("GCC unroll 2") for (int v = 0; v < VECTORS; v++)    \
@@ -58,12 +58,13 @@ INLINE_HERE void OWN(finish)(const bl_depthwise_t *p, vec sums[VECTORS][BL_AT_ON
             vec x = sums[v][j];                                  \
             sums[v][j] = FUNCTION;                               \
         }
-    if (p->slope != 1) ALL(OWN(max)(zero, x) + p->slope * OWN(min)(zero, x))
-    if (p->low > -INFINITY) ALL(OWN(max)(p->low - zero, x))
-    if (p->high < INFINITY) ALL(OWN(min)(p->high - zero, x))
-    float scale = -1.44269504f * p->gate_alpha; /* for powers of two */
-    if (p->gate == BL_LOGISTIC_GATE) ALL(x * OWN(logistic)(scale * x))
-    if (p->gate == BL_LINEAR_GATE) ALL(x * OWN(min)(zero + 1.0f, OWN(max)(zero, p->gate_alpha * x + p->gate_beta)))
+    if (t->slope != 1) ALL(OWN(max)(zero, x) + t->slope * OWN(min)(zero, x))
+    if (t->low > -INFINITY) ALL(OWN(max)(t->low - zero, x))
+    if (t->high < INFINITY) ALL(OWN(min)(t->high - zero, x))
+    float scale = -1.44269504f * t->gate_alpha; /* for powers of two */
+    if (t->gate == BL_LOGISTIC_GATE) ALL(x * OWN(logistic)(scale * x))
+    if (t->gate == BL_LINEAR_GATE) ALL(x * OWN(min)(zero + 1.0f, OWN(max)(zero, t->gate_alpha * x + t->gate_beta)))
+    if (t->linear_alpha != 1 || t->linear_beta != 0) ALL(t->linear_alpha * x + t->linear_beta)
 #undef ALL
 }
 
@@ -98,7 +99,7 @@ INLINE_HERE void OWN(convolve)(const bl_depthwise_t *p, const bl_line_t *line, c
             for (int v = 0; v < VECTORS; v++) sums[v][j] += OWN(widen)(added, v);
         }
     }
-    OWN(finish)(p, sums);
+    OWN(finish)(&p->tail, sums);
 #pragma GCC unroll 16
     for (int j = 0; j < BL_AT_ONCE; j++) {
         if (j >= n) continue;

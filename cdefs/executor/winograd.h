@@ -3,6 +3,17 @@
    exact. Source: Lavin and Gray, "Fast Algorithms
    for Convolutional Neural Networks", 2016. The library has none for x86-64. */
 
+/* The logistic function, as of Swish; no less than 0 and no more than 1, as of HardSwish. */
+enum { BL_NO_GATE, BL_LOGISTIC_GATE, BL_LINEAR_GATE };
+
+/* The function of results: those below 0 times slope, then no less than low, no more than high; then times a gate, a function of
+   gate_alpha times themselves plus gate_beta; then linear_alpha times that plus linear_beta. */
+typedef struct {
+    float slope, low, high;
+    int gate;
+    float gate_alpha, gate_beta, linear_alpha, linear_beta;
+} bl_tail_t;
+
 /* Where the channels of an image lie, in elements: in groups, each of some channels side by side. */
 typedef struct {
     int64_t image, group, channels, row, pixel;
@@ -28,13 +39,8 @@ typedef struct {
     int is_apart;                           /* whether each thread has tiles of its own */
     int64_t tiles_at_once;                  /* whose transformed sources are held, by each thread or by all together */
     int64_t tiles_of_task;                  /* whose products one thread holds, at most */
-    float slope, low, high;                 /* results below 0 times slope, then no less than low, no more than high */
-    int gate;                               /* then times a function of themselves: BL_NO_GATE or another */
-    float gate_alpha, gate_beta;            /* of it: of alpha * result + beta */
+    bl_tail_t tail;
 } bl_winograd_t;
-
-/* The logistic function, as of Swish; no less than 0 and no more than 1, as of HardSwish. */
-enum { BL_NO_GATE, BL_LOGISTIC_GATE, BL_LINEAR_GATE };
 
 /* What bl_winograd takes, in this order. */
 enum { BL_SRC, BL_WEIGHTS, BL_BIAS, BL_ADDEND, BL_DST, BL_SCRATCHPAD, BL_SRC_SCALE, BL_WEIGHTS_SCALE, BL_DST_SCALE,

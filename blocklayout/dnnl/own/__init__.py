@@ -15,7 +15,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
@@ -76,31 +76,43 @@ class Tail(Struct, frozen=True):
         return None
 
 
-class _GatedTail(Tail, frozen=True):
-    """Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``."""
+class LongTail(Tail, frozen=True):
+    """Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``.
+
+    Then ``linear_alpha`` times that plus ``linear_beta``.
+    """
 
     gate: int = 0
     gate_alpha: float = 0.0
     gate_beta: float = 0.0
+    linear_alpha: float = 1.0
+    linear_beta: float = 0.0
 
 
 _GATES = {"eltwise_swish": 1, "eltwise_hardswish": 2}
 """Functions that are their argument times another: ``BL_LOGISTIC_GATE`` and ``BL_LINEAR_GATE`` in C."""
 
 
-def tail_of(attr: Attr) -> Tail | None:
+def tail_of(attr: Attr) -> LongTail | None:
     """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
     post_ops = list(attr.post_ops)
     if post_ops and (post_ops[0] == Sum() or addend_of(attr)):
         del post_ops[0]
+    found = LongTail()
+    while post_ops and isinstance(last := post_ops[-1], Eltwise) and last.algorithm == "eltwise_linear":
+        alpha, beta = found.linear_alpha, found.linear_beta
+        found = LongTail(linear_alpha=alpha * last.alpha, linear_beta=alpha * last.beta + beta)
+        del post_ops[-1]
     if not post_ops:
-        return Tail()
+        return found
     function, *others = post_ops
     if others or not isinstance(function, Eltwise):
         return None
     if gate := _GATES.get(function.algorithm):
-        return _GatedTail(gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
-    return Tail(low=0.0) if (function.algorithm, function.alpha) == ("eltwise_relu", 0) else Tail.of(function)
+        return replace(found, gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
+    is_relu = (function.algorithm, function.alpha) == ("eltwise_relu", 0)
+    bounds = Tail(low=0.0) if is_relu else Tail.of(function)
+    return None if bounds is None else replace(found, **asdict(bounds))
 
 
 def addend_of(attr: Attr) -> Binary | None:
@@ -130,7 +142,7 @@ def image_fields(spec: Spec) -> dict[str, Any]:
         "pad_left": pad_left,
         "src": _place(src),
         "dst": _place(dst),
-        **asdict(tail_of(spec.attr) or Tail()),
+        "tail": asdict(tail_of(spec.attr) or LongTail()),
     }
 
 
@@ -163,8 +175,11 @@ def is_open_to_recipes(spec: Spec, algorithms: Collection[str] = ("convolution_d
 def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc) -> dict[str, Desc] | None:
     """Of all arguments of a convolution, where code reads and writes these; ``None`` where others were given.
 
-    A bias is f32 and dense, an addend lies as the result does, and none of them has an offset.
+    A bias is f32 and dense, an addend lies as the result does, and none of them has an offset. Padding stays zero.
     """
+    tail = tail_of(spec.attr)
+    if dst.n_padding and tail is not None and tail.linear_beta:
+        return None
     found: dict[str, Desc] = {"src": src, "weights": weights}
     if spec.has("bias"):
         found["bias"] = MemoryDesc(spec.desc("bias").dims, "f32")

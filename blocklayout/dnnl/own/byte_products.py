@@ -14,7 +14,7 @@ from blocklayout.dnnl.attr import Attr, Binary
 from blocklayout.dnnl.own import (
     NUMBERS,
     Implementation,
-    Tail,
+    LongTail,
     addend_name,
     convolution_descs,
     has_known_numbers,
@@ -88,7 +88,7 @@ def _factors(spec: Spec) -> dict[str, Desc]:
     return {f"post_op_{len(before)}_src_1": wanted} if last.src1 == wanted else {}
 
 
-def _tail(spec: Spec) -> Tail | None:
+def _tail(spec: Spec) -> LongTail | None:
     """Functions behind the sum; ``None`` where there is no code for them."""
     post_ops = spec.attr.post_ops[:-1] if _factors(spec) else spec.attr.post_ops
     return tail_of(Attr(post_ops))
@@ -172,7 +172,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "is_read_in_place": is_read_in_place,
         "results_of_task": of_task,
         "panels_of_task": panels,
-        **asdict(_tail(spec) or Tail()),
+        "tail": asdict(_tail(spec) or LongTail()),
     }
 
 

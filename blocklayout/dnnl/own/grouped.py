@@ -13,6 +13,7 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Attr
 from blocklayout.dnnl.own import (
     Implementation,
+    LongTail,
     Tail,
     addend_name,
     convolution_descs,
@@ -81,7 +82,10 @@ def _is_of_our_kind(spec: Spec) -> bool:
 def _tail(attr: Attr) -> Tail | None:
     """The post-ops; ``None`` where there is no code for them."""
     found = tail_of(attr)
-    return found if type(found) is Tail and not addend_name(attr) else None
+    if found is None or addend_name(attr):
+        return None
+    short = Tail(found.slope, found.low, found.high)
+    return short if found == LongTail(**asdict(short)) else None
 
 
 def _is_channels_last(desc: Desc) -> TypeGuard[MemoryDesc]:
