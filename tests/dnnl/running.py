@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -173,3 +173,17 @@ def deconvolve(
         y[(slice(None), rows, *places)] += part
     cut = tuple(slice(b, b + o) for b, o in zip(begin, spatial, strict=True))
     return y[(slice(None), slice(None), *cut)]
+
+
+def function_of(function: dnnl.Eltwise) -> Callable[[Array], Array]:
+    """What a post-op does to numbers, in double precision."""
+    alpha, beta = function.alpha, function.beta
+    found: dict[str, Callable[[Array], Array]] = {
+        "relu": lambda x: np.where(x < 0, alpha * x, x),
+        "swish": lambda x: x * np.exp(-np.logaddexp(0, -alpha * x)),
+        "hardswish": lambda x: x * np.clip(alpha * x + beta, 0, 1),
+        "linear": lambda x: alpha * x + beta,
+        "clip": lambda x: np.clip(x, alpha, beta),
+        "clip_v2": lambda x: np.clip(x, alpha, beta),
+    }
+    return found[function.algorithm.removeprefix("eltwise_")]

@@ -9,12 +9,19 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
-from tests.dnnl.running import Array, convolve, execute
+from tests.dnnl.running import Array, convolve, execute, function_of
 
 TYPES = ("u8", "s8")
 ZEROS = (("src", 0), ("dst", 0))
 RELU = dnnl.Eltwise("relu")
-TAILS = ((), (RELU,), (dnnl.Eltwise("clip", 0, 6),), (dnnl.Eltwise("hardswish", 1 / 6, 0.5),))
+HARDSWISH = dnnl.Eltwise("hardswish", 1 / 6, 0.5)
+TAILS: tuple[tuple[dnnl.Eltwise, ...], ...] = (
+    (),
+    (RELU,),
+    (dnnl.Eltwise("clip", 0, 6),),
+    (HARDSWISH,),
+    (HARDSWISH, dnnl.Eltwise("linear", -0.6), dnnl.Eltwise("linear", 1.0, 0.4)),
+)
 
 
 def operands(spec: dnnl.Spec) -> dict[str, Array]:
@@ -62,10 +69,7 @@ def check(spec: dnnl.Spec, given: Mapping[str, Array] | None = None) -> None:
             expected *= values[f"post_op_{index}_src_1"]
             continue
         assert isinstance(function, dnnl.Eltwise)
-        if function.algorithm == "eltwise_hardswish":
-            expected *= np.clip(function.alpha * expected + function.beta, 0, 1)
-        else:
-            expected = np.clip(expected, 0, function.beta or np.inf)
+        expected = function_of(function)(expected)
     expected = expected / number("scale_dst", 1) + number("zero_point_dst", 0)
     got = execute(spec, values)["dst"].astype(np.float64)
     if spec.desc("dst").dtype == "f32":

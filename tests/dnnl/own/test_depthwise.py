@@ -14,7 +14,7 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.own.depthwise import multiply_adds
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import Array, convolve, execute, random
+from tests.dnnl.running import Array, convolve, execute, function_of, random
 
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 TAGS = ("nhwc", "nChw16c") if LANES == 16 else ("nChw8c",)
@@ -36,6 +36,7 @@ TAILS: dict[str, tuple[Any, ...]] = {
     "swish": (dnnl.Eltwise("swish", 1.0),),
     "steep swish": (dnnl.Eltwise("swish", 60.0),),
     "hardswish": (dnnl.Eltwise("hardswish", 1 / 6, 0.5),),
+    "hardswish linear": (dnnl.Eltwise("hardswish", 1 / 6, 0.5), dnnl.Eltwise("linear", -0.7)),
     "sum": (dnnl.Sum(),),
     "sum relu": (dnnl.Sum(), RELU),
     "add clip": ("add", dnnl.Eltwise("clip", 0, 6)),
@@ -79,16 +80,6 @@ def operands(spec: dnnl.Spec) -> dict[str, Array]:
     }
 
 
-def function_of(post_op: dnnl.Eltwise) -> Any:
-    if post_op.algorithm == "eltwise_relu":
-        return lambda x: np.where(x < 0, post_op.alpha * x, x)
-    if post_op.algorithm == "eltwise_swish":
-        return lambda x: x * np.exp(-np.logaddexp(0, -post_op.alpha * x))
-    if post_op.algorithm == "eltwise_hardswish":
-        return lambda x: x * np.clip(post_op.alpha * x + post_op.beta, 0, 1)
-    return lambda x: np.clip(x, post_op.alpha, post_op.beta)
-
-
 def check(spec: dnnl.Spec) -> None:
     """Compare on poisoned buffers, padding included."""
     ours = offer(spec)
@@ -114,6 +105,17 @@ def check(spec: dnnl.Spec) -> None:
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
 def test_layouts_and_post_ops(tag: str, tail: tuple[Any, ...], dtype: str) -> None:
     check(depthwise((2, 3 * LANES, 9, 17), tail=tail, tags=(tag, tag), dtype=dtype))
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_what_is_added_last_is_not_added_to_padding(tag: str) -> None:
+    tail = (dnnl.Eltwise("clip", 0, 6), dnnl.Eltwise("linear", 2.0, -0.3))
+    check(depthwise((1, 2 * LANES, 9, 17), tail=tail, tags=(tag, tag)))
+    padded = depthwise((1, 2 * LANES - 1, 9, 17), tail=tail, tags=(tag, tag))
+    if tag == "nhwc":
+        check(padded)
+    else:
+        assert offer(padded) is None
 
 
 @settings(max_examples=100, deadline=None)

@@ -13,7 +13,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dnnl.own.grouped import multiply_adds
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import convolve, execute, random
+from tests.dnnl.running import convolve, execute, function_of, random
 
 N_READ = 32
 """Channels that are read together, at most."""
@@ -72,10 +72,7 @@ def check(spec: dnnl.Spec) -> None:
     largest = np.abs(expected).max()
     for function in spec.attr.post_ops:
         assert isinstance(function, dnnl.Eltwise)
-        if function.algorithm == "eltwise_relu":
-            expected = np.where(expected < 0, function.alpha * expected, expected)
-        else:
-            expected = np.clip(expected, function.alpha, function.beta)
+        expected = function_of(function)(expected)
     got = execute(ours.spec, given)["dst"].astype(np.float64)
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() <= TOLERANCE[spec.desc("dst").dtype] * largest

@@ -14,7 +14,7 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.own.winograd import multiply_adds
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import convolve, execute, random
+from tests.dnnl.running import convolve, execute, function_of, random
 
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 BLOCKED = f"nChw{LANES}c"
@@ -52,6 +52,7 @@ TAILS: dict[str, tuple[Any, ...]] = {
     "clip_v2": (dnnl.Eltwise("clip_v2", -1, 1),),
     "swish": (dnnl.Eltwise("swish", 1.0),),
     "hardswish": (dnnl.Eltwise("hardswish", 1 / 6, 0.5),),
+    "hardswish linear": (dnnl.Eltwise("hardswish", 1 / 6, 0.5), dnnl.Eltwise("linear", -0.7)),
     "sum": (dnnl.Sum(),),
     "sum relu": (dnnl.Sum(), RELU),
     "add relu": ("add", RELU),
@@ -104,16 +105,6 @@ def check(spec: dnnl.Spec) -> None:
     assert got.shape == expected.shape
     tolerance = TOLERANCES[spec.desc("dst").dtype, spec.algorithm.removeprefix("convolution_")]
     assert np.abs(got.astype(np.float64) - expected).max() <= tolerance * max(largest, 1)
-
-
-def function_of(post_op: dnnl.Eltwise) -> Any:
-    if post_op.algorithm == "eltwise_relu":
-        return lambda x: np.where(x < 0, post_op.alpha * x, x)
-    if post_op.algorithm == "eltwise_swish":
-        return lambda x: x / (1 + np.exp(-post_op.alpha * x))
-    if post_op.algorithm == "eltwise_hardswish":
-        return lambda x: x * np.clip(post_op.alpha * x + post_op.beta, 0, 1)
-    return lambda x: np.clip(x, post_op.alpha, post_op.beta)
 
 
 @pytest.mark.parametrize("dst_tag", TAGS)
