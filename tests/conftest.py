@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -27,6 +28,10 @@ os.environ["BLOCKLAYOUT_CACHE_DIR"] = CACHE.name
 # Where another process has one of the CPUs, a thread that spins for the others of its region spins in vain, and a
 # region of microseconds takes milliseconds. OpenMP reads this as it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Whatever the environment says: half of the time to collect goes to assertions that are rewritten, and there are many
+# child processes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 NUMBERS = count()
 
 # A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
@@ -90,14 +95,6 @@ def plans_follow_from_prices(request: pytest.FixtureRequest, monkeypatch: pytest
 def turns_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time a single call, where nobody says how long a turn is: no test looks at how fast something is."""
     monkeypatch.setattr("blocklayout.timing.fastest_ns.__defaults__", (1.0,))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_once() -> Iterator[None]:
-    """Let child processes keep the bytecode of what they import, whatever the environment says: there are many."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        yield
 
 
 @pytest.fixture

@@ -238,7 +238,7 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
 
 def _made(program: Program, request: Request, n_threads: int) -> Plan:
     pricing = _pricing(n_threads)
-    return make_plan(program, request, pricing.modelled(), price=pricing.priced)
+    return make_plan(program, request, pricing.modelled(), price=pricing.priced, prices_unpinned=False)
 
 
 def _has_detour(plan: Plan) -> bool:

@@ -56,6 +56,7 @@ def make_plan(
     price: Callable[[Network], Network] | None = None,
     run_off: Callable[[], RunOff | None] = lambda: None,
     like: Plan | None = None,
+    prices_unpinned: bool = True,
 ) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
@@ -66,6 +67,7 @@ def make_plan(
         price: Puts better prices on candidates, perhaps measured ones.
         run_off: Makes the run-off of whole plans: for ``auto`` the fastest is then taken, else the cheapest.
         like: A plan for other extents, whose layouts are taken wherever they are on offer.
+        prices_unpinned: Whether the rationale tells what a plan without pins would cost, which takes as long again.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that is not
@@ -94,7 +96,7 @@ def make_plan(
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
     why: dict[str, Any] = {"in_floats": like.rationale.in_floats if like else in_floats(winner.network)}
-    if pins:
+    if pins and prices_unpinned:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, tiles, free_proposer, request.io_layout, request.carried)
         why["unpinned_ns"] = Portfolio.of(free.priced(network.costs)).cheapest.cost_ns

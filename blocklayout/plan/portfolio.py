@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, SOLVES, Policy, choose_by
-from blocklayout.plan.solving.solve import Solution, departing_choice, solve_layouts
+from blocklayout.plan.solving.solve import ROUNDING, Solution, departing_choice, solve_layouts
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
@@ -98,8 +98,10 @@ class Portfolio(Struct, frozen=True):
         if wanted and wanted not in policies:
             policies.append(wanted)
         chosen = [Contender(each.name, each, choose_by(each, network), network, assembled) for each in policies]
-        usual = min((each for each in chosen if each.name in UNIFORM_POLICIES), key=_cost_ns).choice
-        choices = {SOLVE: departing_choice(network, usual, PROMISE), BOLD_SOLVE: solution.choice}
+        usual = min((each for each in chosen if each.name in UNIFORM_POLICIES), key=_cost_ns)
+        is_best = usual.cost_ns <= solution.bound_ns * (1 + ROUNDING)  # to depart from it costs more, at any promise
+        departed = usual.choice if is_best else departing_choice(network, usual.choice, PROMISE)
+        choices = {SOLVE: departed, BOLD_SOLVE: solution.choice}
         solves = [Contender(name, None, choice, network, assembled) for name, choice in choices.items()]
         return cls(chosen, solves, solution)
 

@@ -1,9 +1,10 @@
-"""Gradients of convolution against central differences: every format, every layout of the incoming gradient."""
+"""Gradients of convolution against exact ones: every format, every layout of the incoming gradient."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout.ir.result_format import dominating
 from tests.dnnl.running import convolve
-from tests.eager.gradients import GRADS, LAYOUTS, Array, as_given, check, in_layout, numeric, poisoned_results, random
+from tests.eager.gradients import GRADS, LAYOUTS, Array, as_given, check, in_layout, poisoned_results, random
 
 __all__ = ["poisoned_results"]
 
@@ -62,25 +63,20 @@ PROBLEMS = (
 
 @cache
 def reference(problem: Problem) -> tuple[Array, Array, Array, Array, Array]:
-    """``x``, ``w`` and a gradient, and what central differences make of them."""
+    """``x``, ``w`` and a gradient, and the gradients of both: exact, since convolution is linear in each of them.
+
+    It is known by what it makes of sources, and of weights, of which a single element is 1.
+    """
     x, w = random(*problem.x), random(*problem.w, seed=1)
     grad = random(*problem.forward(x, w).shape, seed=2)
-    data = numeric(lambda each: problem.forward(each, w.astype(np.float64)), x, grad)
-    weights = numeric(lambda each: problem.forward(x, each), w, grad) if w.size < 2000 else of_weights(problem, x, grad)
-    return x, w, grad, data, weights
-
-
-def of_weights(problem: Problem, x: Array, grad: Array) -> Array:
-    """Exact: a convolution is linear in its weights, and each of their elements meets one channel of each side."""
-    n_src, n_dst = problem.w[1], problem.w[0] // problem.group
-    found = np.empty(problem.w)
-    for index in np.ndindex(problem.w):
-        out, tap = index[0], np.zeros((1, 1, *problem.w[2:]))
-        tap[0, 0, *index[2:]] = 1
-        channel = out // n_dst * n_src + index[1]
-        one = Problem(x[:, :1].shape, tap.shape, problem.strides, problem.pads, problem.dilations)
-        found[index] = np.vdot(grad[:, out], one.forward(x[:, channel : channel + 1], tap)[:, 0])
-    return found
+    axes = tuple(range(1, grad.ndim))
+    sources = np.eye(prod(problem.x[1:])).reshape(-1, *problem.x[1:])
+    data = np.tensordot(grad, problem.forward(sources, w), (axes, axes)).reshape(problem.x)
+    axes, alone = (0, *axes[1:]), replace(problem, group=1)
+    taps = np.eye(prod(problem.w[1:])).reshape(-1, *problem.w[1:])
+    parts = zip(*(np.split(each, problem.group, 1) for each in (grad, x)), strict=True)
+    weights = [np.tensordot(of, alone.forward(part, taps), (axes, axes)) for of, part in parts]
+    return x, w, grad, data, np.concatenate(weights).reshape(problem.w)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -443,8 +443,9 @@ def test_random_networks_of_exact_numbers_give_the_bytes_of_the_reference(data: 
         b.output("numbers", sketch.numbers[-1])
         b.output("more", sketch.pick().sigmoid())
     model = b.to_onnx()
-    layouts = ("auto", data.draw(st.sampled_from(LAYOUTS[1:]), "layout"))
-    for layout in layouts:
+    feed = feed_of(model)
+    expected = reference(model, feed)
+    for layout in ("auto", data.draw(st.sampled_from(LAYOUTS[1:]), "layout")):
         session = bl.load(
             model,
             layout=layout,
@@ -452,8 +453,7 @@ def test_random_networks_of_exact_numbers_give_the_bytes_of_the_reference(data: 
             recipes={"winograd": False},
             threads=data.draw(st.integers(1, 2), "threads"),
         )
-        feed = feed_of(model)
-        for got, wanted in zip(session.run(None, feed), reference(model, feed), strict=True):
+        for got, wanted in zip(session.run(None, feed), expected, strict=True):
             check_within(got, wanted, quanta=0)
         assert Plan.from_json(session.plan.to_json()) == session.plan
 

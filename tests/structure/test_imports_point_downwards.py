@@ -135,3 +135,13 @@ def test_peers_are_no_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     peers = ("onnxruntime", "openvino", "torch", "ray", "scikit-learn")
     assert not [requirement for requirement in project["dependencies"] if requirement.startswith(peers)]
+
+
+def test_nobody_imports_an_implementation_of_ours() -> None:
+    found = {
+        f"{relative(path)}:{each.line}"
+        for path in modules()
+        for each in imports(path)
+        if each.target.startswith("blocklayout.dnnl.own.")
+    }
+    assert not found, f"ask blocklayout.dnnl.own, which finds it: {found}"

@@ -59,9 +59,10 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imports(path: Path) -> Iterator[Import]:
+@cache
+def imports(path: Path) -> list[Import]:
     """Every import of a module of the package: inside functions and under TYPE_CHECKING too."""
-    yield from _imports(path, parsed(path), "")
+    return [*_imports(path, parsed(path), "")]
 
 
 def _imports(path: Path, parent: ast.AST, function: str) -> Iterator[Import]:

@@ -129,11 +129,12 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         if variable is None:
             scope = self._direct_scope
             if scope and self._columns:
-                starts, start_of = np.unique(self.produced, return_inverse=True)
-                numbers: dict[tuple[int, ...], int] = {}
-                column_of = np.array([numbers.setdefault(wanted, len(numbers)) for wanted in self._columns])
-                table = np.array([[self.layouts.set_ns(int(start), wanted) for wanted in numbers] for start in starts])
-                yield scope, self._as_ends(table[np.ix_(start_of, column_of)])
+                rows: dict[int, list[float]] = {}
+                produced = self.produced.tolist()
+                for start in dict.fromkeys(produced):
+                    known = {wanted: self.layouts.set_ns(start, wanted) for wanted in dict.fromkeys(self._columns)}
+                    rows[start] = [known[wanted] for wanted in self._columns]
+                yield scope, self._as_ends(np.array([rows[start] for start in produced]))
             return
         yield (variable,), self.states.costs
         if self.producer is not None:
