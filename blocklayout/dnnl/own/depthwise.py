@@ -57,7 +57,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes f32, and bf16 where the library does, in blocks of a vector or, with AVX-512, channels-last.
 
     Windows are 3, 5 or 7 wide and at most 7 high, with stride 1 or 2 along rows and no dilation. Behind them may come
-    an addend as large as the result, and then a (leaky) ReLU, clip, Swish or HardSwish.
+    an addend as large as the result, then a (leaky) ReLU, clip, Swish or HardSwish, and then a linear function.
 
     Bytes it takes channels-last, with AVX2 or where AVX-512 adds products of theirs, without an addend: each tensor
     with one scale and zero point, weights with one scale for all or one for each channel.
