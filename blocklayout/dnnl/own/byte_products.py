@@ -58,8 +58,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     dimensions, channels last, and products of a matrix of rows by known weights.
 
     Results are bytes or floats. Each tensor has one scale and zero point at most, weights a scale for each channel or
-    one for all, and none. Behind the sum may come a (leaky) ReLU, clip, Swish or HardSwish, then a linear function, then
-    a factor for each channel.
+    one for all, and none. Behind the sum may come a (leaky) ReLU, clip, Swish or HardSwish, then a linear function,
+    then a factor for each channel.
     """
     if not _is_of_our_kind(spec):
         return None

@@ -89,7 +89,8 @@ def _method(spec: Spec) -> Method:
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes convolutions of 3x3 windows, stride 1, without dilation, in f32, and in bf16 where the library does, from
     channels-last or blocks of a vector to either; at most an addend as large as the result and then a (leaky) ReLU,
-    clip, Swish or HardSwish behind it, and a linear function last. Groups have to fill panels of two vectors, several in one or one in several.
+    clip, Swish or HardSwish behind it, and a linear function last. Groups have to fill panels of two vectors, several
+    in one or one in several.
     Results differ from those of other implementations by some 1e-6 to 1e-5 of the largest, before they are rounded.
 
     Bytes it takes channels-last, without groups or an addend; their sums are exact. With AMX direct convolutions of
