@@ -270,6 +270,10 @@ class Graphs(Struct):
         program = model.lower(model.legalize(graph))
         return program, deciding, demands.settled(graph.demands, Names.of(program))
 
+    def of_parts(self) -> Graphs:
+        """Those of some of the rows, where the model may declare how many there are."""
+        return replace(self, opened=model.with_free_rows(self.opened))
+
     def _simplified(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
         """The graph for these extents, and the contents it depends on; within ranges perhaps made of another's.
 
@@ -543,7 +547,10 @@ class Making(Struct):
     def _anew(self) -> ReadyPlan:
         maker = self.maker
         maker.options.tell("simplifying the graph")
-        program, deciding, demanded = maker.graphs.lowered(self.shapes, self.contents, maker.options.what.demands)
+        graphs = maker.graphs.of_parts() if self.is_part else maker.graphs
+        program, deciding, demanded = graphs.lowered(self.shapes, self.contents, maker.options.what.demands)
+        if self.is_part and isinstance(maker.graphs.opened, model.ModelFile):
+            maker.graphs.opened.let_go()
         about = f"{made_of(program.name, program.digest)} in parts"
         parts = self._known_parts(about, replace(maker.request, demanded=demanded))
         if parts is not None:

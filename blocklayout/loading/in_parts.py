@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from blocklayout import model
 from blocklayout.dnnl import processor
 from blocklayout.errors import InputError, ModelError, UnsupportedError
-from blocklayout.serve.queue import check_border, prove_rows
+from blocklayout.serve.queue import check_rows_apart
 
 if TYPE_CHECKING:
     from blocklayout.loading.signature import Opened
@@ -60,11 +61,17 @@ def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]
 
 
 def prove_parts(opened: Opened, borders: Sequence[InputInfo], shapes: Shapes, n: int) -> None:
-    """Refuse parts in a model that does not compute each row apart from the others, for extents that it leaves free."""
+    """Refuse parts in a model that does not compute each row apart from the others, whether or not it declares some."""
     for info in borders:
-        check_border(info)
+        if info.container or not info.shape:
+            raise UnsupportedError(f"{info.name!r} is {info.container or 'a scalar'}, without rows")
+        check_rows_apart(info)
     n_rows = shapes[0][1][0]
+    row = {name: (1, *extents[1:]) for name, extents in shapes}
     try:
-        prove_rows(opened, {name: (1, *extents[1:]) for name, extents in shapes}, (n_rows // n, n_rows))
+        model.check_rows(model.with_free_rows(opened), row, (n_rows // n, n_rows))
     except (InputError, ModelError) as error:
         raise UnsupportedError(f"another number of rows cannot be run: {error}") from error
+    finally:
+        if isinstance(opened, model.ModelFile):
+            opened.let_go()

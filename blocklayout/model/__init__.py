@@ -31,7 +31,7 @@ _NAMES = {
     "passes": "legalize simplify",
     "reading": "free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "NodeByNode by_reference compute_of",
-    "rows": "check_rows",
+    "rows": "check_rows with_free_rows",
 }
 _HOMES = homes_of(__name__, _NAMES)
 

@@ -6,16 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout.errors import UnsupportedError
 from blocklayout.model.graph import DependsOnDataError
+from blocklayout.model.onnx_read import OnnxModel
 from blocklayout.model.passes.decompose import Decompose
-from blocklayout.model.reading import read
+from blocklayout.model.reading import open_model, read
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Graph, Node
 
 _ADVICE = "run it without batching"
+
+
+def with_free_rows(source: Any) -> OnnxModel | Graph:
+    """A model whose inputs may have any number of rows, whatever it declares; a graph's extents are known, and stay."""
+    found = open_model(source)
+    if not isinstance(found, OnnxModel):
+        return found
+    inputs = [
+        replace(info, extents=(None, *info.extents[1:])) if info.extents and isinstance(info.extents[0], int) else info
+        for info in found.signature.inputs
+    ]
+    return replace(found, signature=replace(found.signature, inputs=tuple(inputs)))
 
 
 def check_rows(source: Any, row: Mapping[str, Sequence[int]], sizes: Iterable[int]) -> None:

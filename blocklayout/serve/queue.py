@@ -113,6 +113,11 @@ def check_border(info: InputInfo) -> None:
     if info.container or not info.shape or isinstance(info.shape[0], int):
         remedy = "export the model with a free first extent"
         raise UnsupportedError(f"batching: {info.name!r} is {info.container or shown}, without rows to join: {remedy}")
+    check_rows_apart(info)
+
+
+def check_rows_apart(info: InputInfo) -> None:
+    """Refuse an input or output in whose memory rows do not lie one behind the other."""
     if info.is_free or info.is_blocked or (info.order and info.order[0] != 0):
         raise UnsupportedError(
             f"batching: {info.name!r} crosses the border as {info.border}, where rows do not lie apart"

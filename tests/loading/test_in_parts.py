@@ -182,10 +182,45 @@ def test_what_was_faster_for_a_model_does_not_hold_for_one_with_other_constants(
 
 
 def test_borders_at_which_rows_do_not_lie_apart_run_at_once(trial: Trial) -> None:
-    fixed = joining()
-    fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = ROWS
     last = {"x": (*SHAPE[1:], ROWS), "z": SHAPE}
-    assert load(fixed).plan.parts == load(io_layout={"x": "chwn"}, shapes=last).plan.parts == 1
+    assert load(io_layout={"x": "chwn"}, shapes=last).plan.parts == 1
+    assert trial.n == 0
+
+
+def fixed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same, with the number of rows declared."""
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = ROWS
+    return model
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_declared_number_of_rows_runs_in_parts(tmp_path: Path, *, is_file: bool) -> None:
+    model: Any = fixed(joining())
+    if is_file:
+        onnx.save(model, path := tmp_path / "fixed.onnx")
+        model = path
+    for _ in range(2):  # the second remembers
+        session = bl.load(model)
+        assert session.plan.parts == PARTS
+        assert session.get_inputs()[0].shape == SHAPE
+        assert_same(session.run(None, FEED), load().run(None, FEED))
+        with pytest.raises(bl.InputError, match="x"):
+            session.run(None, {name: x[: PART[0]] for name, x in FEED.items()})
+        assert session.report().to_html()
+    session.save(saved := tmp_path / "a.session")
+    session.plan.save(plan := tmp_path / "plan.json")
+    for again in (bl.load(saved), bl.load(model, plan=plan)):
+        assert again.plan.parts == PARTS
+        assert_same(again.run(None, FEED), session.run(None, FEED))
+
+
+def test_rows_that_are_counted_in_the_model_run_at_once(trial: Trial) -> None:
+    b = bl.Builder()
+    y = b.op("Reshape", b.input("x", SHAPE), np.array([ROWS, -1]))
+    b.output("y", y.reshape([ROWS // 2, -1]))
+    session = bl.load(b.to_onnx(), shapes={"x": SHAPE})
+    assert session.plan.parts == 1
     assert trial.n == 0
 
 
