@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from numpy.lib.stride_tricks import sliding_window_view
 
 from blocklayout import dnnl, ir
-from blocklayout.dtypes import BYTE_DTYPES
+from blocklayout.dtypes import BYTE_DTYPES, from_numpy
+from blocklayout.errors import DnnlError, LayoutError
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, beside_axis
@@ -29,11 +30,20 @@ _MIDDLE_OF_U8 = 128
 _OPERANDS = ("src", "weights")
 
 
-def is_exact(node: ir.NodeInfo) -> ir.Refusal | None:
-    """Sums of products of bytes are exact on this CPU."""
+def is_exact(lowered: ir.Lowered, dst: ir.TensorInfo) -> bool:
+    """Whether an implementation sums its products of bytes exactly: any of a CPU that does so, or one for this alone."""
     if dnnl.sums_bytes_exactly():
-        return None
-    return node.refused(f"sums of two products saturate on {dnnl.isa()}", "they are exact from VNNI on")
+        return True
+    sources = {arg: ir.TensorInfo(value.dims, value.dtype) for arg, value in lowered.sources.items()}
+    arrays = lowered.constants.items()
+    constants = {arg: ir.TensorInfo(array.shape, from_numpy(array.dtype)) for arg, array in arrays}
+    problem = ir.Problem(sources, constants, dst, dnnl.default_threads())
+    try:
+        recipe = lowered.operator.lower(problem, ir.Wish("any", "any"), dnnl.Attr())
+        specs = [step.spec for step in recipe.steps] if recipe else []
+        return any(isinstance(each, dnnl.Spec) and not dnnl.optimised(each)[0].is_reference for each in specs[-1:])
+    except (DnnlError, LayoutError):
+        return False
 
 
 def have_one_number(node: ir.NodeInfo) -> ir.Refusal | None:
@@ -73,7 +83,7 @@ class ByteProduct(ir.BaseOperator, frozen=True):
     product: ir.BaseOperator
 
     @classmethod
-    def with_zeros(cls, product: ir.Lowered, node: ir.NodeInfo) -> ir.Lowered:
+    def with_zeros(cls, product: ir.Lowered, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         """The operator bound as the other is, and to its zero points; constant weights are made signed."""
         sources, constants = dict(product.sources), dict(product.constants)
         weights, zeros = node.required(1, "B"), dict(zip(_OPERANDS, (node.input(2), node.input(3)), strict=True))
@@ -86,7 +96,10 @@ class ByteProduct(ir.BaseOperator, frozen=True):
                 constants[f"zero_point_{name}"] = np.full(1, known, np.int32)
         if weights.dtype == "u8":
             constants["weights"] = (constants["weights"].astype(np.int16) - _MIDDLE_OF_U8).astype(np.int8)
-        return ir.Lowered(cls(product.operator), sources, constants)
+        found, dst = ir.Lowered(cls(product.operator), sources, constants), node.result
+        if is_exact(found, ir.TensorInfo(dst.dims, dst.dtype)):
+            return found
+        return node.refused(f"sums of two products saturate on {dnnl.isa()}", "those of other operands are exact")
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         recipe = None if attr.post_ops else self.product.lower(problem, wish, _with_zeros(attr, problem))
@@ -145,7 +158,7 @@ class IntegerProduct(ByteProduct, frozen=True):
     """A product of matrices of bytes."""
 
     op_types = ("MatMulInteger",)
-    needs = (is_exact, have_one_number, _has_signed_weights)
+    needs = (have_one_number, _has_signed_weights)
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
@@ -181,10 +194,10 @@ class IntegerConvolution(ByteProduct, frozen=True):
     """A convolution of bytes."""
 
     op_types = ("ConvInteger",)
-    needs = (is_exact, have_one_number, _has_known_weights)
+    needs = (have_one_number, _has_known_weights)
 
     @classmethod
-    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         return cls.with_zeros(Conv.from_onnx(replace(node, inputs=node.inputs[:2])), node)
 
     @classmethod

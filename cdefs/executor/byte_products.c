@@ -271,6 +271,11 @@ INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel
 /* Two results in the channels of a panel, or the first alone. */
 INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i sums[][2], int64_t place, const int n) {
     const bl_byte_products_t *p = run->problem;
+    place += panel->first;
+    if (p->dst_is_s32) {
+        for (int r = 0; r < n; r++) memcpy((int32_t *)run->dst + place + r * p->dst_pixel, sums[r], (size_t)panel->n * sizeof(int32_t));
+        return;
+    }
     vec_8 results[2][2];
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++)
@@ -278,7 +283,6 @@ INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *
         for (int v = 0; v < 2; v++)
             results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * panel->scale[v] + panel->bias[v], v);
     __m256i words[2], zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero);
-    place += panel->first;
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++) {
         if (p->dst_is_f32 && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));

@@ -14,9 +14,7 @@ from onnx import helper, numpy_helper
 import blocklayout as bl
 from blocklayout import dnnl
 from tests.dnnl.running import convolve
-from tests.ops.test_integer_product import BYTES, IS_EXACT, Array, extreme
-
-MIDDLES = {"uint8": 128, "int8": 0}
+from tests.ops.test_integer_product import BYTES, IS_EXACT, MIDDLES, Array, extreme
 
 
 def session_of(fed: dict[str, Array], constants: dict[str, Array], attrs: dict[str, Any], layout: str) -> bl.Session:
