@@ -31,7 +31,7 @@ _OPERANDS = ("src", "weights")
 
 
 def is_exact(lowered: ir.Lowered, dst: ir.TensorInfo) -> bool:
-    """Whether an implementation sums its products of bytes exactly: any of a CPU that does so, or one for this alone."""
+    """Whether an implementation sums products of bytes exactly: any of a CPU that does so, or one for this alone."""
     if dnnl.sums_bytes_exactly():
         return True
     sources = {arg: ir.TensorInfo(value.dims, value.dtype) for arg, value in lowered.sources.items()}

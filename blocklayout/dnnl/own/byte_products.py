@@ -60,9 +60,9 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes products of u8 or s8 by s8 where the CPU has no exact ones: convolutions of one group along one or two
     dimensions, channels last, and products of a matrix of rows by known weights.
 
-    Results are bytes, floats or, without anything else, the sums in 32 bits. Each tensor has one scale and zero point at most, weights a scale for each channel or
-    one for all, and none; at most a (leaky) ReLU, clip, Swish or HardSwish comes behind the sum, and then a factor for
-    each channel.
+    Results are bytes, floats or, with nothing behind them, the sums in 32 bits. Each tensor has one scale and zero
+    point at most, weights a scale for each channel or one for all, and none; at most a (leaky) ReLU, clip, Swish or
+    HardSwish comes behind the sum, and then a factor for each channel.
     """
     if not _is_of_our_kind(spec):
         return None
