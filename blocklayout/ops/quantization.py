@@ -20,7 +20,7 @@ from blocklayout.errors import DnnlError, LayoutError
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, beside_axis
-from blocklayout.ops._layouts import plain
+from blocklayout.ops._layouts import Follower, plain
 from blocklayout.ops._window import read_window
 from blocklayout.ops.conv import Conv
 from blocklayout.ops.matmul import MatMul
@@ -372,6 +372,32 @@ class Quantize(Quantized, frozen=True):
         step = ir.RecipeStep(spec, tuple(sorted(names.items())))
         whole = ("src", src), ("dst", dst), *((name, plain(info)) for name, info in problem.constants.items())
         return ir.Recipe((step,), whole=whole)
+
+
+class DynamicQuantize(Follower, frozen=True):
+    """The nearest bytes, by the scale and zero point that spread these over the numbers; both may be ``results``, too."""
+
+    op_types = ("DynamicQuantizeLinear",)
+
+    results: tuple[str, ...] = ()
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        src = node.required(0, "x")
+        named = zip(("scale", "zero_point"), node.outputs[1:], strict=False)
+        others = {name: value for name, value in named if value is not None}
+        operator, numbers = cls((*others,)), MemoryDesc(src.dims, src.dtype)
+        if src.dtype != "f32" or not dnnl.has_optimised(operator._spec(numbers, dnnl.default_threads())):
+            return node.refused("nothing here finds a scale as it runs", "give scales to QuantizeLinear")
+        return operator.bind({"src": src}, others=others)
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        del dst
+        return None if attr.post_ops or src.dtype != "f32" else ir.Recipe.single(self._spec(src, problem.n_threads))
+
+    def _spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
+        numbers = {name: MemoryDesc((1,), "f32" if name == "scale" else "u8") for name in self.results}
+        return dnnl.dynamic_quantization(src, src.with_dtype("u8"), **numbers, n_threads=n_threads)
 
 
 def _around_zero(integers: ir.Value, array: np.ndarray, zero: ir.Value | None, axis: int) -> ir.Value | None:
