@@ -231,7 +231,8 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
     __m256i low = _mm256_set1_epi16(0xff), most = _mm256_set1_epi16(INT16_MAX), least = _mm256_set1_epi16(INT16_MIN);
     int64_t size = pixel_nbytes(p);
     int64_t of_run = pixel_nbytes(p) / BL_QUAD * (p->dilations[1] == 1 ? p->kernel[1] : 1), of_row = n_quads(p) / p->kernel[0];
-    chunk->n_rests[0] = chunk->n_rests[1] = chunk->n_segments = 0;
+    bl_rest_t *rests[2] = {chunk->rests[0], chunk->rests[1]};
+    chunk->n_segments = 0;
     for (int64_t q = from; q < from + chunk->n;) {
         int64_t column = q % of_row / of_run, at = q % of_run, n = of_run - at < from + chunk->n - q ? of_run - at : from + chunk->n - q;
         int64_t src = q / of_row * p->dilations[0] * task->row + column * p->dilations[1] * task->pixel + at * BL_QUAD;
@@ -243,15 +244,17 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
                 __m256i sums = _mm256_maddubs_epi16(ones, w), extreme = _mm256_maddubs_epi16(quad_at(task->largest + channel), w);
                 __m256i is_more = _mm256_or_si256(_mm256_cmpeq_epi16(extreme, most), _mm256_cmpeq_epi16(extreme, least));
                 __m256i rest = _mm256_and_si256(is_more, _mm256_andnot_si256(low, w));
-                bl_rest_t *rests = &chunk->rests[half][chunk->n_rests[half]];
                 shifts[half] = _mm256_sub_epi32(shifts[half], _mm256_madd_epi16(sums, one));
                 _mm256_store_si256((__m256i *)(chunk->weights[q - from] + 32 * half), _mm256_xor_si256(w, rest));
-                _mm256_storeu_si256((__m256i *)rests->weights, rest);
-                rests->src = src + i * BL_QUAD;
-                chunk->n_rests[half] += !_mm256_testz_si256(is_more, is_more);
+                _mm256_storeu_si256((__m256i *)rests[half]->weights, rest);
+                rests[half]->src = src + i * BL_QUAD;
+                rests[half] += !_mm256_testz_si256(is_more, is_more);
             }
     }
-    for (int half = 0; half < 2; half++) shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
+    for (int half = 0; half < 2; half++) {
+        shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
+        chunk->n_rests[half] = rests[half] - chunk->rests[half];
+    }
 }
 
 INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel_t *panel, vec_8 result, const int v) {
@@ -271,25 +274,25 @@ INLINE TARGET_8 vec_8 finished(const bl_byte_products_run_t *run, const bl_panel
 /* Two results in the channels of a panel, or the first alone. */
 INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i sums[][2], int64_t place, const int n) {
     const bl_byte_products_t *p = run->problem;
-    place += panel->first;
-    if (p->dst_is_s32) {
-        for (int r = 0; r < n; r++) memcpy((int32_t *)run->dst + place + r * p->dst_pixel, sums[r], (size_t)panel->n * sizeof(int32_t));
-        return;
-    }
-    vec_8 results[2][2];
+    int is_wide = p->dst_is_f32 || p->dst_is_s32;
+    vec_8 results[2][2]; /* a copy of sums, too, which then stay in registers */
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; v++)
-            results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sums[r < n ? r : 0][v]) * panel->scale[v] + panel->bias[v], v);
+        for (int v = 0; v < 2; v++) {
+            __m256i sum = sums[r < n ? r : 0][v];
+            results[r][v] = (vec_8)sum;
+            if (!p->dst_is_s32) results[r][v] = finished(run, panel, (vec_8)_mm256_cvtepi32_ps(sum) * panel->scale[v] + panel->bias[v], v);
+        }
     __m256i words[2], zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero);
+    place += panel->first;
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++) {
-        if (p->dst_is_f32 && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));
+        if (is_wide && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));
         words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[r][0]), _mm256_cvtps_epi32((__m256)results[r][1]));
         words[r] = _mm256_adds_epi16(words[r], zero);
     }
-    if (p->dst_is_f32) return;
+    if (is_wide) return;
     __m256i bytes = p->dst_is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 #pragma GCC unroll 2
