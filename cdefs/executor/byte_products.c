@@ -288,7 +288,11 @@ INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *
     place += panel->first;
 #pragma GCC unroll 2
     for (int r = 0; r < 2; r++) {
-        if (is_wide && r < n) memcpy((float *)run->dst + place + r * p->dst_pixel, results[r], (size_t)panel->n * sizeof(float));
+        float *to = (float *)run->dst + place + r * p->dst_pixel;
+        if (is_wide && r < n && panel->n == BL_PANEL)
+            _mm256_storeu_ps(to, (__m256)results[r][0]), _mm256_storeu_ps(to + 8, (__m256)results[r][1]);
+        else if (is_wide && r < n)
+            memcpy(to, results[r], (size_t)panel->n * sizeof(float));
         words[r] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)results[r][0]), _mm256_cvtps_epi32((__m256)results[r][1]));
         words[r] = _mm256_adds_epi16(words[r], zero);
     }

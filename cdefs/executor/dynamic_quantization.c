@@ -39,31 +39,38 @@ static bl_range_t elements(int64_t n) {
     return (bl_range_t){groups.first * BL_GROUP, groups.last * BL_GROUP < n ? groups.last * BL_GROUP : n};
 }
 
-/* Eight elements, or the first of them and zeros. */
-INLINE TARGET_8 vec_8 eight_of(const float *src, int64_t left) {
-    vec_8 found = {0};
-    memcpy(&found, src, left >= 8 ? sizeof found : left > 0 ? (size_t)left * sizeof(float) : 0);
-    return found;
+typedef struct {
+    vec_8 least, most;
+    __m256 is_nan;
+} bl_found_t;
+
+INLINE TARGET_8 void look_at(const float *src, bl_found_t *found) {
+    vec_8 x = (vec_8)_mm256_loadu_ps(src);
+    found->least = min_8(x, found->least), found->most = max_8(x, found->most);
+    found->is_nan = _mm256_or_ps(found->is_nan, _mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q));
 }
 
 TARGET_8 static void find_bounds(void *given) {
     const bl_dynamic_run_t *run = given;
     bl_range_t range = elements(run->problem->n);
-    vec_8 least[2] = {{0}}, most[2] = {{0}};
-    __m256 is_nan = _mm256_setzero_ps();
-    for (int64_t i = range.first; i < range.last; i += 16)
-        for (int k = 0; k < 2; k++) {
-            int64_t left = range.last - i - 8 * k;
-            vec_8 x = left > 0 ? eight_of(run->src + i + 8 * k, left) : (vec_8){0};
-            least[k] = min_8(x, least[k]), most[k] = max_8(x, most[k]);
-            is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q));
-        }
-    least[0] = min_8(least[0], least[1]), most[0] = max_8(most[0], most[1]);
+    bl_found_t all[4];
+    float rest[BL_GROUP] = {0};
+    int64_t i = range.first;
+    memset(all, 0, sizeof all);
+    for (; i + BL_GROUP <= range.last; i += BL_GROUP)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) look_at(run->src + i + 8 * k, &all[k]);
+    memcpy(rest, run->src + i, (size_t)(range.last - i) * sizeof(float));
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) look_at(rest + 8 * k, &all[k]);
     bl_bounds_t *found = run->bounds + omp_get_thread_num();
-    *found = (bl_bounds_t){.has_nan = _mm256_movemask_ps(is_nan)};
-    for (int k = 0; k < 8; k++) {
-        if (least[0][k] < found->least) found->least = least[0][k];
-        if (most[0][k] > found->most) found->most = most[0][k];
+    *found = (bl_bounds_t){0};
+    for (int k = 0; k < 4; k++) {
+        found->has_nan |= _mm256_movemask_ps(all[k].is_nan);
+        for (int lane = 0; lane < 8; lane++) {
+            if (all[k].least[lane] < found->least) found->least = all[k].least[lane];
+            if (all[k].most[lane] > found->most) found->most = all[k].most[lane];
+        }
     }
 }
 

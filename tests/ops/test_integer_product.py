@@ -92,6 +92,46 @@ def test_one_primitive_multiplies_by_known_weights(dtype: str, zero: str) -> Non
         assert kinds == ["matmul"] if zero == "known" else ["reorder", "matmul"]
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    batch=st.sampled_from([(), (2,), (2, 3)]),
+    extents=st.tuples(st.integers(1, 40), st.integers(1, 300), st.integers(1, 70)),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    scales=st.tuples(st.sampled_from(["none", "fed"]), st.sampled_from(["one", "each", "fed", "fed each"])),
+    tail=st.sampled_from([(), ("Add",), ("Add", "Relu"), ("Relu",), ("Add", "Tanh")]),
+)
+def test_sums_are_scaled_and_shifted_by_the_same_primitive(
+    batch: tuple[int, ...],
+    extents: tuple[int, int, int],
+    dtypes: tuple[str, str],
+    scales: tuple[str, str],
+    tail: tuple[str, ...],
+) -> None:
+    rows, inner, columns = extents
+    rng = np.random.default_rng(rows)
+    b = bl.Builder(opset=17)
+    fed: dict[str, Array] = {"a": extreme((*batch, rows, inner), dtypes[0], 0), "zero": extreme((), dtypes[0], 1)}
+    zero = np.full(columns, MIDDLES[dtypes[1]], dtypes[1])
+    a, a_zero = (b.input(name, array.shape, "u8" if array.dtype == np.uint8 else "s8") for name, array in fed.items())
+    product = b.op("MatMulInteger", a, extreme((inner, columns), dtypes[1], 2), a_zero, zero).astype("f32")
+    fed["scale"] = rng.uniform(0.01, 0.02, () if "each" not in scales[1] else columns).astype(np.float32)
+    scale: Any = b.input("scale", fed["scale"].shape) if "fed" in scales[1] else fed.pop("scale")
+    if scales[0] == "fed":
+        fed["other"] = np.array(0.03, np.float32)
+        scale = b.input("other", ()) * scale
+    y = product * scale
+    for op_type in tail:
+        y = b.op(op_type, y, *[rng.standard_normal(columns).astype(np.float32)] * (op_type == "Add"))
+    b.output("y", y)
+    session = bl.load(b, tune="model", threads=2)
+    [result] = session.run(None, fed)
+    expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, fed)
+    np.testing.assert_allclose(result, expected[0], rtol=1e-5, atol=1e-5 * np.abs(expected[0]).max())
+    if IS_EXACT and not dnnl.sums_bytes_exactly():
+        kinds = [step.spec.kind for step in session.plan.steps]
+        assert kinds == ["reorder", "matmul", *["eltwise"] * ("Tanh" in tail)]
+
+
 @pytest.mark.parametrize(
     ("fed", "constants"),
     [

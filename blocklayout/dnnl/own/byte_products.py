@@ -114,10 +114,18 @@ def _is_of_our_kind(spec: Spec) -> bool:
         is_known = len(src.dims) == len(weights.dims) == 2
     if not is_known or spec.prop_kind not in ("", "forward_inference"):
         return False
-    if _tail(spec) is None or addend_name(spec.attr) or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
+    if (
+        _tail(spec) is None
+        or addend_name(spec.attr)
+        or (spec.has("bias") and not _is_of_channels(spec.desc("bias"), dst))
+    ):
         return False
     is_small = 255 * 128 * multiply_adds(spec) // prod(dst.dims) < _MOST > max(prod(src.dims), prod(weights.dims))
     return has_known_numbers(spec) and is_small
+
+
+def _is_of_channels(bias: Desc, dst: Desc) -> bool:
+    return bias.dtype == "f32" and bias.dims[-1] == prod(bias.dims) == dst.dims[1]
 
 
 def multiply_adds(spec: Spec) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
@@ -295,7 +296,7 @@ def _scaled_sums(merging: Merging, cast: Node) -> None:
         last, numbers = added[0], [*numbers, bias]
     inputs = *product.inputs, *[""] * (4 - len(product.inputs)), *(name or "" for name in numbers)
     node = Node(last.name, f"blocklayout.Scaled{product.op_type}", inputs, last.outputs, product.attrs)
-    if is_native(graph.replace(values=merging.values), node):
+    if is_native(replace(graph, values=merging.values), node):
         merging.merge(last.outputs[0], {*nodes, last.name}, node.op_type, inputs, node.attrs)
 
 

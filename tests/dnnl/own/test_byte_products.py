@@ -176,3 +176,10 @@ def test_zero_points_that_no_byte_has() -> None:
 def test_what_it_does_not_take(changes: dict[str, Any]) -> None:
     spec = convolution((1, 16, 5, 5), 16, (3, 3), **changes)
     assert not [each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_products"]
+
+
+@pytest.mark.parametrize("bias", [(1, 1), (4, 1), (4, 32)])
+def test_biases_that_are_not_of_channels(bias: tuple[int, int]) -> None:
+    src, weights, dst = MemoryDesc((4, 16), "u8"), dnnl.AnyDesc((16, 32), "s8"), MemoryDesc((4, 32), "f32")
+    spec = dnnl.matmul(src, weights, dst, dnnl.AnyDesc(bias, "f32"), n_threads=1)
+    assert not [each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_products"]
