@@ -6,6 +6,7 @@ Primitives multiply bytes in sums of 32 bits, and take each operand's zero point
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any
@@ -15,11 +16,13 @@ from msgspec.structs import replace
 from numpy.lib.stride_tricks import sliding_window_view
 
 from blocklayout import dnnl, ir
-from blocklayout.dtypes import BYTE_DTYPES
+from blocklayout.dnnl import own
+from blocklayout.dtypes import BYTE_DTYPES, from_numpy
+from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._answers import always, beside_axis
-from blocklayout.ops._layouts import plain
+from blocklayout.ops._layouts import Follower, argument, has_argument, plain
 from blocklayout.ops._window import read_window
 from blocklayout.ops.conv import Conv
 from blocklayout.ops.matmul import MatMul
@@ -27,13 +30,21 @@ from blocklayout.ops.matmul import MatMul
 _EXACT_IN_F32 = 1 << 24
 _MIDDLE_OF_U8 = 128
 _OPERANDS = ("src", "weights")
+_SCALES = ("src_scale", "weights_scale")
 
 
-def is_exact(node: ir.NodeInfo) -> ir.Refusal | None:
-    """Sums of products of bytes are exact on this CPU."""
-    if dnnl.sums_bytes_exactly():
-        return None
-    return node.refused(f"sums of two products saturate on {dnnl.isa()}", "they are exact from VNNI on")
+def _optimised_impl(lowered: ir.Lowered, dst: ir.TensorInfo) -> str:
+    """The implementation preferred for an operator's last primitive; empty where there are references alone."""
+    sources = {arg: ir.TensorInfo(value.dims, value.dtype) for arg, value in lowered.sources.items()}
+    arrays = lowered.constants.items()
+    constants = {arg: ir.TensorInfo(array.shape, from_numpy(array.dtype)) for arg, array in arrays}
+    problem = ir.Problem(sources, constants, dst, dnnl.default_threads())
+    with suppress(DnnlError, LayoutError, UnsupportedError):
+        recipe = lowered.operator.lower(problem, ir.Wish("any", "any"), dnnl.Attr())
+        spec = recipe.steps[-1].spec if recipe else None
+        found = dnnl.optimised(spec)[0] if isinstance(spec, dnnl.Spec) else None
+        return "" if found is None or found.is_reference else found.spec.impl
+    return ""
 
 
 def have_one_number(node: ir.NodeInfo) -> ir.Refusal | None:
@@ -66,15 +77,18 @@ def exact_floats(n_products: int) -> Any:
 
 
 class ByteProduct(ir.BaseOperator, frozen=True):
-    """Products of bytes in sums of 32 bits: of ``product``, after each operand's zero point was taken away."""
+    """Products of bytes in sums of 32 bits: of ``product``, after each operand's zero point was taken away.
+
+    Or as floats: these sums times the operands' scales, plus a bias.
+    """
 
     role = ir.Role.CHOOSER
 
     product: ir.BaseOperator
 
     @classmethod
-    def with_zeros(cls, product: ir.Lowered, node: ir.NodeInfo) -> ir.Lowered:
-        """The operator bound as the other is, and to its zero points; constant weights are made signed."""
+    def with_zeros(cls, product: ir.Lowered, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        """The operator bound as the other is, to its zero points, scales and bias; constant weights are made signed."""
         sources, constants = dict(product.sources), dict(product.constants)
         weights, zeros = node.required(1, "B"), dict(zip(_OPERANDS, (node.input(2), node.input(3)), strict=True))
         for name, zero in zeros.items():
@@ -86,29 +100,43 @@ class ByteProduct(ir.BaseOperator, frozen=True):
                 constants[f"zero_point_{name}"] = np.full(1, known, np.int32)
         if weights.dtype == "u8":
             constants["weights"] = (constants["weights"].astype(np.int16) - _MIDDLE_OF_U8).astype(np.int8)
-        return ir.Lowered(cls(product.operator), sources, constants)
+        for name, value in zip((*_SCALES, "bias"), map(node.input, (4, 5, 6)), strict=True):
+            if value is not None and value.data is not None:
+                constants[name] = value.data.reshape(-1)
+            elif value is not None:
+                sources[name] = value
+        found, dst = ir.Lowered(cls(product.operator), sources, constants), node.result
+        if cls.is_exact(found, ir.TensorInfo(dst.dims, dst.dtype)):
+            return found
+        return node.refused(f"sums of two products saturate on {dnnl.isa()}", "those of other operands are exact")
+
+    @classmethod
+    def is_exact(cls, lowered: ir.Lowered, dst: ir.TensorInfo) -> bool:
+        """Whether an implementation sums products exactly: any of a CPU that does so, or one beside references."""
+        return dnnl.sums_bytes_exactly() or bool(_optimised_impl(lowered, dst))
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        recipe = None if attr.post_ops else self.product.lower(problem, wish, _with_zeros(attr, problem))
+        if attr.post_ops and problem.dst.dtype == "s32":
+            return None
+        recipe = self.product.lower(problem, wish, self._with_numbers(attr, problem))
         return None if recipe is None else _with_operands(recipe, problem)
 
-    def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
-        recipes = () if attr.post_ops else self.product.alternatives(problem, wish, _with_zeros(attr, problem))
-        return tuple(_with_operands(recipe, problem) for recipe in recipes)
+    def _with_numbers(self, attr: dnnl.Attr, problem: ir.Problem) -> dnnl.Attr:
+        zeros, scales = tuple((name, 0) for name in _shifted(problem)), []
+        for name in _scaled(problem):
+            is_for_all = argument(problem, f"{name}_scale").dims == (1,)
+            scales.append((name, 0 if is_for_all else self.product.scale_mask(argument(problem, name))))
+        return replace(attr, zero_points=zeros, scales=scales)
 
     def meant(self, wish: ir.Wish) -> ir.Wish:
         return self.product.meant(wish)
 
     def likeness(self, problem: ir.Problem) -> object:
-        return type(self), _shifted(problem), self.product.likeness(problem)
+        return type(self), _shifted(problem), _scaled(problem), self.product.likeness(problem)
 
 
 def _number(zero: ir.Value | None) -> int:
     return 0 if zero is None or zero.data is None else int(zero.data.flat[0])
-
-
-def _with_zeros(attr: dnnl.Attr, problem: ir.Problem) -> dnnl.Attr:
-    return replace(attr, zero_points=tuple((name, 0) for name in _shifted(problem)))
 
 
 def _with_operands(recipe: ir.Recipe, problem: ir.Problem) -> ir.Recipe:
@@ -122,14 +150,19 @@ def _with_operands(recipe: ir.Recipe, problem: ir.Problem) -> ir.Recipe:
             steps.append(ir.RecipeStep(spec, (("dst", f"zero_point_{name}"), ("src", f"{name}_zero"))))
             temporaries.append((f"zero_point_{name}", wide))
     [product] = recipe.steps
-    operands = (*product.operands, *((f"zero_point_{name}", f"zero_point_{name}") for name in _shifted(problem)))
-    steps.append(replace(product, operands=operands))
+    zeros = {f"zero_point_{name}": f"zero_point_{name}" for name in _shifted(problem)}
+    scales = {f"scale_{name}": f"{name}_scale" for name in _scaled(problem)}
+    steps.append(replace(product, operands=tuple((dict(product.operands) | zeros | scales).items())))
     return replace(recipe, steps=tuple(steps), temporaries=(*recipe.temporaries, *temporaries))
 
 
 def _shifted(problem: ir.Problem) -> tuple[str, ...]:
     given = {*problem.sources, *problem.constants}
     return tuple(name for name in _OPERANDS if given & {f"{name}_zero", f"zero_point_{name}"})
+
+
+def _scaled(problem: ir.Problem) -> tuple[str, ...]:
+    return tuple(name for name in _OPERANDS if has_argument(problem, f"{name}_scale"))
 
 
 def _has_signed_weights(node: ir.NodeInfo) -> ir.Refusal | None:
@@ -139,21 +172,6 @@ def _has_signed_weights(node: ir.NodeInfo) -> ir.Refusal | None:
         return None
     what = f"B ({weights.name}) is u8, and it or its zero point computed at run time"
     return node.refused(what, "its primitive takes s8")
-
-
-class IntegerProduct(ByteProduct, frozen=True):
-    """A product of matrices of bytes."""
-
-    op_types = ("MatMulInteger",)
-    needs = (is_exact, have_one_number, _has_signed_weights)
-
-    @classmethod
-    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
-        product = MatMul.from_onnx(node)
-        return product if isinstance(product, ir.Refusal) else cls.with_zeros(product, node)
-
-    in_numpy = staticmethod(always(lambda *operands, out: np.copyto(out, exact_product(*operands), casting="unsafe")))
-    result_format = staticmethod(row_major)
 
 
 def exact_product(a: np.ndarray, b: np.ndarray, a_zero: ir.Given = None, b_zero: ir.Given = None) -> np.ndarray:
@@ -166,6 +184,45 @@ def exact_product(a: np.ndarray, b: np.ndarray, a_zero: ir.Given = None, b_zero:
         second -= b_zero
     product: np.ndarray = np.matmul(first, second)
     return product
+
+
+def _scaled_sums(sums: Any, behind: tuple[int, ...]) -> ir.NumpyFunction:
+    """The sums of a function as floats; ``behind`` the channels, which have scales, are as many ones."""
+
+    def compute(*given: Any, out: np.ndarray) -> None:
+        operands, numbers = given[:4], [1 if each is None else each for each in given[4:6]]
+        scale, bias = (np.reshape(each, (-1, *behind)) for each in (numbers[0] * numbers[1], *given[6:], 0.0)[:2])
+        out[...] = sums(*operands) * scale.astype(np.float32) + bias
+
+    return compute
+
+
+class IntegerProduct(ByteProduct, frozen=True):
+    """A product of matrices of bytes."""
+
+    op_types = ("MatMulInteger",)
+    needs = (have_one_number, _has_signed_weights)
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        product = MatMul.from_onnx(node)
+        return product if isinstance(product, ir.Refusal) else cls.with_zeros(product, node)
+
+    in_numpy = staticmethod(always(lambda *operands, out: np.copyto(out, exact_product(*operands), casting="unsafe")))
+    result_format = staticmethod(row_major)
+
+
+class ScaledProduct(IntegerProduct, frozen=True):
+    """A product of matrices of bytes as floats; inputs 4 to 6 are the scales of both, and a bias."""
+
+    op_types = ("blocklayout.ScaledMatMulInteger",)
+
+    in_numpy = staticmethod(always(_scaled_sums(exact_product, ())))
+
+    @classmethod
+    def is_exact(cls, lowered: ir.Lowered, dst: ir.TensorInfo) -> bool:
+        """Only code of our own was tried with scales that are computed."""
+        return own.implementation(_optimised_impl(lowered, dst)) is not None
 
 
 def _has_known_weights(node: ir.NodeInfo) -> ir.Refusal | None:
@@ -181,10 +238,10 @@ class IntegerConvolution(ByteProduct, frozen=True):
     """A convolution of bytes."""
 
     op_types = ("ConvInteger",)
-    needs = (is_exact, have_one_number, _has_known_weights)
+    needs = (have_one_number, _has_known_weights)
 
     @classmethod
-    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         return cls.with_zeros(Conv.from_onnx(replace(node, inputs=node.inputs[:2])), node)
 
     @classmethod
@@ -194,6 +251,17 @@ class IntegerConvolution(ByteProduct, frozen=True):
         return lambda *operands, out: np.copyto(out, convolve(*operands), casting="unsafe")
 
     result_format = staticmethod(dominating)
+
+
+class ScaledConvolution(IntegerConvolution, frozen=True):
+    """A convolution of bytes as floats, likewise."""
+
+    op_types = ("blocklayout.ScaledConvInteger",)
+    is_exact = ScaledProduct.is_exact
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        return _scaled_sums(exact_convolution(node, node.shape(1)), (1,) * (len(node.shape(1)) - 2))
 
 
 def exact_convolution(node: ir.NodeInfo, weights: tuple[int, ...]) -> Any:
@@ -359,6 +427,32 @@ class Quantize(Quantized, frozen=True):
         step = ir.RecipeStep(spec, tuple(sorted(names.items())))
         whole = ("src", src), ("dst", dst), *((name, plain(info)) for name, info in problem.constants.items())
         return ir.Recipe((step,), whole=whole)
+
+
+class DynamicQuantize(Follower, frozen=True):
+    """The nearest bytes, by the scale and zero point that spread these over the numbers; ``results`` are these too."""
+
+    op_types = ("DynamicQuantizeLinear",)
+
+    results: tuple[str, ...] = ()
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        src = node.required(0, "x")
+        named = zip(("scale", "zero_point"), node.outputs[1:], strict=False)
+        others = {name: value for name, value in named if value is not None}
+        operator, numbers = cls((*others,)), MemoryDesc(src.dims, src.dtype)
+        if src.dtype != "f32" or not dnnl.has_optimised(operator._spec(numbers, dnnl.default_threads())):
+            return node.refused("nothing here finds a scale as it runs", "give scales to QuantizeLinear")
+        return operator.bind({"src": src}, others=others)
+
+    def lower_between(self, src: MemoryDesc, dst: MemoryDesc, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
+        del dst
+        return None if attr.post_ops or src.dtype != "f32" else ir.Recipe.single(self._spec(src, problem.n_threads))
+
+    def _spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
+        numbers = {name: MemoryDesc((1,), "f32" if name == "scale" else "u8") for name in self.results}
+        return dnnl.dynamic_quantization(src, src.with_dtype("u8"), **numbers, n_threads=n_threads)
 
 
 def _around_zero(integers: ir.Value, array: np.ndarray, zero: ir.Value | None, axis: int) -> ir.Value | None:

@@ -229,7 +229,8 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
     __m256i low = _mm256_set1_epi16(0xff), most = _mm256_set1_epi16(INT16_MAX), least = _mm256_set1_epi16(INT16_MIN);
     int64_t size = pixel_nbytes(p);
     int64_t of_run = pixel_nbytes(p) / BL_QUAD * (p->dilations[1] == 1 ? p->kernel[1] : 1), of_row = n_quads(p) / p->kernel[0];
-    chunk->n_rests[0] = chunk->n_rests[1] = chunk->n_segments = 0;
+    bl_rest_t *rests[2] = {chunk->rests[0], chunk->rests[1]};
+    chunk->n_segments = 0;
     for (int64_t q = from; q < from + chunk->n;) {
         int64_t column = q % of_row / of_run, at = q % of_run, n = of_run - at < from + chunk->n - q ? of_run - at : from + chunk->n - q;
         int64_t src = q / of_row * p->dilations[0] * task->row + column * p->dilations[1] * task->pixel + at * BL_QUAD;
@@ -241,15 +242,17 @@ INLINE TARGET_8 void read_weights(const bl_byte_products_run_t *run, const bl_ta
                 __m256i sums = _mm256_maddubs_epi16(ones, w), extreme = _mm256_maddubs_epi16(quad_at(task->largest + channel), w);
                 __m256i is_more = _mm256_or_si256(_mm256_cmpeq_epi16(extreme, most), _mm256_cmpeq_epi16(extreme, least));
                 __m256i rest = _mm256_and_si256(is_more, _mm256_andnot_si256(low, w));
-                bl_rest_t *rests = &chunk->rests[half][chunk->n_rests[half]];
                 shifts[half] = _mm256_sub_epi32(shifts[half], _mm256_madd_epi16(sums, one));
                 _mm256_store_si256((__m256i *)(chunk->weights[q - from] + 32 * half), _mm256_xor_si256(w, rest));
-                _mm256_storeu_si256((__m256i *)rests->weights, rest);
-                rests->src = src + i * BL_QUAD;
-                chunk->n_rests[half] += !_mm256_testz_si256(is_more, is_more);
+                _mm256_storeu_si256((__m256i *)rests[half]->weights, rest);
+                rests[half]->src = src + i * BL_QUAD;
+                rests[half] += !_mm256_testz_si256(is_more, is_more);
             }
     }
-    for (int half = 0; half < 2; half++) shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
+    for (int half = 0; half < 2; half++) {
+        shifts[half] = _mm256_mullo_epi32(shifts[half], zero);
+        chunk->n_rests[half] = rests[half] - chunk->rests[half];
+    }
 }
 
 /* The functions of some results, one after the other over all of them. */
@@ -275,6 +278,15 @@ TARGET_8 static void finish(const bl_byte_products_run_t *run, const bl_panel_t 
 #undef ALL
 }
 
+/* Results of 32 bits. */
+INLINE TARGET_8 void copy_results(const bl_panel_t *panel, const __m256i (*results)[2], char *to, int64_t step, int64_t n) {
+    for (; n > 0; n--, results++, to += 4 * step)
+        if (panel->n == BL_PANEL)
+            _mm256_storeu_si256((__m256i *)to, (*results)[0]), _mm256_storeu_si256((__m256i *)to + 1, (*results)[1]);
+        else
+            memcpy(to, results, (size_t)panel->n * 4);
+}
+
 /* Results of a row in the channels of a panel, from their sums; is_plain: whether their bounds alone make bytes of them. */
 INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i (*sums)[2], char *to, int64_t n,
     const int is_plain) {
@@ -293,8 +305,7 @@ INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *
         }
     if (!is_plain) finish(run, panel, results, n);
     if (p->dst_is_f32) {
-        for (int64_t r = 0; r < n; r++)
-            memcpy(to + r * step * (int64_t)sizeof(float), results[r], (size_t)panel->n * sizeof(float));
+        copy_results(panel, (const __m256i(*)[2])results, to, step, n);
         return;
     }
     results[n][0] = results[n - 1][0], results[n][1] = results[n - 1][1];
@@ -324,8 +335,10 @@ INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *
 __attribute__((noinline)) TARGET_8 static void write_strip(const bl_byte_products_run_t *run, const bl_panel_t *panel,
     __m256i (*sums)[2], int64_t place, int64_t n) {
     const bl_byte_products_t *p = run->problem;
-    char *to = run->dst + (place + panel->first) * (p->dst_is_f32 ? (int64_t)sizeof(float) : 1);
-    if (panel->is_direct && p->tail.slope == 1)
+    char *to = run->dst + (place + panel->first) * (p->dst_is_f32 || p->dst_is_s32 ? 4 : 1);
+    if (p->dst_is_s32)
+        copy_results(panel, (const __m256i(*)[2])sums, to, p->dst_pixel, n);
+    else if (panel->is_direct && p->tail.slope == 1)
         write(run, panel, sums, to, n, 1);
     else
         write(run, panel, sums, to, n, 0);

@@ -6,6 +6,7 @@ typedef struct {
     bl_get_data_t get_data;
     int n_threads;
     int src_is_signed, dst_is_signed, dst_is_f32, has_scales; /* has_scales: whether each channel's weights have a scale */
+    int dst_is_s32;                                           /* whether results are the sums, in 32 bits */
     int64_t n_images, n_src, n_dst;                           /* n_src, n_dst: channels */
     int64_t extents[2], results[2];                           /* height and width of the source and of the result */
     int64_t kernel[2], strides[2], dilations[2], pads[2];     /* pads: in front */

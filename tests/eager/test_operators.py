@@ -36,7 +36,17 @@ def function_of(op_type: str) -> str:
     return SAME.get(op_type, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower())
 
 
-BY_OP = {"ByteTable", "ConvInteger", "DequantizeLinear", "GRU", "LSTM", "MatMulInteger", "QuantizeLinear", "RNN"}
+BY_OP = {
+    "ByteTable",
+    "ConvInteger",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "GRU",
+    "LSTM",
+    "MatMulInteger",
+    "QuantizeLinear",
+    "RNN",
+}
 """Layers of many operands, of which a network has few, and bytes: ``bl.op`` computes them, or a session does."""
 
 

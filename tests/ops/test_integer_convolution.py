@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.dtypes import from_numpy
+from blocklayout.ir import NodeInfo, Value
+from blocklayout.ops.quantization import ScaledConvolution
 from tests.dnnl.running import convolve
-from tests.ops.test_integer_product import BYTES, IS_EXACT, Array, extreme
-
-MIDDLES = {"uint8": 128, "int8": 0}
+from tests.ops.test_integer_product import BYTES, IS_EXACT, MIDDLES, Array, extreme
 
 
 def session_of(fed: dict[str, Array], constants: dict[str, Array], attrs: dict[str, Any], layout: str) -> bl.Session:
@@ -113,3 +115,43 @@ def test_numpy_computes_the_others(name: str, zero: Array | None) -> None:
     else:
         constants[name] = zero
     assert "convolution" not in [step.spec.kind for step in check(fed, constants, ATTRS).plan.steps]
+
+
+@pytest.mark.parametrize("tail", [(), ("Relu",)])
+@pytest.mark.parametrize("is_biased", [False, True])
+@pytest.mark.parametrize("n_spatial", [1, 2, 3])
+def test_sums_are_scaled_and_shifted_by_the_same_primitive(
+    n_spatial: int, tail: tuple[str, ...], *, is_biased: bool
+) -> None:
+    b = bl.Builder(opset=17)
+    fed: dict[str, Array] = {
+        "x": extreme((2, 5, *(9,) * n_spatial), "uint8", 0),
+        "x_zero": np.array(131, np.uint8),
+        "scale": np.array(0.01, np.float32),
+    }
+    x, x_zero, scale = (b.input(name, array.shape, from_numpy(array.dtype)) for name, array in fed.items())
+    weights, pads = extreme((24, 5, *(3,) * n_spatial), "int8", 1), [1] * (2 * n_spatial)
+    y = b.op("ConvInteger", x, weights, x_zero, pads=pads).astype("f32") * (scale * np.float32(0.5))
+    if is_biased:
+        y = y + np.random.default_rng(0).standard_normal((1, 24, *(1,) * n_spatial)).astype(np.float32)
+    for op_type in tail:
+        y = b.op(op_type, y)
+    b.output("y", y)
+    session = bl.load(b, tune="model", threads=2)
+    [result] = session.run(None, fed)
+    expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, fed)
+    np.testing.assert_allclose(result, expected[0], rtol=1e-5, atol=1e-5 * np.abs(expected[0]).max())
+    impls = [step.spec.impl for step in session.plan.steps if step.spec.kind not in ("reorder", "copy")]
+    if IS_EXACT and not dnnl.sums_bytes_exactly() and n_spatial < 3:
+        assert impls == ["byte_products:avx2"]
+
+
+def test_numpy_scales_and_shifts_sums_too() -> None:
+    x, w, bias = extreme((2, 3, 5, 5), "uint8", 0), extreme((4, 3, 3, 3), "int8", 1), np.arange(4, dtype=np.float32)
+    values = Value("x", x.shape, "u8"), Value("w", w.shape, "s8")
+    node = NodeInfo("tested", "ScaledConvInteger", {}, values, (Value("y", (2, 4, 3, 3), "f32"),), 17)
+    compute, out = ScaledConvolution.in_numpy(node), np.empty((2, 4, 3, 3), np.float32)
+    assert compute is not None
+    compute(x, w, np.uint8(7), None, np.float32(0.5), bias + 1, bias, out=out)
+    expected = convolve(x - 7.0, w.astype(np.float64), (1, 1), (0, 0, 0, 0), (0, 0), 1)
+    np.testing.assert_allclose(out, expected * ((bias + 1) / 2).reshape(-1, 1, 1) + bias.reshape(-1, 1, 1), rtol=1e-6)

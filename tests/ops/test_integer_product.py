@@ -14,10 +14,12 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.dnnl import own
 
 Array = np.ndarray
 BYTES = ("uint8", "int8")
-IS_EXACT = dnnl.has_isa("avx512_core_vnni")
+IS_EXACT = own.multiplies_bytes()
+MIDDLES = {"uint8": 128, "int8": 0}
 
 
 def model(fed: dict[str, Array], constants: dict[str, Array]) -> onnx.ModelProto:
@@ -82,11 +84,52 @@ def test_sums_are_exact(
 @pytest.mark.parametrize("zero", ["known", "computed"])
 def test_one_primitive_multiplies_by_known_weights(dtype: str, zero: str) -> None:
     fed = {"a": extreme((3, 20, 64), "uint8", 0)}
-    constants = {"b": extreme((64, 48), dtype, 1), "b_zero": np.array(7, dtype)}
+    b_zero = 7 if dnnl.sums_bytes_exactly() else MIDDLES[dtype]
+    constants = {"b": extreme((64, 48), dtype, 1), "b_zero": np.array(b_zero, dtype)}
     (constants if zero == "known" else fed)["a_zero"] = np.array(131, np.uint8)
     kinds = [step.spec.kind for step in check(fed, constants).plan.steps]
     if IS_EXACT:
         assert kinds == ["matmul"] if zero == "known" else ["reorder", "matmul"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batch=st.sampled_from([(), (2,), (2, 3)]),
+    extents=st.tuples(st.integers(1, 40), st.integers(1, 300), st.integers(1, 70)),
+    dtypes=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    scales=st.tuples(st.sampled_from(["none", "fed"]), st.sampled_from(["one", "each", "fed", "fed each"])),
+    tail=st.sampled_from([(), ("Add",), ("Add", "Relu"), ("Relu",), ("Add", "Tanh")]),
+)
+def test_sums_are_scaled_and_shifted_by_the_same_primitive(
+    batch: tuple[int, ...],
+    extents: tuple[int, int, int],
+    dtypes: tuple[str, str],
+    scales: tuple[str, str],
+    tail: tuple[str, ...],
+) -> None:
+    rows, inner, columns = extents
+    rng = np.random.default_rng(rows)
+    b = bl.Builder(opset=17)
+    fed: dict[str, Array] = {"a": extreme((*batch, rows, inner), dtypes[0], 0), "zero": extreme((), dtypes[0], 1)}
+    zero = np.full(columns, MIDDLES[dtypes[1]], dtypes[1])
+    a, a_zero = (b.input(name, array.shape, "u8" if array.dtype == np.uint8 else "s8") for name, array in fed.items())
+    product = b.op("MatMulInteger", a, extreme((inner, columns), dtypes[1], 2), a_zero, zero).astype("f32")
+    fed["scale"] = rng.uniform(0.01, 0.02, () if "each" not in scales[1] else columns).astype(np.float32)
+    scale: Any = b.input("scale", fed["scale"].shape) if "fed" in scales[1] else fed.pop("scale")
+    if scales[0] == "fed":
+        fed["other"] = np.array(0.03, np.float32)
+        scale = b.input("other", ()) * scale
+    y = product * scale
+    for op_type in tail:
+        y = b.op(op_type, y, *[rng.standard_normal(columns).astype(np.float32)] * (op_type == "Add"))
+    b.output("y", y)
+    session = bl.load(b, tune="model", threads=2)
+    [result] = session.run(None, fed)
+    expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, fed)
+    np.testing.assert_allclose(result, expected[0], rtol=1e-5, atol=1e-5 * np.abs(expected[0]).max())
+    if IS_EXACT and not dnnl.sums_bytes_exactly():
+        kinds = [step.spec.kind for step in session.plan.steps]
+        assert kinds == ["reorder", "matmul", *["eltwise"] * ("Tanh" in tail)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.attr import Attr, Binary
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary
 from blocklayout.dnnl.own import (
     NUMBERS,
     Implementation,
@@ -40,6 +40,9 @@ _MOST = 1 << 31
 _TAGS = {3: "OwI16o4i", 4: "OhwI16o4i"}
 """Of a convolution's weights, by its dimensions."""
 
+_OF_SUMS = (NO_ATTR, Attr(zero_points=(("src", 0),)))
+"""Attributes where results are the sums themselves."""
+
 _CHANNELS = {"convolution": 0, "inner_product": 0, "matmul": 1}
 """The dimension of weights that results are counted along."""
 
@@ -57,9 +60,9 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     """Takes products of u8 or s8 by s8 where the CPU has no exact ones: convolutions of one group along one or two
     dimensions, channels last, and products of a matrix of rows by known weights.
 
-    Results are bytes or floats. Each tensor has one scale and zero point at most, weights a scale for each channel or
-    one for all, and none. Behind the sum may come a (leaky) ReLU, clip, Swish or HardSwish, then a linear function,
-    then a factor for each channel.
+    Results are bytes, floats or, with nothing behind them, the sums in 32 bits. Each tensor has one scale and zero
+    point at most, weights a scale for each channel or one for all, and none. Behind the sum may come a (leaky) ReLU,
+    clip, Swish or HardSwish, then a linear function, then a factor for each channel.
     """
     if not _is_of_our_kind(spec):
         return None
@@ -98,7 +101,9 @@ def _is_of_our_kind(spec: Spec) -> bool:
     if not (spec.has("src") and spec.has("weights") and spec.has("dst")):
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
-    if src.dtype not in BYTE_DTYPES or weights.dtype != "s8" or dst.dtype not in (*BYTE_DTYPES, "f32"):
+    if src.dtype not in BYTE_DTYPES or weights.dtype != "s8" or dst.dtype not in (*BYTE_DTYPES, "f32", "s32"):
+        return False
+    if dst.dtype == "s32" and (spec.has("bias") or spec.attr not in _OF_SUMS):
         return False
     if library.sums_bytes_exactly() or library.is_sequential() or 0 in (*src.dims, *dst.dims):
         return False
@@ -109,10 +114,18 @@ def _is_of_our_kind(spec: Spec) -> bool:
         is_known = len(src.dims) == len(weights.dims) == 2
     if not is_known or spec.prop_kind not in ("", "forward_inference"):
         return False
-    if _tail(spec) is None or addend_name(spec.attr) or (spec.has("bias") and spec.desc("bias").dtype != "f32"):
+    if (
+        _tail(spec) is None
+        or addend_name(spec.attr)
+        or (spec.has("bias") and not _is_of_channels(spec.desc("bias"), dst))
+    ):
         return False
     is_small = 255 * 128 * multiply_adds(spec) // prod(dst.dims) < _MOST > max(prod(src.dims), prod(weights.dims))
     return has_known_numbers(spec) and is_small
+
+
+def _is_of_channels(bias: Desc, dst: Desc) -> bool:
+    return bias.dtype == "f32" and bias.dims[-1] == prod(bias.dims) == dst.dims[1]
 
 
 def multiply_adds(spec: Spec) -> int:
@@ -161,6 +174,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "src_is_signed": src.dtype == "s8",
         "dst_is_signed": dst.dtype == "s8",
         "dst_is_f32": dst.dtype == "f32",
+        "dst_is_s32": dst.dtype == "s32",
         "has_scales": dict(spec.attr.scales).get("weights", 0) != 0,
         "n_images": n_images,
         "n_src": src.dims[1],

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.expressions import Expressions, scale_and_shift
 from blocklayout.model.passes.patterns import Match, calls, parsed, roots
 from blocklayout.model.passes.rewrite import Draft
@@ -271,6 +273,55 @@ def _n_groups(shape: tuple[int, ...], apart: tuple[int, ...], perm: tuple[int, .
     return 0
 
 
+_CHANNELS = {"MatMulInteger": -1, "ConvInteger": 1}
+"""The dimension of results that scales and biases are counted along."""
+
+
+def _scaled_sums(merging: Merging, cast: Node) -> None:
+    """Sums of products of bytes as floats, times the operands' scales, plus a bias, where one primitive does so."""
+    graph, expressions = merging.graph, merging.expressions
+    product, scaled = expressions.producer(cast.inputs[0], *_CHANNELS), _behind(merging, cast, "Mul")
+    if product is None or scaled is None:
+        return
+    last, scale = scaled
+    nodes, axis = {product.name, cast.name, last.name}, _CHANNELS[product.op_type]
+    factors = expressions.producer(scale, "Mul")
+    scales = ["", scale] if factors is None else sorted(factors.inputs, key=lambda name: math.prod(graph.shape(name)))
+    numbers = [name and _as_vector(merging, name, cast, axis) for name in scales]
+    if None in numbers or (scales[0] and math.prod(graph.shape(scales[0])) > 1):
+        return
+    added = _behind(merging, last, "Add")
+    bias = added and _as_vector(merging, added[1], cast, axis)
+    if added and bias and merging.values[bias].shape == (graph.shape(last.outputs[0])[axis],):
+        last, numbers = added[0], [*numbers, bias]
+    inputs = *product.inputs, *[""] * (4 - len(product.inputs)), *(name or "" for name in numbers)
+    node = Node(last.name, f"blocklayout.Scaled{product.op_type}", inputs, last.outputs, product.attrs)
+    if is_native(replace(graph, values=merging.values), node):
+        merging.merge(last.outputs[0], {*nodes, last.name}, node.op_type, inputs, node.attrs)
+
+
+def _behind(merging: Merging, node: Node, op_type: str) -> tuple[Node, str] | None:
+    """The only reader of a node's result, of this type and with a result of its extents, and its other input."""
+    name, graph = node.outputs[0], merging.graph
+    readers = merging.expressions.readers[name]
+    if len(readers) != 1 or readers[0].op_type != op_type or graph.shape(readers[0].outputs[0]) != graph.shape(name):
+        return None
+    first, second = readers[0].inputs
+    return readers[0], second if first == name else first
+
+
+def _as_vector(merging: Merging, name: str, node: Node, axis: int) -> str | None:
+    """A value one number for each index along a dimension of a result, or one for all; ``None`` if it is neither."""
+    shape, dims = merging.graph.shape(name), merging.graph.shape(node.outputs[0])
+    aligned = (1,) * (len(dims) - len(shape)) + shape
+    if any(extent != 1 for dim, extent in enumerate(aligned) if dim != axis % len(dims)):
+        return None
+    array = merging.graph.constant(name)
+    if len(shape) <= 1 or array is None:
+        return name if len(shape) <= 1 else None
+    return merging.constant(f"{name}.vector", array.reshape(-1))
+
+
 IDIOMS: tuple[Idiom | Structure, ...] = (
     Idiom("LeakyRelu", "Max(x, alpha * x)", lambda alpha: {"alpha": alpha} if 0 <= alpha < 1 else None),
     Idiom("LeakyRelu", "alpha * x if x < 0 else x"),
@@ -290,5 +341,6 @@ IDIOMS: tuple[Idiom | Structure, ...] = (
         lambda alpha, share, **others: {"alpha": alpha * share, **others},
     ),
     Structure("ChannelShuffle", ("Transpose",), _shuffle),
+    Structure("ScaledSums", ("Cast",), _scaled_sums),
 )
 """In an order in which one round is enough: a later one may have an earlier one in it."""

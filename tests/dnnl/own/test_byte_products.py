@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs AVX2 without VNNI and a compiler at installation",
 )
 
-RESULTS = (*TYPES, "f32")
+RESULTS = (*TYPES, "f32", "s32")
 SCALES = (("src", 0), ("weights", 1), ("dst", 0))
 
 
@@ -53,9 +53,16 @@ SHIFTED = ((), ZEROS, ZEROS[:1], ZEROS[1:])
 
 
 def attr_of(dtype: str, tail: tuple[Any, ...] = (), scales: Any = (), zero_points: Any = ()) -> dnnl.Attr:
-    """Of results of a data type; floats have neither scale nor zero point."""
+    """Of results of a data type; floats have neither scale nor zero point, and sums a source's zero point alone."""
+    if dtype == "s32":
+        return dnnl.Attr(zero_points=tuple(each for each in zero_points if each[0] == "src"))
     kept = [tuple(each for each in masks if each[0] != "dst" or dtype != "f32") for masks in (scales, zero_points)]
     return dnnl.Attr(tail, scales=kept[0], zero_points=kept[1])
+
+
+def bias_of(dtype: str) -> dict[str, Any]:
+    """Sums have none."""
+    return {"bias": None} if dtype == "s32" else {}
 
 
 @settings(max_examples=150, deadline=None)
@@ -87,7 +94,7 @@ def test_any_convolution(
     reach = [(k - 1) * (dilation + 1) + 1 for k, dilation in zip(kernel, given["dilations"], strict=True)]
     pads = tuple(data.draw(st.integers(0, k)) for k in (*kernel, *kernel))
     spatial = (max(extent, r) for extent, r in zip(extents[2:], reach, strict=True))
-    given = {**given, "pads": pads, "attr": attr_of(types[1], *attr)}
+    given = {**given, "pads": pads, "attr": attr_of(types[1], *attr)} | bias_of(types[1])
     check(convolution((*extents[:2], *spatial), n_dst, kernel, types, **given))
 
 
@@ -100,7 +107,7 @@ def test_many_channels(n_src: int, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("tail", TAILS)
-@pytest.mark.parametrize("dtype", RESULTS)
+@pytest.mark.parametrize("dtype", RESULTS[:-1])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_factor_for_each_channel(tail: tuple[Any, ...], dtype: str, sign: int) -> None:
     factor = dnnl.Binary("mul", MemoryDesc((1, 40, 1, 1), "f32"))
@@ -114,11 +121,12 @@ def test_a_line() -> None:
     check(convolution((2, 24, 50), 40, (5,), pads=2, strides=2))
 
 
+@pytest.mark.parametrize("result", ["f32", "s32"])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_sums_of_the_largest_bytes(dtype: str) -> None:
+def test_sums_of_the_largest_bytes(dtype: str, result: str) -> None:
     """Where instructions would saturate each sum of two."""
     src = np.full((1, 64, 6, 6), np.iinfo(to_numpy(dtype)).max)
-    spec = convolution((1, 64, 6, 6), 32, (3, 3), (dtype, "f32"), pads=1, attr=dnnl.Attr())
+    spec = convolution((1, 64, 6, 6), 32, (3, 3), (dtype, result), pads=1, attr=dnnl.Attr(), **bias_of(result))
     for weight in (127, -128):
         check(spec, src=src.astype(to_numpy(dtype)), weights=np.full((32, 64, 3, 3), weight, np.int8))
 
@@ -128,14 +136,13 @@ def test_sums_of_the_largest_bytes(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", RESULTS)
 def test_products_of_matrices(rows: int, n_src: int, dtype: str) -> None:
     src, dst = MemoryDesc((rows, n_src), "u8"), MemoryDesc((rows, 50), dtype)
-    attr = attr_of(dtype, (RELU,), SCALES, ZEROS)
-    inner = dnnl.inner_product(
-        src, dnnl.AnyDesc((50, n_src), "s8"), dst, dnnl.AnyDesc((50,), "f32"), attr=attr, n_threads=2
-    )
-    attr = attr_of(dtype, (RELU,), (("src", 0), ("weights", 2), ("dst", 0)), ZEROS)
-    product = dnnl.matmul(
-        src, dnnl.AnyDesc((n_src, 50), "s8"), dst, dnnl.AnyDesc((1, 50), "f32"), attr=attr, n_threads=2
-    )
+
+    def given(mask: int, *bias: int) -> dict[str, Any]:
+        attr = attr_of(dtype, (RELU,), (("src", 0), ("weights", mask), ("dst", 0)), ZEROS)
+        return {"bias": dnnl.AnyDesc(bias, "f32"), "attr": attr, "n_threads": 2} | bias_of(dtype)
+
+    inner = dnnl.inner_product(src, dnnl.AnyDesc((50, n_src), "s8"), dst, **given(1, 50))
+    product = dnnl.matmul(src, dnnl.AnyDesc((n_src, 50), "s8"), dst, **given(2, 1, 50))
     check(inner)
     check(product)
 
@@ -168,4 +175,11 @@ def test_zero_points_that_no_byte_has() -> None:
 )
 def test_what_it_does_not_take(changes: dict[str, Any]) -> None:
     spec = convolution((1, 16, 5, 5), 16, (3, 3), **changes)
+    assert not [each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_products"]
+
+
+@pytest.mark.parametrize("bias", [(1, 1), (4, 1), (4, 32)])
+def test_biases_that_are_not_of_channels(bias: tuple[int, int]) -> None:
+    src, weights, dst = MemoryDesc((4, 16), "u8"), dnnl.AnyDesc((16, 32), "s8"), MemoryDesc((4, 32), "f32")
+    spec = dnnl.matmul(src, weights, dst, dnnl.AnyDesc(bias, "f32"), n_threads=1)
     assert not [each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_products"]
