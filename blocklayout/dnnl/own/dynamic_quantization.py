@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.library import has_isa
 from blocklayout.dnnl.own import Implementation, is_whole_bytes
 from blocklayout.dnnl.spec import Spec
 
@@ -15,11 +14,9 @@ _PER_NS = 4.0
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
-    """Takes any dense order without padding, which the result has as well; it was not tried with AVX-512."""
+    """Takes any dense order without padding, which the result has as well."""
     src, dst = spec.desc("src"), spec.desc("dst")
-    if has_isa("avx512_core") or not is_whole_bytes(dst) or src != dst.with_dtype("f32"):
-        return None
-    return dict(spec.descs)
+    return dict(spec.descs) if is_whole_bytes(dst) and src == dst.with_dtype("f32") else None
 
 
 def _fields(spec: Spec) -> Mapping[str, Any]:
