@@ -196,26 +196,36 @@ TARGET_8 static void find_source(const bl_byte_products_run_t *run, bl_task_t *t
     }
 }
 
-static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
+/* Numbers of the channels of half a panel; 0 for those that there are not. */
+INLINE TARGET_8 vec_8 numbers_at(const float *from, int64_t first, int64_t n) {
+    vec_8 found = {0};
+    if (n >= 8) return (vec_8)_mm256_loadu_ps(from + first);
+    if (n > 0) memcpy(&found, from + first, (size_t)n * sizeof(float));
+    return found;
+}
+
+TARGET_8 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
     const bl_byte_products_t *p = run->problem;
     const bl_bytes_t *bytes = &run->bytes;
-    bl_panel_t panel = {.first = first, .n = p->n_dst - first < BL_PANEL ? p->n_dst - first : BL_PANEL};
-    float *scales = (float *)panel.scale, *biases = (float *)panel.bias, *lows = (float *)panel.low, *highs = (float *)panel.high;
-    float *factors = (float *)panel.factor, *shifts = (float *)panel.shift, least = p->dst_is_f32 ? -INFINITY : bytes->least;
-    float most = p->dst_is_f32 ? INFINITY : bytes->most;
     const bl_tail_t *t = &p->tail;
+    bl_panel_t panel = {.first = first, .n = p->n_dst - first < BL_PANEL ? p->n_dst - first : BL_PANEL};
+    vec_8 zero = {0}, factors[2], least = (p->dst_is_f32 ? -INFINITY : bytes->least) - zero;
+    vec_8 most = (p->dst_is_f32 ? INFINITY : bytes->most) - zero;
     panel.is_direct = t->gate == BL_NO_GATE && t->linear_alpha == 1 && t->linear_beta == 0;
-    for (int64_t i = 0; i < panel.n; i++) {
-        float factor = (p->dst_is_f32 ? 1 : bytes->per_quantum) * (run->factors ? run->factors[first + i] : 1);
-        factors[i] = factor * t->linear_alpha, shifts[i] = factor * t->linear_beta;
-        panel.is_direct &= factor > 0;
+    for (int64_t v = 0, at = first, n = panel.n; v < 2; v++, at += 8, n -= 8) {
+        factors[v] = (p->dst_is_f32 ? 1 : bytes->per_quantum) - zero;
+        if (run->factors) factors[v] *= numbers_at(run->factors, at, n);
+        unsigned positive = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)factors[v], (__m256)zero, _CMP_GT_OQ));
+        panel.is_direct &= (positive | (n < 8 ? 0xffu << (n > 0 ? n : 0) : 0) | ~0xffu) == ~0u;
     }
-    for (int64_t i = 0; i < panel.n; i++) {
-        float factor = panel.is_direct ? factors[i] : 1;
-        scales[i] = factor * scale_of(bytes, p->has_scales, first + i);
-        biases[i] = run->bias ? factor * run->bias[first + i] : 0;
-        lows[i] = panel.is_direct ? fmaxf(factor * t->low, least) : t->low;
-        highs[i] = panel.is_direct ? fminf(factor * t->high, most) : t->high;
+    for (int64_t v = 0, at = first, n = panel.n; v < 2; v++, at += 8, n -= 8) {
+        vec_8 factor = panel.is_direct ? factors[v] : 1 - zero, scale = scale_of(bytes, 0, 0) - zero;
+        if (p->has_scales) scale = bytes->src_scale * numbers_at(bytes->weights_scale, at, n);
+        panel.factor[v] = factors[v] * t->linear_alpha, panel.shift[v] = factors[v] * t->linear_beta;
+        panel.scale[v] = factor * scale;
+        panel.bias[v] = run->bias ? factor * numbers_at(run->bias, at, n) : zero;
+        panel.low[v] = panel.is_direct ? max_8(least, factor * t->low) : t->low - zero;
+        panel.high[v] = panel.is_direct ? min_8(most, factor * t->high) : t->high - zero;
     }
     return panel;
 }
