@@ -1,9 +1,10 @@
 """What does HTTP add to a run, and is any request lost under load?
 
 ``blocklayout serve`` serves each model in a process of its own. First one client asks, over a connection that stays
-open, with binary tensors, in turn with ``session.run`` in this process: the difference is the overhead. ``mean`` is a
-model of one step, the mean of each channel of a 1x3x224x224 image (600 kB), whose run takes next to nothing; others
-are of the zoo.
+open, with binary tensors, in turn with ``session.run`` in this process: the difference is the overhead. ``bare`` is
+what sockets take of it: the same bytes to a process that only receives them, and an answer of one byte. ``mean`` is a
+model of one step, the mean of each channel of a 1x3x224x224 image (600 kB), whose run takes next to nothing; others are
+of the zoo.
 
 Then ``--clients`` clients make ``--requests`` requests. So many of them as ``--kills`` says are killed: the client
 closes the connection while it sends, or while it waits. Each of the others must come back with the right answer, or
@@ -121,6 +122,26 @@ def served(path: Path, args: argparse.Namespace, *options: str) -> Iterator[int]
         raise SystemExit(f"the server ended with status {process.returncode}")
 
 
+@contextmanager
+def bare_server(n_bytes: int) -> Iterator[int]:
+    """The port of a process that receives so many bytes, and answers, again and again."""
+    with subprocess.Popen([sys.executable, "-c", _BARE, str(n_bytes)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+
+
+_BARE = r"""
+import socket, sys
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    print(listener.getsockname()[1], flush=True)
+    connection, _ = listener.accept()
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+room = bytearray(int(sys.argv[1]))
+while connection.recv_into(room, len(room), socket.MSG_WAITALL):
+    connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n.")
+"""
+
+
 def request_of(feed: dict[str, np.ndarray], n: int = 0) -> tuple[bytes, bytes]:
     """The head and body of a request with binary tensors; its id is ``n``."""
     inputs = [
@@ -191,22 +212,27 @@ def measure_overhead(path: Path, port: int, args: argparse.Namespace) -> dict[st
         feed = feed_of(session)
         request = request_of(feed)
         expected = session.run(None, feed)[0]
-        client = Client(port)
-        runs, requests = [], []
-        for _ in range(N_ROUNDS):
-            n = max(1, args.repeats // N_ROUNDS)
-            runs.append(times(n, lambda: session.run(None, feed)))
-            requests.append(times(n, lambda: client.ask(request)))
+        n_bytes, client = sum(map(len, request)), Client(port)
+        runs, requests, bare = [], [], []
+        with bare_server(n_bytes) as bare_port:
+            receiver = Client(bare_port)
+            for _ in range(N_ROUNDS):
+                n = max(1, args.repeats // N_ROUNDS)
+                runs.append(times(n, lambda: session.run(None, feed)))
+                requests.append(times(n, lambda: client.ask(request)))
+                bare.append(times(n, lambda: receiver.ask(request)))
+            receiver.close()
         if outcome(client, feed, 0, expected) != "right":
             raise SystemExit("the server answers otherwise than session.run")
         client.close()
-    result: dict[str, Any] = {"request_nbytes": sum(map(len, request))}
+    result: dict[str, Any] = {"request_nbytes": n_bytes}
     for name, percent in (("p50", 50), ("p99", 99)):
         of_runs, of_requests = ([float(np.percentile(each, percent)) for each in many] for many in (runs, requests))
         result[f"run_{name}_ms"] = statistics.median(of_runs)
         result[f"request_{name}_ms"] = statistics.median(of_requests)
         differences = [theirs - ours for ours, theirs in zip(of_runs, of_requests, strict=True)]
         result[f"overhead_{name}_ms"] = statistics.median(differences)
+        result[f"bare_{name}_ms"] = statistics.median(float(np.percentile(each, percent)) for each in bare)
     return result
 
 
@@ -301,8 +327,9 @@ def left_over(port: int) -> tuple[int, dict[str, float]]:
 
 def show(results: Sequence[dict[str, Any]]) -> None:
     """Print tables of overheads, and of how requests ended."""
-    head = ["model", "bytes", "run p50", "request p50", "overhead p50", "run p99", "request p99", "overhead p99"]
-    names = [f"{kind}_{name}_ms" for name in ("p50", "p99") for kind in ("run", "request", "overhead")]
+    measures = [(kind, name) for name in ("p50", "p99") for kind in ("run", "request", "overhead", "bare")]
+    head = ["model", "bytes", *(f"{kind} {name}" for kind, name in measures)]
+    names = [f"{kind}_{name}_ms" for kind, name in measures]
     rows = [
         [row["model"], str(row["overhead"]["request_nbytes"]), *(f"{row['overhead'][name]:.3f}" for name in names)]
         for row in results
