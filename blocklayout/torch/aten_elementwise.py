@@ -52,11 +52,10 @@ def _truncated(w: Writer, x: BuildValue) -> BuildValue:
 
 
 @lowers("round.decimals")
-def _rounded_to_decimals(w: Writer, x: BuildValue, *, decimals: int) -> BuildValue:
-    if w.dtype not in FLOATS:
-        return x
+def _rounded(w: Writer, x: BuildValue, *, decimals: int) -> BuildValue:
     power = 10.0 ** abs(decimals)
-    return (x * power).round() / power if decimals >= 0 else (x / power).round() * power
+    rounded = (x * power).round() / power if decimals >= 0 else (x / power).round() * power
+    return rounded if w.dtype in FLOATS else x
 
 
 def _expm1(x: BuildValue) -> BuildValue:
@@ -125,11 +124,10 @@ _BINARY |= {
 }
 """Operators of numbers, and of truth."""
 
+_TENSORS = ("maximum", "minimum", "logical_and", "logical_or", "logical_xor")
+_SCALARS = (f"{name}.{kind}" for name in {*_BINARY}.difference(_TENSORS) for kind in ("Tensor", "Scalar"))
 
-@lowers_alike("mul.Tensor", "mul.Scalar", "maximum", "minimum", "logical_and", "logical_or", "logical_xor")
-@lowers_alike(*(f"bitwise_{name}.{kind}" for name in ("and", "or", "xor") for kind in ("Tensor", "Scalar")))
-def _binary(w: Writer, a: BuildValue, b: Operand) -> Any:
-    return w.op(_BINARY[w.packet][w.dtype == "bool"], a, b)
+lowers_alike(*_TENSORS, *_SCALARS)(lambda w, a, b: w.op(_BINARY[w.packet][w.dtype == "bool"], a, b))
 
 
 @lowers_alike("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar")

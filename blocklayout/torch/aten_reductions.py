@@ -33,9 +33,9 @@ def _summable(w: Writer, x: BuildValue) -> BuildValue:
     return x if x.dtype in (*FLOATS, "s32", "s64") else w.cast(x, "s64")
 
 
-@lowers_alike("sum.dim_IntList", "sum", "mean.dim", "mean", "prod", "prod.dim_int")
-def _sum(w: Writer, x: BuildValue, dim: Dims = None, *_: Any, **__: Any) -> BuildValue:
-    return w.cast(_reduce(w, f"Reduce{w.packet.title()}", _summable(w, x), dim), w.dtype)
+lowers_alike("sum.dim_IntList", "sum", "mean.dim", "mean", "prod", "prod.dim_int")(
+    lambda w, x, dim=None, *_, **__: w.cast(_reduce(w, f"Reduce{w.packet.title()}", _summable(w, x), dim), w.dtype)
+)
 
 
 @lowers_alike("cumsum")
@@ -70,9 +70,7 @@ def _argmax(w: Writer, x: BuildValue, dim: int | None, *_: Any) -> BuildValue:
     return w.reshape(w.op(op_type, x, axis=(dim or 0) % len(x.shape), keepdims=1), w.shape)
 
 
-@lowers("max.dim", "min.dim")
-def _max_and_index(w: Writer, x: BuildValue, dim: int, *_: Any) -> Any:
-    return _extreme(w, x, dim), _argmax(w, x, dim) if w.is_read(1) else None
+lowers("max.dim", "min.dim")(lambda w, x, dim, *_: (_extreme(w, x, dim), _argmax(w, x, dim) if w.is_read(1) else None))
 
 
 @lowers("var.correction", "var.dim", "var_mean.correction")
@@ -98,9 +96,7 @@ def _norm(w: Writer, x: BuildValue, p: float, dim: Dims) -> BuildValue:
     return _reduce(w, "ReduceSum", abs(x) ** p, dim) ** (1 / p)
 
 
-@lowers("_cdist_forward")
-def _cdist(w: Writer, a: BuildValue, b: BuildValue, p: float, *_: Any) -> BuildValue:
-    return _norm(w, a.unsqueeze(-2) - b.unsqueeze(-3), p, -1)
+lowers("_cdist_forward")(lambda w, a, b, p, *_: _norm(w, a.unsqueeze(-2) - b.unsqueeze(-3), p, -1))
 
 
 @lowers("_pdist_forward")

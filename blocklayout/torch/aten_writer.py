@@ -32,14 +32,6 @@ TABLE: dict[str, Lowering] = {}
 OPSET = 22
 """The first in which convolutions and pooling take bf16."""
 
-_LAYER_WORDS = """
-    Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization GroupNormalization LayerNormalization
-    MaxPool AveragePool GlobalAveragePool Resize Gather Softmax LogSoftmax
-    Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish LSTM GRU
-"""
-_LAYERS = frozenset(_LAYER_WORDS.split())
-"""Operators that bear their module's name alone."""
-
 
 def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
     """Enter a function in the table for some overloads of ATen's: ``view`` is ``aten.view.default``.
@@ -105,6 +97,7 @@ class Writer(Builder):
         self.node, self.results, (self.shape, self.dtype) = node, results, results[0]
         self.overload = str(node.target)
         self.packet = self.overload.split(".")[1]
+        self.path, self.in_layer = module_of(node)
 
     def is_read(self, index: int) -> bool:
         """Whether anybody reads one of several results."""
@@ -116,14 +109,14 @@ class Writer(Builder):
         return fresh_name(name, self._values)
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
-        """As :meth:`Builder.op`, by default with a name after the module."""
-        path, in_layer = module_of(self.node)
-        named = path if in_layer and op_type in _LAYERS else f"{path}.{op_type.lower()}".lstrip(".")
+        """As :meth:`Builder.op`; the first of a layer of ``torch.nn`` bears its path alone by default."""
+        named = self.path if self.in_layer else f"{self.path}.{op_type.lower()}".lstrip(".")
+        self.in_layer = False
         return super().op(op_type, *args, name=name or self.fresh(named), n_outputs=n_outputs, **attrs)
 
     def array(self, elements: Any, dtype: str | None = None) -> BuildValue:
         """A constant that an argument makes."""
-        name = self.fresh(f"{module_of(self.node)[0]}.constant".lstrip("."))
+        name = self.fresh(f"{self.path}.constant".lstrip("."))
         return self.constant(np.asarray(elements, None if dtype is None else to_numpy(dtype)), name)
 
     def full(self, shape: Sequence[int], element: float) -> BuildValue:

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from blocklayout import dnnl, ir
+from blocklayout import dnnl
 from blocklayout.eager.backward_layers import conv_backward
 from blocklayout.eager.call import Attrs, Op, call
 from blocklayout.eager.functions import op_of, preparation_of
@@ -135,18 +135,19 @@ class _Window(NamedTuple):
         return (first, second, *kernel) if self.groups == 1 else (self.groups, first // self.groups, second, *kernel)
 
     def result_shape(self, x: torch.Tensor, weight: Sequence[int]) -> list[int]:
-        """Extents of the result; an InputError where there is none."""
+        """Extents of the result, which may be symbols; an InputError where there is none. Dynamo traces it."""
         n, (first, second, *kernel) = x.dim() - 2, (*weight, 1, 1) if len(weight) == 2 else weight
         inputs, outputs = (first, second * self.groups) if self.output_padding else (second * self.groups, first)
         if x.shape[1] != inputs:
             rule = f"weight {(*weight,)} in {self.groups} groups takes {inputs} channels"
             raise InputError(f"x has shape {(*x.shape,)}; {rule}")
-        begins, ends = self.padding[:n], self.padding[n:]
-        window = ir.Window(*map(tuple, (kernel, self.stride, begins, ends, self.dilation)))
-        spatial: Sequence[int] = window.extents(x.shape[2:])
+        pads = [before + behind for before, behind in zip(self.padding[:n], self.padding[n:], strict=True)]
+        more = [pad - step * (extent - 1) - 1 for pad, step, extent in zip(pads, self.dilation, kernel, strict=True)]
+        sides = zip(x.shape[2:], self.stride, more, self.output_padding or [0] * n, strict=True)
         if self.output_padding:
-            sides = zip(x.shape[2:], self.stride, window.reach, begins, ends, self.output_padding, strict=True)
-            spatial = [(n - 1) * step + reach - begin - end + more for n, step, reach, begin, end, more in sides]
+            spatial = [(extent - 1) * step - added + behind for extent, step, added, behind in sides]
+        else:
+            spatial = [(extent + added) // step + 1 for extent, step, added, _ in sides]
         if any(extent < 1 for extent in spatial):
             rule = f"with padding {[*self.padding]} and dilation {[*self.dilation]} weight {(*weight,)} spans more"
             raise InputError(f"x has shape {(*x.shape,)}; {rule}")
