@@ -33,6 +33,14 @@ OPSET = 22
 """The first in which convolutions and pooling take bf16."""
 
 
+_LAYERS = """
+    Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization GroupNormalization LayerNormalization
+    MaxPool AveragePool GlobalAveragePool Resize Gather Softmax LogSoftmax
+    Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish LSTM GRU
+"""
+"""Operators that bear their module's name alone."""
+
+
 def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
     """Enter a function in the table for some overloads of ATen's: ``view`` is ``aten.view.default``.
 
@@ -109,9 +117,9 @@ class Writer(Builder):
         return fresh_name(name, self._values)
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
-        """As :meth:`Builder.op`; the first of a layer of ``torch.nn`` bears its path alone by default."""
-        named = self.path if self.in_layer else f"{self.path}.{op_type.lower()}".lstrip(".")
-        self.in_layer = False
+        """As :meth:`Builder.op`, by default with a name after the module."""
+        is_layer = self.in_layer and op_type in _LAYERS.split()
+        named = self.path if is_layer else f"{self.path}.{op_type.lower()}".lstrip(".")
         return super().op(op_type, *args, name=name or self.fresh(named), n_outputs=n_outputs, **attrs)
 
     def array(self, elements: Any, dtype: str | None = None) -> BuildValue:
