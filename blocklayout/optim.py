@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.eager.call import call
+from blocklayout.eager.gradients import operator
 from blocklayout.eager.operands import number, refused
 from blocklayout.eager.tape import leaves
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
-from blocklayout.recording import Entry, recorders_around, tell
-from blocklayout.tensor import Tensor, full_like, reorder, zeros_like
+from blocklayout.recording import Entry, recorders_around, recording, tell
+from blocklayout.tensor import Tensor, as_tensor, full_like, reorder, zeros_like
 from blocklayout.tensor.moving import brought
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 __all__ = ["SGD", "AdamW", "LossScale", "Optimizer"]
-
-_CHUNK = 1 << 14
-"""Elements that are updated at once, so that all of an update's passes but the first find them in cache."""
 
 
 class Optimizer:
@@ -39,6 +38,7 @@ class Optimizer:
         n_steps: Steps done.
         state: For each kind of state a Tensor for each parameter, by name: f32, in the parameter's layout. ``master``
             has those of parameters of fewer bits.
+        attrs: Numbers that stay from step to step, as attributes of the operator that makes it.
 
     Example:
         >>> import blocklayout as bl
@@ -49,10 +49,11 @@ class Optimizer:
 
     function: ClassVar[str]
     op_type: ClassVar[str]
-    """The operator that does the same in a plan, with ``attrs()`` and with ``numbers()`` as inputs of one element."""
+    """The operator, whose inputs are gradient, parameter, state, and ``numbers()``, each of one element."""
 
     def __init__(self, parameters: Any, kinds: Sequence[str], rate: float, **limited: tuple[float, float]) -> None:
         """``limited`` are numbers by name, each with one that it must be below."""
+        self.attrs: dict[str, float] = {}
         for name, (value, limit) in {"rate": (rate, math.inf), **limited}.items():
             if not 0 <= number(value, f"{type(self).__name__}: {name}") < limit:
                 right = "a finite number of at least 0" + (f", below {limit:g}" if limit < math.inf else "")
@@ -86,10 +87,11 @@ class Optimizer:
         for name, each in given.items():
             if not isinstance(each, Tensor) or each.shape != self.parameters[name].shape:
                 raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self.parameters[name].desc}")
-        are_done = [self._step(name, each, given[name], scale) for name, each in self.parameters.items()]
+        numbers = [as_tensor(np.array([each], np.float32)) for each in self.numbers(self.n_steps + 1).values()]
+        are_done = [self._step(name, each, given[name], scale, numbers) for name, each in self.parameters.items()]
         self.n_steps += all(are_done)
 
-    def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float) -> bool:
+    def _step(self, name: str, parameter: Tensor, gradient: Tensor, scale: float, numbers: Sequence[Tensor]) -> bool:
         """Update a parameter and its state, unless a recorder does so; whether that is done."""
         grad = brought(gradient, MemoryDesc(gradient.shape, gradient.dtype, parameter.desc.format_tag), self.function)
         state: list[Any] = [of_kind[name] for kind, of_kind in self.state.items() if kind != "master"]
@@ -97,26 +99,19 @@ class Optimizer:
         attrs = {"optimizer": self, "master": master, "scale": scale}
         if recorders_around() and tell(Entry(self.function, (parameter, grad, *state), attrs)):
             return False
-        numbers = {each: np.float32(value) for each, value in self.numbers(self.n_steps + 1).items()}
-        target = (parameter if master is None else master).physical()
-        arrays = target, grad.physical(), *(each.physical() for each in state)
-        for begin in range(0, target.size, _CHUNK):
-            p, g, *others = (each[begin : begin + _CHUNK] for each in arrays)
-            self._update(numbers, p, g.astype(np.float32) * np.float32(1 / scale), *others)
+        target = parameter if master is None else master
+        with recording():
+            grad = grad.astype("f32") if scale == 1 else grad.astype("f32") * (1 / scale)
+            step = operator(self.function, self.op_type, ("grad", "parameter"), 1 + len(state))
+            made = call(step, (grad, target, *state, *numbers), tuple(self.attrs.items()))
+            for tensor, result in zip((target, *state), made, strict=True):
+                tensor.buffer[:] = brought(result, tensor.desc, self.function).buffer
         if master is not None:
-            parameter.physical()[:] = target.astype(parameter.physical().dtype)
+            parameter.physical()[:] = master.physical().astype(parameter.physical().dtype)
         return True
-
-    def attrs(self) -> dict[str, float]:
-        """The operator's attributes."""
-        raise NotImplementedError
 
     def numbers(self, n_steps: int) -> dict[str, float]:
         """The numbers that change from step to step, of the step of this number."""
-        raise NotImplementedError
-
-    def _update(self, numbers: Mapping[str, np.float32], p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
-        """Change a part of a parameter and of its state; ``g`` may be changed too."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -186,25 +181,12 @@ class SGD(Optimizer):
         super().__init__(parameters, ["velocity"] if momentum else [], rate, **limited)
         if nesterov and not momentum:
             raise self._error("nesterov needs a momentum above 0")
-        self.momentum, self.weight_decay, self.nesterov = float(momentum), float(weight_decay), bool(nesterov)
-
-    def attrs(self) -> dict[str, float]:
-        """The operator's attributes."""
-        return {"momentum": self.momentum, "weight_decay": self.weight_decay, "nesterov": int(self.nesterov)}
+        self.attrs = {"momentum": momentum, "weight_decay": weight_decay, "nesterov": int(nesterov)}
 
     def numbers(self, n_steps: int) -> dict[str, float]:
         """The rate, negated."""
         del n_steps
         return {"rate": -self.rate}
-
-    def _update(self, numbers: Mapping[str, np.float32], p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
-        if self.weight_decay:
-            g += p * np.float32(self.weight_decay)
-        if state:
-            [velocity] = state
-            velocity[:] = velocity * np.float32(self.momentum) + g
-            g = g + velocity * np.float32(self.momentum) if self.nesterov else velocity
-        p += g * numbers["rate"]
 
 
 class AdamW(Optimizer):
@@ -242,23 +224,15 @@ class AdamW(Optimizer):
             raise refused(betas, "AdamW: betas", "two numbers below 1")
         limited = {"betas[0]": (given[0], 1.0), "betas[1]": (given[1], 1.0), "epsilon": (epsilon, math.inf)}
         super().__init__(parameters, ["mean", "square"], rate, **limited, weight_decay=(weight_decay, math.inf))
-        self.betas, self.epsilon, self.weight_decay = (float(given[0]), float(given[1])), float(epsilon), weight_decay
-
-    def attrs(self) -> dict[str, float]:
-        """The operator's attributes."""
-        return {"beta_1": self.betas[0], "beta_2": self.betas[1], "epsilon": self.epsilon}
+        self.betas, self.weight_decay = (float(given[0]), float(given[1])), weight_decay
+        self.attrs = {"epsilon": epsilon}
+        for place, beta in enumerate(self.betas, 1):
+            self.attrs |= {f"beta_{place}": beta, f"rest_{place}": 1 - beta}
 
     def numbers(self, n_steps: int) -> dict[str, float]:
         """The rate over the mean's correction, negated; the square's, inverted; how much of a parameter is left."""
         first, second = (1 - beta**n_steps for beta in self.betas)
         return {"rate": -self.rate / first, "correction": 1 / second, "kept": 1 - self.rate * self.weight_decay}
-
-    def _update(self, numbers: Mapping[str, np.float32], p: np.ndarray, g: np.ndarray, *state: np.ndarray) -> None:
-        (mean, square), (first, second) = state, self.betas
-        mean[:] = mean * np.float32(first) + g * np.float32(1 - first)
-        square[:] = square * np.float32(second) + g * g * np.float32(1 - second)
-        p *= numbers["kept"]
-        p += mean / (np.sqrt(square * numbers["correction"]) + np.float32(self.epsilon)) * numbers["rate"]
 
 
 class LossScale:

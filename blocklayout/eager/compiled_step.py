@@ -139,7 +139,9 @@ class CompiledStep:
                 optimizer.n_steps += 1
             for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
                 tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
-        return rebuilt(compiled.tree, iter([_returned(results[name], dims) for name, dims in compiled.outputs]))
+        pairs = [(results[name], dims) for name, dims in compiled.outputs]
+        made = (x if isinstance(x, Tensor) else from_array(np.asarray(x).reshape(dims)) for x, dims in pairs)
+        return rebuilt(compiled.tree, made)
 
     def prepare(self, *args: Any) -> Plan:
         """The plan for arguments like these, made now rather than at the first call with them."""
@@ -163,7 +165,7 @@ class CompiledStep:
         return [Tensor.over(x.desc, x.buffer) if id(x) in seen[:place] else x for place, x in enumerate(read)]
 
     def _compiled(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
-        key = (_shape_of(args), *((each.shape, each.dtype) for each in given))
+        key = (repr(rebuilt(args, iter([0] * len(given)))), *((each.shape, each.dtype) for each in given))
         if key not in self._made:
             self._made[key] = self._compile(args, given)
         self._latest = self._made[key]
@@ -171,17 +173,16 @@ class CompiledStep:
 
     def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
         record = _Record(self._fn, args, given)
-        graph, state = record.graph(), record.state
+        state, builder, optimizers, tree = record.state, record.builder, record.optimizers, record.tree
         if self.state and {*map(id, self.state.values())} != {*map(id, state.values())}:
             raise UnsupportedError(
                 "compile_step: with arguments of these extents other Tensors are updated than before"
             )
         outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(record.results))
         inner = self._formats(given, [name for name, _ in outputs], state)
-        builder, optimizers, tree = graph.builder, graph.optimizers, record.tree
-        del record, graph  # with all Tensors of the first run
+        del record  # with all Tensors of the first run
         others = [_others(each) for each in given]
-        if _contents(_Record(self._fn, args, others).graph().builder) != _contents(builder):
+        if _contents(_Record(self._fn, args, others).builder) != _contents(builder):
             raise UnsupportedError(
                 "compile_step: the function does something else when it runs again with other numbers: a value became "
                 "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
@@ -211,68 +212,6 @@ class CompiledStep:
         return Inner(formats, {} if self.state else carried)
 
 
-class _Record:
-    """The calls of a run, in which no Tensor is updated.
-
-    Attributes:
-        state: The Tensors that are updated, by their names in plans.
-        results: The Tensors that the function returned, and ``tree`` their structure.
-    """
-
-    def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
-        self._given = given
-        self._entries: list[Entry] = []
-        with recording(self._take), warnings.catch_warnings():
-            warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
-            self.tree = fn(*rebuilt(args, iter(given)))
-        updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
-        updated = {id(each): each for entry in updates for each in (entry.operands[0], *entry.operands[2:])}
-        optimizers = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
-        self.state = dict(self._named(updated.values(), optimizers.values()))
-        self.results = [self._result(place, each) for place, each in leaves(self.tree)]
-        for each in given:
-            if id(each) in updated:
-                raise InputError(
-                    f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
-                    "from around it, and leave it out of the arguments"
-                )
-
-    def _take(self, entry: Entry) -> bool:
-        """Keep a call. An update is for the plan to make."""
-        self._entries.append(entry)
-        return "optimizer" in entry.attrs
-
-    def graph(self) -> _RecordGraph:
-        """The network, with results and then the state as it is updated."""
-        inputs = {f"argument_{place}": each for place, each in enumerate(self._given)} | self.state
-        outputs = {f"result_{place}": each for place, each in enumerate(self.results)}
-        return _RecordGraph(self._entries, inputs, outputs | {f"{name}'": each for name, each in self.state.items()})
-
-    @staticmethod
-    def _named(updated: Iterable[Tensor], optimizers: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
-        """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
-        names: dict[int, str] = {}
-        for optimizer in optimizers:
-            places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in optimizer.parameters}
-            names |= {id(each): places[place] for place, each in optimizer.parameters.items()}
-            for kind, group in optimizer.state.items():
-                names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
-        taken: set[str] = set()
-        for each in updated:
-            name = fresh_name(names[id(each)], taken)
-            taken.add(name)
-            yield name, each
-
-    @staticmethod
-    def _result(place: str, value: Any) -> Tensor:
-        if not isinstance(value, Tensor):
-            raise InputError(
-                f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in "
-                "lists, tuples and dicts"
-            )
-        return value
-
-
 def _contents(builder: Builder) -> Any:
     """A network as a value that equals another's: nodes, and constants by digests."""
     graph = builder.to_graph()
@@ -288,55 +227,65 @@ def _others(tensor: Tensor) -> Tensor:
     return from_array(values, tensor.desc.format_tag)
 
 
-def _returned(result: Any, dims: tuple[int, ...]) -> Tensor:
-    return result if isinstance(result, Tensor) else from_array(np.asarray(result).reshape(dims))
+class _Record:
+    """The calls of a run, in which no Tensor is updated, as a network: forward, backward, and updates of parameters.
 
-
-def _shape_of(tree: Any) -> str:
-    """A structure of arguments without their contents."""
-    return repr(rebuilt(tree, iter([0] * sum(1 for _ in leaves(tree)))))
-
-
-# Records of calls as networks: the forward pass, the backward pass, and updates of parameters.
-
-
-class _RecordGraph:
-    """A record as a network: Tensors are told apart by identity.
+    Tensors are told apart by identity.
 
     Attributes:
-        builder: The network.
-        optimizers: Those that update Tensors, by the prefixes of the inputs that have their numbers.
+        tree: What the function returned, and ``results`` the Tensors in it.
+        state: The Tensors that are updated, by their names in plans.
+        optimizers: Those that update them, by the prefixes of the inputs that have their numbers.
+        builder: The network, with results and then the state as it is updated.
     """
 
-    def __init__(self, entries: Sequence[Entry], inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-        """Write calls on the Tensors that are fed.
-
-        Raises:
-            InputError: No call gave an output.
-            UnsupportedError: A call that no network has.
-            ModelError: As the Builder.
-        """
-        op_types = [entry.op.op_type for entry in entries if entry.op is not None]
+    def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
+        self._entries: list[Entry] = []
+        with recording(self._take), warnings.catch_warnings():
+            warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
+            self.tree = fn(*rebuilt(args, iter(given)))
+        self.results = [_result(place, each) for place, each in leaves(self.tree)]
+        updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
+        updated = {id(each): each for entry in updates for each in (entry.operands[0], *entry.operands[2:])}
+        found = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
+        self.optimizers = {f"optimizer_{place}.": each for place, each in enumerate(found.values())}
+        self.state = dict(_named(updated.values(), found.values()))
+        for each in given:
+            if id(each) in updated:
+                raise InputError(
+                    f"compile_step: an argument, {each.desc}, is updated by the optimizer: let the function read it "
+                    "from around it, and leave it out of the arguments"
+                )
+        op_types = [entry.op.op_type for entry in self._entries if entry.op is not None]
         self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
-        self.optimizers: dict[str, Any] = {}
-        self._numbers: dict[int, list[BuildValue]] = {}
-        self._updated: set[tuple[int, int]] = set()
-        self._held: list[Any] = [entries, inputs]
+        inputs = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
+        self._held: list[Any] = [inputs]
         self._values: dict[int, BuildValue] = {
             id(each): self.builder.input(name, each.shape, each.dtype) for name, each in inputs.items()
         }
-        for entry in entries:
+        self._numbers = {
+            id(each): [self.builder.input(prefix + name, (1,)) for name in each.numbers(1)]
+            for prefix, each in self.optimizers.items()
+        }
+        self._updated: set[tuple[int, int]] = set()
+        for entry in self._entries:
             if "optimizer" in entry.attrs:
                 self._update(entry)
             else:
                 self._call(entry)
-        for name, tensor in outputs.items():
+        outputs = {f"result_{place}": each for place, each in enumerate(self.results)}
+        for name, tensor in (outputs | {f"{name}'": each for name, each in self.state.items()}).items():
             if id(tensor) not in self._values:
                 raise InputError(
                     f"compile_step: {name.replace('_', ' ')}, {tensor.desc}, was not computed by recorded functions on "
                     "Tensors: compute it by these, or leave it out"
                 )
             self.builder.output(name, self._values[id(tensor)])
+
+    def _take(self, entry: Entry) -> bool:
+        """Keep a call. An update is for the plan to make."""
+        self._entries.append(entry)
+        return "optimizer" in entry.attrs
 
     def value(self, operand: Any) -> Any:
         """A Tensor's or an array's value; anything else as it is."""
@@ -350,7 +299,7 @@ class _RecordGraph:
         return self._values[id(operand)]
 
     def _call(self, entry: Entry) -> None:
-        write = _WRITERS.get(entry.function) if entry.op is None else _RecordGraph._operator
+        write = _WRITERS.get(entry.function) if entry.op is None else _Record._operator
         if write is None:
             raise UnsupportedError(
                 f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and give "
@@ -390,33 +339,53 @@ class _RecordGraph:
                 "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
             )
         self._updated.add((id(optimizer), id(param)))
-        if id(optimizer) not in self._numbers:
-            prefix = f"optimizer_{len(self.optimizers)}."
-            self.optimizers[prefix] = optimizer
-            self._numbers[id(optimizer)] = [self.builder.input(prefix + name, (1,)) for name in optimizer.numbers(1)]
         given = (*map(self.value, (grad, param, *states)), *self._numbers[id(optimizer)])
         op_type = f"{DOMAIN}.{optimizer.op_type}"
-        made = self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs())
+        made = self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs)
         for tensor, value in zip((param, *states), made if states else (made,), strict=True):
             self._values[id(tensor)] = value
 
 
-_Writer = Callable[[_RecordGraph, Entry], Any]
+def _named(updated: Iterable[Tensor], optimizers: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
+    """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
+    names: dict[int, str] = {}
+    for optimizer in optimizers:
+        places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in optimizer.parameters}
+        names |= {id(each): places[place] for place, each in optimizer.parameters.items()}
+        for kind, group in optimizer.state.items():
+            names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
+    taken: set[str] = set()
+    for each in updated:
+        name = fresh_name(names[id(each)], taken)
+        taken.add(name)
+        yield name, each
 
 
-def _as_given(graph: _RecordGraph, entry: Entry) -> Any:
+def _result(place: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in "
+            "lists, tuples and dicts"
+        )
+    return value
+
+
+_Writer = Callable[[_Record, Entry], Any]
+
+
+def _as_given(graph: _Record, entry: Entry) -> Any:
     value, (result,) = graph.value(entry.operands[0]), entry.results
     if value.dtype == result.dtype:
         return value.builder.op("Identity", value)
     return value.builder.op("Cast", value, to=to_elem_type(result.dtype))
 
 
-def _permuted(graph: _RecordGraph, entry: Entry) -> Any:
+def _permuted(graph: _Record, entry: Entry) -> Any:
     x, axes = entry.operands
     return graph.value(x).transpose(axes)
 
 
-def _selected(graph: _RecordGraph, entry: Entry) -> Any:
+def _selected(graph: _Record, entry: Entry) -> Any:
     x, index = entry.operands
     box, lowest = boxed(index, x.desc), np.iinfo(np.int64).min
     starts, steps = (np.array(each) for each in zip(*((line.start, line.step) for line in box), strict=True))
@@ -424,7 +393,7 @@ def _selected(graph: _RecordGraph, entry: Entry) -> Any:
     return graph.builder.op("Slice", graph.value(x), starts, np.where(ends < 0, lowest, ends), np.arange(x.ndim), steps)
 
 
-def _slice_backward(graph: _RecordGraph, entry: Entry) -> Any:
+def _slice_backward(graph: _Record, entry: Entry) -> Any:
     grad, x, index = entry.operands
     desc = x.desc if isinstance(x, Tensor) else x
     box = boxed(index, desc)
@@ -435,7 +404,7 @@ def _slice_backward(graph: _RecordGraph, entry: Entry) -> Any:
     return graph.builder.op("Pad", whole, np.array([*(line.start for line in box), *behind]))
 
 
-def _compared(graph: _RecordGraph, entry: Entry) -> Any:
+def _compared(graph: _Record, entry: Entry) -> Any:
     """A comparison, by its definition."""
     x, y = entry.operands
     number = y if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))

@@ -62,7 +62,7 @@ def built(op_type: str, first: Any, *others: Any, n_outputs: int = 1, **attrs: A
 
 
 @cache
-def _operator(function: str, build: str | Callable[..., Any], arguments: tuple[str, ...], n_outputs: int) -> Op:
+def operator(function: str, build: str | Callable[..., Any], arguments: tuple[str, ...], n_outputs: int) -> Op:
     """An operator of training by its name, or a function of a Builder's values, as an operator of that function."""
     made = partial(built, build, n_outputs=n_outputs) if isinstance(build, str) else build
     return Op(function, arguments, made, keep, kinds=_KINDS)
@@ -156,7 +156,7 @@ class Call:
             if each.tensor is None:
                 raise self.error(each.name, "is a descriptor, and its values are needed; give the tensor")
         wished = results or (forward,)
-        op = _operator(self.function, build, tuple(each.name for each in operands), len(wished))
+        op = operator(self.function, build, tuple(each.name for each in operands), len(wished))
         formats = Formats(_known(forward), tuple(map(_known, wished)))
         try:
             made = call(op, tuple(each.tensor for each in operands), tuple(attrs.items()), formats)

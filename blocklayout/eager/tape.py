@@ -104,8 +104,10 @@ class Tape:
             held = {start: self._brought(given, start)}
             for node in reversed(self._nodes):
                 self._pull(node, held, reached, {*wanted.values()})
-        found = (held[number] if number in held else self._zeros(number) for number in wanted.values())
-        return rebuilt(parameters, found)
+            for number in {*wanted.values()} - held.keys():
+                desc = self._descs[number]
+                held[number] = zeros(desc.dims, desc.dtype, desc.format_tag)
+        return rebuilt(parameters, map(held.__getitem__, wanted.values()))
 
     def _pull(self, node: _Node, held: dict[int, Tensor], reached: set[int], wanted: set[int]) -> None:
         """Add the gradients of a call's sources to those that are held, and let those of its results go."""
@@ -144,10 +146,6 @@ class Tape:
     def _known(self, tensor: Any) -> int | None:
         found = self._numbers.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
-
-    def _zeros(self, number: int) -> Tensor:
-        desc = self._descs[number]
-        return zeros(desc.dims, desc.dtype, desc.format_tag)
 
     def _number(self, tensor: Tensor) -> int:
         known = self._known(tensor)

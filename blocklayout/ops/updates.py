@@ -107,7 +107,8 @@ class SgdUpdate(_Update, frozen=True):
 
 class AdamUpdate(_Update, frozen=True):
     """Adam with decoupled weight decay. Numbers: the rate over the first moment's correction, negated; the second
-    moment's correction, inverted; and the share of the parameter that is left by the decay.
+    moment's correction, inverted; and the share of the parameter that is left by the decay. ``rest_1`` is 1 less
+    ``beta_1``, which has lost digits as an attribute; so has ``rest_2``.
     """
 
     op_types: ClassVar[tuple[str, ...]] = (f"{DOMAIN}.AdamUpdate",)
@@ -115,24 +116,26 @@ class AdamUpdate(_Update, frozen=True):
     numbers: ClassVar[tuple[str, ...]] = ("rate", "correction", "kept")
 
     betas: tuple[float, float]
+    rests: tuple[float, float]
     epsilon: float
 
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered:
         betas = node.float_attr("beta_1", 0.9), node.float_attr("beta_2", 0.999)
-        return cls(betas, node.float_attr("epsilon", 1e-8)).bound(node)
+        rests = node.float_attr("rest_1", 1 - betas[0]), node.float_attr("rest_2", 1 - betas[1])
+        return cls(betas, rests, node.float_attr("epsilon", 1e-8)).bound(node)
 
     def steps(self, flat: MemoryDesc, one: MemoryDesc, n_threads: int) -> Iterator[Step]:
-        def product(second: MemoryDesc, *post_ops: dnnl.PostOp) -> dnnl.Spec:
-            return dnnl.binary(flat, second, flat, "mul", attr=Attr(post_ops), n_threads=n_threads)
+        def binary(second: MemoryDesc, *post_ops: dnnl.PostOp, algorithm: str = "mul") -> dnnl.Spec:
+            return dnnl.binary(flat, second, flat, algorithm, attr=Attr(post_ops), n_threads=n_threads)
 
-        first, second = self.betas
-        yield _sum(flat, n_threads, "dst_mean", mean=first, src=1 - first)
-        yield product(flat), {"src_0": "src", "src_1": "src", "dst": "squared"}
-        yield _sum(flat, n_threads, "dst_square", square=second, squared=1 - second)
-        inverse_root = Eltwise("sqrt"), Eltwise("linear", 1.0, self.epsilon), Eltwise("pow", 1.0, -1.0)
-        yield product(one, *inverse_root), {"src_0": "dst_square", "src_1": "correction", "dst": "scale"}
-        scaled = {"src_0": "dst_mean", "src_1": "scale", "post_op_0_src_1": "rate", "dst": "change"}
-        yield product(flat, Binary("mul", one)), scaled
+        (first, second), (rest_1, rest_2) = self.betas, self.rests
+        yield _sum(flat, n_threads, "dst_mean", mean=first, src=rest_1)
+        yield binary(flat), {"src_0": "src", "src_1": "src", "dst": "squared"}
+        yield _sum(flat, n_threads, "dst_square", square=second, squared=rest_2)
+        root = Eltwise("sqrt"), Eltwise("linear", 1.0, self.epsilon)
+        yield binary(one, *root), {"src_0": "dst_square", "src_1": "correction", "dst": "root"}
+        scaled = {"src_0": "dst_mean", "src_1": "root", "post_op_0_src_1": "rate", "dst": "change"}
+        yield binary(flat, Binary("mul", one), algorithm="div"), scaled
         changed = {"src_0": "param", "src_1": "kept", "post_op_0_src_1": "change", "dst": "dst"}
-        yield product(one, Binary("add", flat)), changed
+        yield binary(one, Binary("add", flat)), changed

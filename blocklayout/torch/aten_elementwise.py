@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+from torch.fx.node import map_arg
+
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import TABLE, Lowering, NodeWriter, lowers
+from blocklayout.torch.aten_writer import TABLE, Writer, dtype_name, lowers, lowers_alike, times
 
 Operand = BuildValue | float
 
@@ -16,89 +19,79 @@ _UNARY = """
     Sqrt Tan Tanh
 """
 _UNARY_OPS = {name.lower(): name for name in _UNARY.split()}
-_COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+_COMPARISONS = {
+    "eq": "Equal",
+    "ne": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+}
 
 
 # Of one tensor.
 
 
-@lowers(*_UNARY_OPS)
-def _unary(w: NodeWriter, x: BuildValue) -> Any:
-    op_type = _UNARY_OPS[w.name]
+@lowers_alike(*_UNARY_OPS)
+def _unary(w: Writer, x: BuildValue) -> Any:
+    op_type = _UNARY_OPS[w.packet]
     if w.dtype.startswith("u") or w.dtype == "bool":
         if op_type in ("Abs", "Relu") or (op_type == "Sign" and w.dtype == "bool"):
             return x
         if op_type == "Neg":
-            return w.op("Sub", 0, x)
-    return w.op(op_type, w.cast(x, w.dtype))
+            return 0 - x
+    return w.op(op_type, x)
 
 
-lowers("ceil", "floor", "round")(lambda w, x: w.op(w.name.title(), x) if w.dtype in FLOATS else x)
+lowers("ceil", "floor", "round")(lambda w, x: w.op(w.packet.title(), x) if w.dtype in FLOATS else x)
 lowers("trunc")(lambda w, x: _truncated(w, x) if w.dtype in FLOATS else x)
 
 
-def _truncated(w: NodeWriter, x: BuildValue) -> Any:
-    return w.op("Where", w.op("Less", x, 0), w.op("Ceil", x), w.op("Floor", x))
+def _truncated(w: Writer, x: BuildValue) -> BuildValue:
+    return w.where(x < 0, x.ceil(), x.floor())
 
 
 @lowers("round.decimals")
-def _rounded_to_decimals(w: NodeWriter, x: BuildValue, *, decimals: int) -> Any:
-    there, back, power = ("Mul", "Div", 10.0**decimals) if decimals >= 0 else ("Div", "Mul", 10.0**-decimals)
-    return w.op(back, w.op("Round", w.op(there, x, power)), power) if w.dtype in FLOATS else x
+def _rounded(w: Writer, x: BuildValue, *, decimals: int) -> BuildValue:
+    power = 10.0 ** abs(decimals)
+    rounded = (x * power).round() / power if decimals >= 0 else (x / power).round() * power
+    return rounded if w.dtype in FLOATS else x
 
 
-def _expm1(w: NodeWriter, x: BuildValue) -> Any:
-    half = w.op("Tanh", w.op("Mul", x, 0.5))  # the identity keeps the digits of small ones, which exp(x) - 1 loses
-    return w.op("Mul", half, w.op("Add", w.op("Exp", x), 1))
+def _expm1(x: BuildValue) -> BuildValue:
+    return (x * 0.5).tanh() * (x.exp() + 1)  # the identity keeps the digits of small ones, which exp(x) - 1 loses
 
 
-def _log1p(w: NodeWriter, x: BuildValue) -> Any:
-    quotient = w.op("Div", x, w.op("Add", x, 2))
-    of_small = w.op("Mul", w.op("Atanh", quotient), 2)  # log(1 + x) loses the digits of small ones
-    is_small = w.op("Less", w.op("Abs", x), 0.5)
-    return w.op("Where", is_small, of_small, w.op("Log", w.op("Add", x, 1)))
+@lowers_alike("log1p")
+def _log1p(w: Writer, x: BuildValue) -> BuildValue:
+    of_small = w.op("Atanh", x / (x + 2)) * 2  # log(1 + x) loses the digits of small ones
+    return w.where(abs(x) < 0.5, of_small, (x + 1).log())
 
 
-def _elu(w: NodeWriter, x: BuildValue, alpha: float, scale: float, input_scale: float) -> Any:
+@lowers_alike("elu")
+def _elu(w: Writer, x: BuildValue, alpha: float, scale: float, input_scale: float) -> Any:
     if input_scale == 1:
-        y = w.op("Elu", x, alpha=alpha)
-    else:
-        steeper = w.op("Mul", w.op("Min", x, 0), input_scale)
-        y = w.op("Add", w.op("Relu", x), w.op("Mul", _expm1(w, steeper), alpha))
-    return y if scale == 1 else w.op("Mul", y, scale)
+        return times(x.elu(alpha), scale)
+    return times(x.relu() + _expm1(w.op("Min", x, 0) * input_scale) * alpha, scale)
 
 
-def _softplus(w: NodeWriter, x: BuildValue, beta: float, threshold: float) -> Any:
-    steeper = x if beta == 1 else w.op("Mul", x, beta)
-    y = w.op("Softplus", steeper)
-    y = y if beta == 1 else w.op("Mul", y, 1 / beta)
-    if threshold >= 20:  # where the two are equal in f32
-        return y
-    return w.op("Where", w.op("Greater", steeper, threshold), x, y)
+@lowers_alike("softplus")
+def _softplus(w: Writer, x: BuildValue, beta: float, threshold: float) -> BuildValue:
+    steeper = times(x, beta)
+    y = times(steeper.softplus(), 1 / beta)
+    return y if threshold >= 20 else w.where(steeper > threshold, x, y)  # from 20 on the two are equal in f32
 
 
-_COMPOSED: dict[str, Lowering] = {
-    "elu": _elu,
-    "erfc": lambda w, x: w.op("Sub", 1, w.op("Erf", x)),
-    "exp2": lambda w, x: w.op("Pow", 2, x),
-    "expm1": _expm1,
-    "gelu": lambda w, x, approximate="none": w.op("Gelu", x, approximate=approximate),
-    "hardsigmoid": lambda w, x: w.op("HardSigmoid", x, alpha=1 / 6, beta=0.5),
-    "leaky_relu": lambda w, x, negative_slope: w.op("LeakyRelu", x, alpha=negative_slope),
-    "log10": lambda w, x: w.op("Mul", w.op("Log", x), 1 / math.log(10)),
-    "log1p": _log1p,
-    "log2": lambda w, x: w.op("Mul", w.op("Log", x), 1 / math.log(2)),
-    "rsqrt": lambda w, x: w.op("Reciprocal", w.op("Sqrt", x)),
-    "silu": lambda w, x: w.op("Mul", x, w.op("Sigmoid", x)),
-    "softplus": _softplus,
-}
-
-
-@lowers(*_COMPOSED)
-def _composed(w: NodeWriter, x: BuildValue, *args: Any, **kwargs: Any) -> Any:
-    return _COMPOSED[w.name](w, w.cast(x, w.dtype), *args, **kwargs)
-
-
+lowers_alike("erfc")(lambda w, x: 1 - w.op("Erf", x))
+lowers_alike("exp2")(lambda _, x: 2**x)
+lowers_alike("expm1")(lambda _, x: _expm1(x))
+lowers_alike("gelu")(lambda w, x, approximate="none": w.op("Gelu", x, approximate=approximate))
+lowers_alike("hardsigmoid")(lambda _, x: x.hard_sigmoid(1 / 6))
+lowers_alike("leaky_relu")(lambda _, x, negative_slope: x.leaky_relu(negative_slope))
+lowers_alike("log10")(lambda _, x: x.log() * (1 / math.log(10)))
+lowers_alike("log2")(lambda _, x: x.log() * (1 / math.log(2)))
+lowers_alike("rsqrt")(lambda _, x: x.sqrt().reciprocal())
+lowers_alike("silu")(lambda _, x: x.swish())
 lowers("isnan")(lambda w, x: w.op("IsNaN", x if x.dtype in FLOATS else w.cast(x, "f32")))
 lowers("isinf")(lambda w, x: w.op("IsInf", x if x.dtype in FLOATS else w.cast(x, "f32")))
 lowers("logical_not")(lambda w, x: w.op("Not", w.cast(x, "bool")))
@@ -106,20 +99,19 @@ lowers("bitwise_not")(lambda w, x: w.op("Not" if w.dtype == "bool" else "Bitwise
 
 
 @lowers("prelu", "_prelu_kernel")
-def _prelu(w: NodeWriter, x: BuildValue, weight: BuildValue) -> Any:
+def _prelu(w: Writer, x: BuildValue, weight: BuildValue) -> BuildValue:
     if len(weight.shape) == 1 and len(x.shape) > 1:
         weight = w.reshape(weight, (weight.shape[0], *(1,) * (len(x.shape) - 2)))
-    return w.op("PRelu", x, weight)
+    return x.prelu(weight)
 
 
-@lowers("clamp", "clamp.Tensor", "hardtanh", "relu6")
-def _clamp(w: NodeWriter, x: BuildValue, low: Operand | None = 0, high: Operand | None = 6) -> Any:
-    y = w.cast(x, w.dtype)
+@lowers_alike("clamp", "clamp.Tensor", "hardtanh", "relu6")
+def _clamp(w: Writer, x: BuildValue, low: Operand | None = 0, high: Operand | None = 6) -> Any:
     if not isinstance(low, BuildValue) and not isinstance(high, BuildValue):
-        return w.op("Clip", y, low, high)
+        return w.op("Clip", x, low, high)
     for op_type, limit in (("Max", low), ("Min", high)):
-        y = y if limit is None else w.op(op_type, y, w.cast(limit, w.dtype))
-    return y
+        x = x if limit is None else w.op(op_type, x, limit)
+    return x
 
 
 # Of two tensors, or a tensor and a number.
@@ -132,101 +124,84 @@ _BINARY |= {
 }
 """Operators of numbers, and of truth."""
 
+_TENSORS = ("maximum", "minimum", "logical_and", "logical_or", "logical_xor")
+_SCALARS = (f"{name}.{kind}" for name in {*_BINARY}.difference(_TENSORS) for kind in ("Tensor", "Scalar"))
 
-@lowers("mul.Tensor", "mul.Scalar", "maximum", "minimum", "logical_and", "logical_or", "logical_xor")
-@lowers(*(f"bitwise_{name}.{kind}" for name in ("and", "or", "xor") for kind in ("Tensor", "Scalar")))
-def _binary(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
-    return w.op(_BINARY[w.name][w.dtype == "bool"], *w.alike(a, b))
+lowers_alike(*_TENSORS, *_SCALARS)(lambda w, a, b: w.op(_BINARY[w.packet][w.dtype == "bool"], a, b))
 
 
-@lowers("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar")
-def _add(w: NodeWriter, a: BuildValue, b: Operand, alpha: float = 1) -> Any:
-    first, second = w.alike(a, b)
+@lowers_alike("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar")
+def _add(w: Writer, a: BuildValue, b: Any, alpha: float = 1) -> Any:
     if w.dtype == "bool":
-        return w.op("Or", first, second) if alpha else first
-    if w.name == "rsub":
-        first, second = second, first
-    if alpha != 1:
-        second = w.op("Mul", second, alpha)
-    return w.op("Add" if w.name == "add" else "Sub", first, second)
+        return w.op("Or", a, b) if alpha else a
+    if w.packet == "rsub":
+        return b - times(a, alpha)
+    return a + times(b, alpha) if w.packet == "add" else a - times(b, alpha)
 
 
-@lowers("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
-def _div(w: NodeWriter, a: BuildValue, b: Operand, *, rounding_mode: str | None = None) -> Any:
-    first, second = w.alike(a, b)
-    quotient, is_float = w.op("Div", first, second), w.dtype in FLOATS
+@lowers_alike("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
+def _div(w: Writer, a: BuildValue, b: Any, *, rounding_mode: str | None = None) -> Any:
+    is_float = w.dtype in FLOATS
     if rounding_mode is None or (rounding_mode == "trunc" and not is_float):
-        return quotient
+        return a / b
     if rounding_mode == "trunc":
-        return _truncated(w, quotient)
+        return _truncated(w, a / b)
+    rest: BuildValue = w.op("Mod", a, b, fmod=int(is_float))
     if not is_float:
-        return w.op("Div", w.op("Sub", first, w.op("Mod", first, second)), second)
-    rest = w.op("Mod", first, second, fmod=1)  # the quotient may be a whole number that is too large by rounding
-    whole = w.op("Round", w.op("Div", w.op("Sub", first, rest), second))
-    floor = w.op("Where", _is_opposed(w, rest, second), w.op("Sub", whole, 1), whole)
-    return w.op("Where", w.op("Equal", second, 0), quotient, floor)
+        return (a - rest) / b
+    whole = ((a - rest) / b).round()  # the quotient may be a whole number that is too large by rounding
+    return w.where(w.cast(b, w.dtype) == 0, a / b, w.where(_is_opposed(w, rest, b), whole - 1, whole))
 
 
-def _is_opposed(w: NodeWriter, rest: BuildValue, divisor: BuildValue) -> Any:
+def _is_opposed(w: Writer, rest: BuildValue, divisor: Operand) -> Any:
     """Where a rest is not 0, and its sign differs from the divisor's."""
-    differs = w.op("Xor", w.op("Less", rest, 0), w.op("Less", divisor, 0))
-    return w.op("And", w.op("Not", w.op("Equal", rest, 0)), differs)
+    return w.op("And", rest != 0, w.op("Xor", rest < 0, divisor < 0))
 
 
-lowers("fmod.Tensor", "fmod.Scalar")(lambda w, a, b: w.op("Mod", *w.alike(a, b), fmod=1))
+lowers_alike("fmod.Tensor", "fmod.Scalar")(lambda w, a, b: w.op("Mod", a, b, fmod=1))
 
 
-@lowers("remainder.Tensor", "remainder.Scalar")
-def _remainder(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
-    first, second = w.alike(a, b)
-    if w.dtype not in FLOATS:
-        return w.op("Mod", first, second)
-    rest = w.op("Mod", first, second, fmod=1)
-    return w.op("Where", _is_opposed(w, rest, second), w.op("Add", rest, second), rest)
+@lowers_alike("remainder.Tensor", "remainder.Scalar")
+def _remainder(w: Writer, a: BuildValue, b: Operand) -> BuildValue:
+    rest: BuildValue = w.op("Mod", a, b, fmod=int(w.dtype in FLOATS))
+    return w.where(_is_opposed(w, rest, b), rest + b, rest) if w.dtype in FLOATS else rest
 
 
 @lowers("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
-def _pow(w: NodeWriter, a: Operand, b: Operand) -> Any:
+def _pow(w: Writer, a: Operand, b: Operand) -> Any:
     if w.dtype in FLOATS:
-        return w.op("Pow", *w.alike(a, b))
+        return w.cast(a, w.dtype) ** w.cast(b, w.dtype)
     base, exponent = w.cast(a, "s64"), w.cast(b, "s64")
-    power = w.op("Pow", base, w.op("Abs", exponent))
+    power = base ** abs(exponent)
     if isinstance(b, BuildValue):  # where it is negative, all powers are 0 but those of 1 and -1
-        is_fraction = w.op("Not", w.op("Equal", w.op("Abs", base), 1))
-        is_zero = w.op("And", w.op("Less", exponent, 0), is_fraction)
-        power = w.op("Where", is_zero, w.constant(0, "s64"), power)
+        power = w.op("Where", w.op("And", exponent < 0, abs(base) != 1), w.array(0, "s64"), power)
     return w.cast(power, w.dtype)
 
 
-@lowers("atan2")
-def _atan2(w: NodeWriter, y: BuildValue, x: BuildValue) -> Any:
-    y, x = w.alike(y, x)
-
+@lowers_alike("atan2")
+def _atan2(w: Writer, y: BuildValue, x: BuildValue) -> BuildValue:
     def is_negative(value: BuildValue) -> Any:  # of zeros, too
-        return w.op("Or", w.op("Less", value, 0), w.op("Less", w.op("Reciprocal", value), 0))
+        return w.op("Or", value < 0, value.reciprocal() < 0)
 
-    rise, run = w.op("Abs", y), w.op("Abs", x)
-    zero, eighth = w.constant(0, w.dtype), w.constant(math.pi / 4, w.dtype)
-    diagonal = w.op("Where", w.op("Equal", rise, 0), zero, eighth)
-    angle = w.op("Where", w.op("Equal", rise, run), diagonal, w.op("Atan", w.op("Div", rise, run)))
-    upper = w.op("Where", is_negative(x), w.op("Sub", math.pi, angle), angle)
-    return w.op("Where", is_negative(y), w.op("Neg", upper), upper)
+    rise, run = abs(y), abs(x)
+    diagonal = w.where(rise == 0, 0, math.pi / 4)
+    angle = w.where(rise == run, diagonal, w.op("Atan", rise / run))
+    upper = w.where(is_negative(x), math.pi - angle, angle)
+    return w.where(is_negative(y), -upper, upper)
 
 
-@lowers(*(f"{name}.{overload}" for name in (*_COMPARISONS, "ne") for overload in ("Tensor", "Scalar")))
-def _comparison(w: NodeWriter, a: BuildValue, b: Operand) -> Any:
-    dtype = w.compute_dtype
-    if dtype == "bool" and w.name not in ("eq", "ne"):
+@lowers(*(f"{name}.{overload}" for name in _COMPARISONS for overload in ("Tensor", "Scalar")))
+def _comparison(w: Writer, *operands: Operand) -> Any:
+    dtype = dtype_name(torch.result_type(*map_arg(w.node.args, lambda node: node.meta["val"])))
+    if dtype == "bool" and w.packet not in ("eq", "ne"):
         dtype = "u8"
-    found = w.op(_COMPARISONS.get(w.name, "Equal"), w.cast(a, dtype), w.cast(b, dtype))
-    return w.op("Not", found) if w.name == "ne" else found
+    found = w.op(_COMPARISONS[w.packet], *(w.cast(each, dtype) for each in operands))
+    return w.op("Not", found) if w.packet == "ne" else found
 
 
 # Choices and conversions.
 
-lowers("where.self")(lambda w, condition, a, b: w.op("Where", w.cast(condition, "bool"), *w.alike(a, b)))
-lowers("masked_fill.Scalar", "masked_fill.Tensor")(
-    lambda w, x, mask, value: w.op("Where", mask, w.cast(value, w.dtype), x)
-)
+lowers("where.self")(lambda w, condition, a, b: w.where(w.cast(condition, "bool"), a, b))
+lowers("masked_fill.Scalar", "masked_fill.Tensor")(lambda w, x, mask, value: w.where(mask, value, x))
 lowers("_to_copy")(lambda w, x, **_: w.cast(x, w.dtype))
 TABLE["prims.convert_element_type.default"] = lambda w, x, _: w.cast(x, w.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model import BuildValue
-from blocklayout.torch.aten_writer import NodeWriter, lowers
+from blocklayout.torch.aten_writer import Writer, lowers, lowers_alike
 
 Dims = int | Sequence[int] | None
 
@@ -21,114 +21,106 @@ def _axes(x: BuildValue, dim: Dims) -> list[int]:
     return sorted(each % len(x.shape) for each in given) or list(range(len(x.shape)))
 
 
-def _reduce(w: NodeWriter, op_type: str, x: BuildValue, dim: Dims) -> BuildValue:
+def _reduce(w: Writer, op_type: str, x: BuildValue, dim: Dims) -> BuildValue:
     """A reduction to the result's extents, which have the dimensions that are reduced, or not."""
     x = w.ranked(x)
     kept = len(w.shape) == len(x.shape)
     return w.reshape(w.op(op_type, x, _axes(x, dim), keepdims=int(kept)), w.shape)
 
 
-def _summable(w: NodeWriter) -> str:
-    """The type in which ONNX adds up what comes in the result's."""
-    return w.dtype if w.dtype in (*FLOATS, "s32", "s64") else "s64"
+def _summable(w: Writer, x: BuildValue) -> BuildValue:
+    """Terms in the type in which ONNX adds up what comes in theirs."""
+    return x if x.dtype in (*FLOATS, "s32", "s64") else w.cast(x, "s64")
 
 
-@lowers("sum.dim_IntList", "sum", "mean.dim", "mean", "prod", "prod.dim_int")
-def _sum(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any, **__: Any) -> Any:
-    terms = w.cast(w.cast(x, w.dtype), _summable(w))
-    return w.cast(_reduce(w, f"Reduce{w.name.title()}", terms, dim), w.dtype)
+lowers_alike("sum.dim_IntList", "sum", "mean.dim", "mean", "prod", "prod.dim_int")(
+    lambda w, x, dim=None, *_, **__: w.cast(_reduce(w, f"Reduce{w.packet.title()}", _summable(w, x), dim), w.dtype)
+)
 
 
-@lowers("cumsum")
-def _cumsum(w: NodeWriter, x: BuildValue, dim: int, **__: Any) -> Any:
-    ranked = w.cast(w.cast(w.ranked(x), w.dtype), _summable(w))
+@lowers_alike("cumsum")
+def _cumsum(w: Writer, x: BuildValue, dim: int, **__: Any) -> BuildValue:
+    ranked = w.ranked(_summable(w, x))
     return w.cast(w.reshape(w.op("CumSum", ranked, dim % len(ranked.shape)), w.shape), w.dtype)
 
 
-_ORDERED = {"s16": "s32", "u16": "s32", "bool": "u8"}
-"""The types in which ONNX orders numbers of 16 bits, and truth."""
+def _ordered(w: Writer, x: BuildValue) -> BuildValue:
+    """Numbers of 16 bits, and truth, in the types in which ONNX orders them."""
+    return w.cast(x, {"s16": "s32", "u16": "s32", "bool": "u8"}.get(x.dtype, x.dtype))
 
 
 @lowers("amax", "amin", "max", "min")
-def _extreme(w: NodeWriter, x: BuildValue, dim: Dims = (), *_: Any) -> Any:
-    op_type = "ReduceMin" if "min" in w.name else "ReduceMax"
-    return w.cast(_reduce(w, op_type, w.cast(x, _ORDERED.get(x.dtype, x.dtype)), dim), x.dtype)
+def _extreme(w: Writer, x: BuildValue, dim: Dims = (), *_: Any) -> BuildValue:
+    return w.cast(_reduce(w, "ReduceMin" if "min" in w.packet else "ReduceMax", _ordered(w, x), dim), x.dtype)
 
 
 @lowers("any", "any.dim", "any.dims")
-def _any(w: NodeWriter, x: BuildValue, dim: Dims = None, *_: Any) -> Any:
+def _any(w: Writer, x: BuildValue, dim: Dims = None, *_: Any) -> BuildValue:
     if 0 in x.shape:
-        return w.constant(np.zeros(w.shape, np.bool_))
+        return w.array(np.zeros(w.shape, np.bool_))
     truth = w.cast(x, "bool")
     is_of_none = w.overload.endswith("dims") and dim is not None and not dim
     return truth if is_of_none else w.cast(_extreme(w, truth, dim), w.dtype)
 
 
 @lowers("argmax", "argmin")
-def _argmax(w: NodeWriter, x: BuildValue, dim: int | None, *_: Any) -> Any:
-    flat = w.ranked(x if dim is not None else w.flat(x))
-    axis = 0 if dim is None else dim % len(flat.shape)
-    op_type = "ArgMin" if "min" in w.name else "ArgMax"
-    return w.reshape(w.op(op_type, w.cast(flat, _ORDERED.get(x.dtype, x.dtype)), axis=axis, keepdims=1), w.shape)
+def _argmax(w: Writer, x: BuildValue, dim: int | None, *_: Any) -> BuildValue:
+    x = w.ranked(_ordered(w, x if dim is not None else w.flat(x)))
+    op_type = "ArgMin" if "min" in w.packet else "ArgMax"
+    return w.reshape(w.op(op_type, x, axis=(dim or 0) % len(x.shape), keepdims=1), w.shape)
 
 
-@lowers("max.dim", "min.dim")
-def _max_and_index(w: NodeWriter, x: BuildValue, dim: int, *_: Any) -> Any:
-    return _extreme(w, x, dim), _argmax(w, x, dim) if w.is_read(1) else None
+lowers("max.dim", "min.dim")(lambda w, x, dim, *_: (_extreme(w, x, dim), _argmax(w, x, dim) if w.is_read(1) else None))
 
 
 @lowers("var.correction", "var.dim", "var_mean.correction")
 def _var(
-    w: NodeWriter, x: BuildValue, dim: Dims, unbiased: bool = True, *_: Any, correction: float | None = None, **__: Any
+    w: Writer, x: BuildValue, dim: Dims, unbiased: bool = True, *_: Any, correction: float | None = None, **__: Any
 ) -> Any:
-    less = int(unbiased) if correction is None else correction
     x = w.ranked(x)
     axes = _axes(x, dim)
-    mean = w.op("ReduceMean", x, axes, keepdims=1)
-    squares = _reduce(w, "ReduceSumSquare", w.op("Sub", x, mean), axes)
-    n = math.prod(x.shape[axis] for axis in axes)
-    var = w.op("Div", squares, max(n - less, 0))
-    return (var, w.reshape(mean, w.shape)) if "mean" in w.name else var
+    mean = x.reduce_mean(axes)
+    n = math.prod(x.shape[axis] for axis in axes) - (int(unbiased) if correction is None else correction)
+    var = _reduce(w, "ReduceSumSquare", x - mean, axes) / max(n, 0)
+    return (var, w.reshape(mean, w.shape)) if "mean" in w.packet else var
 
 
-def _norm(w: NodeWriter, x: BuildValue, p: float, dim: Dims) -> Any:
+def _norm(w: Writer, x: BuildValue, p: float, dim: Dims) -> BuildValue:
     """The ``p``-norm, in the result's extents."""
     if p in (1, 2):
         return _reduce(w, f"ReduceL{p:.0f}", x, dim)
     if math.isinf(p):
-        return _reduce(w, "ReduceMax" if p > 0 else "ReduceMin", w.op("Abs", x), dim)
+        return _reduce(w, "ReduceMax" if p > 0 else "ReduceMin", abs(x), dim)
     if p == 0:
-        return _reduce(w, "ReduceSum", w.cast(w.op("Not", w.op("Equal", x, 0)), x.dtype), dim)
-    return w.op("Pow", _reduce(w, "ReduceSum", w.op("Pow", w.op("Abs", x), p), dim), 1 / p)
+        return _reduce(w, "ReduceSum", w.cast(x != 0, x.dtype), dim)
+    return _reduce(w, "ReduceSum", abs(x) ** p, dim) ** (1 / p)
 
 
-@lowers("_cdist_forward")
-def _cdist(w: NodeWriter, a: BuildValue, b: BuildValue, p: float, *_: Any) -> Any:
-    return _norm(w, w.op("Sub", w.op("Unsqueeze", a, [-2]), w.op("Unsqueeze", b, [-3])), p, -1)
+lowers("_cdist_forward")(lambda w, a, b, p, *_: _norm(w, a.unsqueeze(-2) - b.unsqueeze(-3), p, -1))
 
 
 @lowers("_pdist_forward")
-def _pdist(w: NodeWriter, x: BuildValue, p: float) -> Any:
+def _pdist(w: Writer, x: BuildValue, p: float) -> BuildValue:
     first, second = (w.op("Gather", x, index.astype(np.int64), axis=0) for index in np.triu_indices(x.shape[0], 1))
-    return _norm(w, w.op("Sub", first, second), p, 1)
+    return _norm(w, first - second, p, 1)
 
 
-@lowers("_softmax", "_log_softmax", "softmax.int", "log_softmax.int")
-def _softmax(w: NodeWriter, x: BuildValue, dim: int, *_: Any, **__: Any) -> Any:
-    ranked = w.cast(w.ranked(x), w.dtype)
-    y = w.op("LogSoftmax" if "log" in w.name else "Softmax", ranked, axis=dim % len(ranked.shape))
-    return w.reshape(y, w.shape)
+@lowers_alike("_softmax", "_log_softmax", "softmax.int", "log_softmax.int")
+def _softmax(w: Writer, x: BuildValue, dim: int, *_: Any, **__: Any) -> BuildValue:
+    x = w.ranked(x)
+    axis = dim % len(x.shape)
+    return w.reshape(x.log_softmax(axis) if "log" in w.packet else x.softmax(axis), w.shape)
 
 
-def _ordered(w: NodeWriter, x: BuildValue, k: int | None, dim: int, *, descending: bool) -> tuple[Any, ...]:
-    ranked = w.ranked(w.cast(x, {"bool": "u8", "bf16": "f32"}.get(x.dtype, x.dtype)))
-    axis = dim % len(ranked.shape)
-    count = ranked.shape[axis] if k is None else k
-    values, index = w.op("TopK", ranked, [count], axis=axis, largest=int(descending), n_outputs=2)
+def _sorted(w: Writer, x: BuildValue, k: int | None, dim: int, *, descending: bool) -> tuple[BuildValue, BuildValue]:
+    x = w.ranked(w.cast(x, {"bool": "u8", "bf16": "f32"}.get(x.dtype, x.dtype)))
+    axis = dim % len(x.shape)
+    count = x.shape[axis] if k is None else k
+    values, index = w.op("TopK", x, [count], axis=axis, largest=int(descending), n_outputs=2)
     return w.cast(w.reshape(values, w.shape), w.dtype), w.reshape(index, w.shape)
 
 
-lowers("linalg_vector_norm")(lambda w, x, p, dim, *_, **__: _norm(w, w.cast(x, w.dtype), p, dim))
-lowers("topk")(lambda w, x, k, dim, largest, _: _ordered(w, x, k, dim, descending=largest))
-lowers("sort")(lambda w, x, dim, descending: _ordered(w, x, None, dim, descending=descending))
-lowers("sort.stable")(lambda w, x, dim=-1, descending=False, **_: _ordered(w, x, None, dim, descending=descending))
+lowers_alike("linalg_vector_norm")(lambda w, x, p, dim, *_, **__: _norm(w, x, p, dim))
+lowers("topk")(lambda w, x, k, dim, largest, _: _sorted(w, x, k, dim, descending=largest))
+lowers("sort")(lambda w, x, dim, descending: _sorted(w, x, None, dim, descending=descending))
+lowers("sort.stable")(lambda w, x, dim=-1, descending=False, **_: _sorted(w, x, None, dim, descending=descending))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cache
 from math import prod
 from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from blocklayout.dtypes import to_numpy
-from blocklayout.errors import UnsupportedError
+from blocklayout.dtypes import named, to_numpy
+from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.graph import fresh_name
 from blocklayout.model.types import to_elem_type
@@ -29,17 +29,15 @@ Lowering = Callable[..., Any]
 TABLE: dict[str, Lowering] = {}
 """The overloads that are lowered, ``aten.relu.default``."""
 
-_NAMES = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool"}
-_NAMES |= {
-    f"{kind}{bits}": f"{letter}{bits}" for kind, letter in (("int", "s"), ("uint", "u")) for bits in (8, 16, 32, 64)
-}
+OPSET = 22
+"""The first in which convolutions and pooling take bf16."""
 
-_LAYER_WORDS = """
+
+_LAYERS = """
     Conv ConvTranspose Gemm MatMul BatchNormalization InstanceNormalization GroupNormalization LayerNormalization
     MaxPool AveragePool GlobalAveragePool Resize Gather Softmax LogSoftmax
     Relu Sigmoid Tanh Gelu Elu LeakyRelu PRelu Clip Softplus HardSwish HardSigmoid Mish LSTM GRU
 """
-_LAYERS = frozenset(_LAYER_WORDS.split())
 """Operators that bear their module's name alone."""
 
 
@@ -47,7 +45,7 @@ def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
     """Enter a function in the table for some overloads of ATen's: ``view`` is ``aten.view.default``.
 
     Example:
-        >>> lowers("relu")(lambda w, x: w.op("Relu", x))  # doctest: +SKIP
+        >>> lowers("relu")(lambda w, x: x.relu())  # doctest: +SKIP
     """
 
     def enter(lowering: Lowering) -> Lowering:
@@ -58,16 +56,27 @@ def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
     return enter
 
 
-def dtype_name(dtype: Any) -> str:
-    """Our name of a ``torch.dtype``.
+def lowers_alike(*overloads: str) -> Callable[[Lowering], Lowering]:
+    """As :func:`lowers`, of a function whose operands come in the data type of the first result."""
 
-    Raises:
-        UnsupportedError: Complex and quantised numbers, and those below one byte.
-    """
-    name = str(dtype).removeprefix("torch.")
-    if name not in _NAMES:
-        raise UnsupportedError(f"PyTorch's data type {name}; supported are {', '.join(_NAMES)}")
-    return _NAMES[name]
+    def enter(lowering: Lowering) -> Lowering:
+        def of_alike(w: Writer, *args: Any, **kwargs: Any) -> Any:
+            given = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in args)
+            return lowering(w, *given, **kwargs)
+
+        lowers(*overloads)(of_alike)
+        return lowering
+
+    return enter
+
+
+@cache
+def dtype_name(dtype: Any) -> str:
+    """Our name of a ``torch.dtype``; an UnsupportedError of complex and quantised numbers, and those below one byte."""
+    try:
+        return named(str(dtype).removeprefix("torch."))
+    except LayoutError as error:
+        raise UnsupportedError(f"PyTorch's {dtype}: {error}") from None
 
 
 class Result(NamedTuple):
@@ -77,76 +86,62 @@ class Result(NamedTuple):
     dtype: str
 
 
-@dataclass(frozen=True)
-class NodeWriter:
-    """Writes the ONNX nodes for one ATen node.
+class Writer(Builder):
+    """A network, and the ATen node of which ONNX nodes are written at present; these are named after its module.
 
     Attributes:
-        builder: The network that is written.
         node: The ATen node.
-        overload: ``aten.convolution.default``.
-        args: The node's arguments by position, defaults included.
-        results: What PyTorch says of each result.
-        transposed: The matrix that each transposed one was, by the latter's name; shared by all nodes.
+        overload: Its function's name, ``aten.convolution.default``; ``packet`` is ``convolution``.
+        results: What PyTorch says of each result; ``shape`` and ``dtype`` are those of the first.
+        transposed: The matrix that each transposed one was, by the latter's name.
     """
 
-    builder: Builder
-    node: Node
-    overload: str
-    args: tuple[Any, ...]
-    results: tuple[Result, ...]
-    transposed: dict[str, BuildValue]
+    def __init__(self) -> None:
+        super().__init__(opset=OPSET)
+        self.transposed: dict[str, BuildValue] = {}
 
-    @property
-    def name(self) -> str:
-        """The overload's name without its namespace, and what tells it from others of the name."""
-        return self.overload.split(".")[1]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the first result."""
-        return self.results[0].shape
-
-    @property
-    def dtype(self) -> str:
-        """Data type of the first result."""
-        return self.results[0].dtype
-
-    @property
-    def compute_dtype(self) -> str:
-        """The type to which PyTorch brings the first two operands before it computes."""
-        import torch
-        from torch.fx.node import map_arg
-
-        first, second = map_arg(self.args[:2], lambda node: node.meta["val"])
-        return dtype_name(torch.result_type(first, second))
+    def begin(self, node: Node, results: Sequence[Result]) -> None:
+        """What is written from now on is of this node."""
+        self.node, self.results, (self.shape, self.dtype) = node, results, results[0]
+        self.overload = str(node.target)
+        self.packet = self.overload.split(".")[1]
+        self.path, self.in_layer = module_of(node)
 
     def is_read(self, index: int) -> bool:
         """Whether anybody reads one of several results."""
         picked = (user for user in self.node.users if user.target is getitem and user.users)
         return any(user.args[1] == index for user in picked)
 
-    def op(self, op_type: str, *args: Any, n_outputs: int = 1, **attrs: Any) -> Any:
-        """An operator in ONNX's words, as :meth:`Builder.op` takes it, named after the module; see there."""
-        path, in_layer = module_of(self.node)
-        named = path if in_layer and op_type in _LAYERS else f"{path}.{op_type.lower()}".lstrip(".")
-        return self.builder.op(op_type, *args, name=fresh(self.builder, named), n_outputs=n_outputs, **attrs)
+    def fresh(self, name: str) -> str:
+        """A name for a value that no other has."""
+        return fresh_name(name, self._values)
 
-    def constant(self, array: Any, dtype: str | None = None) -> BuildValue:
+    def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
+        """As :meth:`Builder.op`, by default with a name after the module."""
+        is_layer = self.in_layer and op_type in _LAYERS.split()
+        named = self.path if is_layer else f"{self.path}.{op_type.lower()}".lstrip(".")
+        return super().op(op_type, *args, name=name or self.fresh(named), n_outputs=n_outputs, **attrs)
+
+    def array(self, elements: Any, dtype: str | None = None) -> BuildValue:
         """A constant that an argument makes."""
-        known = np.asarray(array, None if dtype is None else to_numpy(dtype))
-        return self.builder.constant(known, name=fresh(self.builder, f"{module_of(self.node)[0]}.constant".lstrip(".")))
+        name = self.fresh(f"{self.path}.constant".lstrip("."))
+        return self.constant(np.asarray(elements, None if dtype is None else to_numpy(dtype)), name)
+
+    def full(self, shape: Sequence[int], element: float) -> BuildValue:
+        """A constant of equal elements, in the data type of the first result."""
+        return self.array(np.full(shape, element), self.dtype)
 
     def cast(self, value: Any, dtype: str) -> BuildValue:
         """A value, or a number, in a data type."""
         if not isinstance(value, BuildValue):
-            return self.constant(value, dtype)
+            return self.array(value, dtype)
         cast: BuildValue = value if value.dtype == dtype else self.op("Cast", value, to=to_elem_type(dtype))
         return cast
 
-    def alike(self, *values: Any) -> tuple[BuildValue, ...]:
-        """Values, or numbers, in the data type of the first result."""
-        return tuple(self.cast(each, self.dtype) for each in values)
+    def where(self, condition: BuildValue, a: Any, b: Any) -> BuildValue:
+        """Elements of one or the other; numbers are in the data type of the first result."""
+        chosen: BuildValue = self.op("Where", condition, *(self.cast(each, self.dtype) for each in (a, b)))
+        return chosen
 
     def reshape(self, value: BuildValue, shape: Sequence[int]) -> BuildValue:
         """Other extents."""
@@ -167,17 +162,11 @@ class NodeWriter:
         """Dimensions in another order; of a constant a view."""
         if list(perm) == list(range(len(perm))):
             return value
-        if value.value.data is not None:
-            transposed = self.constant(value.value.data.transpose(perm))
-        else:
-            transposed = self.op("Transpose", value, perm=perm)
+        data = value.value.data
+        transposed = value.transpose(perm) if data is None else self.array(data.transpose(perm))
         if len(perm) == 2:
             self.transposed[transposed.name] = value
         return transposed
-
-    def refuse(self, why: str) -> UnsupportedError:
-        """The error of arguments for which ONNX has no words."""
-        return UnsupportedError(why)
 
 
 def module_of(node: Node) -> tuple[str, bool]:
@@ -190,12 +179,6 @@ def module_of(node: Node) -> tuple[str, bool]:
     return path, bool(path) and name.startswith("torch.nn.modules.")
 
 
-def fresh(builder: Builder, name: str) -> str:
-    """A name for a value that no other has."""
-    return fresh_name(name, builder._values)  # noqa: SLF001 - the builder's own rule of names
-
-
-def extents(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    """One number for each of ``rank`` dimensions, of a list with one for all or one for each."""
-    listed = [value] * rank if isinstance(value, int) else [*value]
-    return tuple(listed * rank if len(listed) == 1 else listed)
+def times(value: Any, factor: float) -> Any:
+    """A product, which is the value itself where the factor is 1."""
+    return value if factor == 1 else value * factor

@@ -1,33 +1,159 @@
-"""FX graphs of ATen's core operators as networks of a Builder."""
+"""FX graphs of ATen's operators: those of Dynamo and of exported programs, and their networks."""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch._decomp import get_decompositions
+from torch._subclasses import FakeTensor
+from torch.export import ExportedProgram, default_decompositions
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.graph import CodeGen
+from torch.fx.node import map_arg
+from torch.fx.traceback import preserve_node_meta
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
-from blocklayout.model import Builder, BuildValue
-from blocklayout.torch import aten_elementwise, aten_layers, aten_reductions, aten_sampling, aten_shapes  # noqa: F401
-from blocklayout.torch.aten_attention import encoder_layer
-from blocklayout.torch.aten_writer import TABLE, NodeWriter, Result, dtype_name, fresh, module_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch.export import ExportedProgram
-    from torch.fx import GraphModule, Node
-
-OPSET = 22
-"""The first in which convolutions and pooling take bf16."""
+from blocklayout.model import BuildValue
+from blocklayout.torch import aten_elementwise, aten_layers, aten_reductions, aten_shapes  # noqa: F401
+from blocklayout.torch.aten_writer import TABLE, Result, Writer, dtype_name, module_of
 
 _SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
 """Arguments that say where and how bytes lie, which is for plans to choose."""
 
 _LEARNING = ("aten.batch_norm.default", "aten.instance_norm.default")
 """Overloads that write running statistics in training."""
+
+
+# Graphs in overloads that are lowered
+
+
+def as_aten(graph_module: GraphModule) -> GraphModule | None:
+    """A graph of Dynamo's in ATen overloads that are lowered; ``None`` where AOTAutograd, which takes longer, has to.
+
+    That is for overloads that are not known here, for writes that others see, and where outputs share memory with
+    inputs or with each other. ``meta["val"]`` of the nodes has extents, types and strides.
+    """
+    aten = _traced(graph_module)
+    if aten is None or not is_lowered(aten.graph):
+        return None
+    outputs, given = (each.graph.output_node().args[0] for each in (aten, graph_module))
+    inputs = aten.graph.find_nodes(op="placeholder")
+    if not all(isinstance(each, Node) for each in outputs):
+        return None
+    memories = {_memory(each) for each in (*inputs, *outputs)}
+    if len(memories) < len({*map(_memory, inputs)}) + len(outputs):
+        return None
+    if any(
+        _kind(one.meta["val"]) != _kind(each.meta["example_value"]) for one, each in zip(outputs, given, strict=True)
+    ):
+        return None  # by an autocast around
+    rename_inputs(graph_module.graph, aten.graph)
+    return aten
+
+
+def _traced(graph_module: GraphModule) -> GraphModule | None:
+    """A graph's overloads as its calls come to them; ``None`` where a node is no call that returns tensors."""
+    for node in graph_module.graph.nodes:
+        is_known = node.op in ("placeholder", "call_function", "call_method") and "example_value" in node.meta
+        if not (is_known or node.op == "output" or node.target is torch._C._log_api_usage_once):  # noqa: SLF001 - torchvision's
+            return None
+    inputs = [node.meta["example_value"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    if not inputs or not all(isinstance(each, FakeTensor) for each in inputs):
+        return None
+    try:
+        with inputs[0].fake_mode, preserve_node_meta():
+            given = [each.detach() for each in inputs]
+            return make_fx(Interpreter(graph_module).run, further(), pre_dispatch=True)(*given)
+    except Exception:  # noqa: BLE001 - AOTAutograd says what is wrong
+        return None
+
+
+def _kind(tensor: Any) -> Any:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def rename_inputs(outer: Graph, inner: Graph) -> None:
+    """Name a graph's inputs as those of Dynamo's that it was made of."""
+    for given, node in zip(*(each.find_nodes(op="placeholder") for each in (outer, inner)), strict=True):
+        node._rename(path_of(given))  # noqa: SLF001 - FX has no other way
+
+
+def path_of(node: Node) -> str:
+    """The path of a parameter or buffer of Dynamo's in its module, or the name of another input."""
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return str(node.name)
+    words = re.findall(r"\w+", source.name)[1:]  # behind L, for locals, or G
+    inner = [word for word in words if word not in ("_modules", "_parameters", "_buffers")]
+    return ".".join(inner[1:] if inner != words else inner)  # without the variable that the module is in
+
+
+def graph_of(program: ExportedProgram) -> GraphModule:
+    """A program's graph in overloads that are lowered, without writes. Parameters are its attributes."""
+    module: GraphModule = program.module(check_guards=False)
+    if not is_lowered(module.graph):
+        program = program.run_decompositions(decompositions())
+        module = program.module(check_guards=False)
+    specs = program.graph_signature.output_specs
+    if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
+        names = ", ".join(written)
+        raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
+    module.graph.set_codegen(CodeGen())  # so that it takes tensors one by one, not in the program's structure
+    return module
+
+
+def is_lowered(graph: Graph) -> bool:
+    """Whether all calls are in the table, and none writes to what is read behind it.
+
+    Calls that write to what is not are replaced by those that do not write.
+    """
+    order = {node: place for place, node in enumerate(graph.nodes)}
+    sharing: dict[int, list[Node]] = {}  # nodes whose results lie in the same memory
+    for node in graph.nodes:
+        before = sharing.setdefault(_memory(node), [])
+        if node.op == "call_function" and node.target is not operator.getitem:
+            if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+                is_read = any(order[user] > order[node] for each in before for user in each.users)
+                if is_read or not before or before[0].op != "call_function":
+                    return False
+                packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
+                node.target = getattr(getattr(torch.ops.aten, packet[:-1], None), overload, node.target)
+            name = str(node.target)
+            if name not in TABLE or (name in _LEARNING and _bound(node)[0][3] is not None and _bound(node)[0][5]):
+                return False
+        before.append(node)
+    return True
+
+
+def _memory(node: Node) -> int:
+    """What tells the memory of a node's result from others'; the node's own where it is no tensor."""
+    val = node.meta.get("val")
+    return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) else id(node)  # noqa: SLF001 - PyTorch's own
+
+
+def decompositions() -> dict[Any, Any]:
+    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are, and :func:`further`."""
+    table: dict[Any, Any] = default_decompositions()
+    for overload in [each for each in table if str(each) in TABLE]:
+        table.pop(overload)
+    return dict(table) | further()
+
+
+def further() -> dict[Any, Any]:
+    """Decompositions of core ATen's own overloads that are not lowered."""
+    aten = torch.ops.aten
+    table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    return table | {aten._transformer_encoder_layer_fwd.default: aten_layers.encoder_layer}  # noqa: SLF001 - PyTorch's own
+
+
+# Networks
 
 
 def read_exported(program: ExportedProgram) -> Read:
@@ -43,26 +169,12 @@ def read_exported(program: ExportedProgram) -> Read:
             that is a symbol; a program that writes to its buffers or inputs. The message names overload and module.
 
     Example:
-        >>> import torch  # doctest: +SKIP
-        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # doctest: +SKIP
-        >>> print(read_exported(program).builder.to_graph())  # doctest: +SKIP
+        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))
+        >>> print(read_exported(program).builder.to_graph())  # doctest: +ELLIPSIS
+        model, opset 22
+        ...
     """
     return read_fx(graph_of(program))
-
-
-def graph_of(program: ExportedProgram) -> GraphModule:
-    """A program's graph in overloads that are lowered, without writes. Parameters are its attributes."""
-    from torch.fx.graph import CodeGen
-
-    if not all(is_lowered(node) for node in program.graph.nodes if node.op == "call_function"):
-        program = program.run_decompositions(decompositions())
-    specs = program.graph_signature.output_specs
-    if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
-        names = ", ".join(written)
-        raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
-    module: GraphModule = program.module(check_guards=False)
-    module.graph.set_codegen(CodeGen())  # so that it takes tensors one by one, not in the program's structure
-    return module
 
 
 def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]] = {}) -> Read:
@@ -80,12 +192,6 @@ def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.
     for error in read.errors.values():
         raise error
     return read
-
-
-def unreadable(graph_module: GraphModule, constants: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
-    """The nodes of an FX graph that :func:`read_fx` has no words for, by their names, each with the reason."""
-    errors = Read(graph_module, constants).errors
-    return {node.name: str(error) for node, error in errors.items() if node.op == "call_function"}
 
 
 _UNKNOWN = object()
@@ -108,11 +214,10 @@ class Read:
     def __init__(self, graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]]) -> None:
         self.graph_module = graph_module
         self.constants = constants
-        self.builder = Builder(opset=OPSET)
+        self.builder = Writer()
         self.inputs: list[str] = []
         self.outputs: tuple[Any, ...] = ()
         self.values: dict[Node, Any] = {}
-        self.transposed: dict[str, BuildValue] = {}
         self.errors: dict[Node, BlockLayoutError] = {}
         for node in graph_module.graph.nodes:
             try:
@@ -128,31 +233,27 @@ class Read:
         results = _results(node, f"input {node.name!r}")
         if len(results) != 1:
             raise UnsupportedError(f"input {node.name!r} is no tensor; give numbers as constants of the module")
-        self.inputs.append(fresh(self.builder, node.name))
+        self.inputs.append(self.builder.fresh(node.name))
         return self.builder.input(self.inputs[-1], *results[0])
 
     def _get_attr(self, node: Node) -> BuildValue | None:
         return self._constant(*attribute(self.graph_module, node)) if node.users else None
 
     def _constant(self, name: str, tensor: Any) -> BuildValue:
-        return self.builder.constant(as_array(tensor, f"constant {name!r}"), name=fresh(self.builder, name))
+        return self.builder.constant(as_array(tensor, f"constant {name!r}"), self.builder.fresh(name))
 
     def _output(self, node: Node) -> None:
         returned = node.args[0]
         names: list[Any] = []
         for each in returned if isinstance(returned, tuple | list) else (returned,):
-            value = self._of(each)
-            if isinstance(value, BuildValue):
-                names.append(fresh(self.builder, f"output_{len(names)}"))
+            names.append(self._of(each))
+            if isinstance(value := names[-1], BuildValue):
+                names[-1] = self.builder.fresh(f"output_{len(names) - 1}")
                 self.builder.output(names[-1], value)
-            else:
-                names.append(value)
         self.outputs = tuple(names)
 
     def _of(self, arg: Any) -> Any:
         """An argument with values in the places of nodes."""
-        from torch.fx.node import map_arg
-
         return map_arg(arg, self.values.__getitem__)
 
     def _call_function(self, node: Node) -> Any:
@@ -167,32 +268,21 @@ class Read:
             if values[index] is None and node.users:
                 raise UnsupportedError(f"result {index} of {_where(sources[0])} has no words in ONNX")
             return values[index]
-        overload = pure_overload(node)
-        lowering = TABLE.get(overload)
+        lowering = TABLE.get(str(node.target))
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
-        args, kwargs = _bound(node)
-        writer = NodeWriter(self.builder, node, overload, args, _results(node, _where(node)), self.transposed)
+        (args, kwargs), results = _bound(node), _results(node, _where(node))
+        self.builder.begin(node, results)
         try:
-            lowered = lowering(writer, *self._of(args), **self._of(kwargs))
+            lowered = lowering(self.builder, *self._of(args), **self._of(kwargs))
         except LimitError:
             raise
         except (BlockLayoutError, OverflowError) as error:
             raise UnsupportedError(f"{_where(node)}: {error}") from error
-        if isinstance(lowered, BuildValue) and len(writer.results) > 1:
-            lowered = (lowered, *[None] * (len(writer.results) - 1))
-        self._check(node, writer.results, lowered)
+        if isinstance(lowered, BuildValue) and len(results) > 1:
+            lowered = (lowered, *[None] * (len(results) - 1))
+        _check(node, results, [lowered] if isinstance(lowered, BuildValue) else lowered)
         return lowered
-
-    def _check(self, node: Node, results: Sequence[Result], lowered: Any) -> None:
-        """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
-        values = [lowered] if isinstance(lowered, BuildValue) else lowered
-        if len(values) != len(results):
-            raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
-        for value, result in zip(values, results, strict=True):
-            if value is not None and (value.shape, value.dtype) != result:
-                found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
-                raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
 
     def _standing_in(self, node: Node) -> Any:
         """Inputs in the places of a call's results."""
@@ -202,10 +292,20 @@ class Read:
             found, index = self.values[node.args[0]], node.args[1]
             return found[index] if isinstance(found, list) else _UNKNOWN
         try:
-            made = [self.builder.input(fresh(self.builder, node.name), *each) for each in _results(node, "")]
+            made = [self.builder.input(self.builder.fresh(node.name), *each) for each in _results(node, "")]
         except BlockLayoutError:
             return _UNKNOWN
         return made if isinstance(node.meta["val"], tuple | list) else made[0]
+
+
+def _check(node: Node, results: Sequence[Result], values: Sequence[BuildValue | None]) -> None:
+    """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
+    if len(values) != len(results):
+        raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
+    for value, result in zip(values, results, strict=True):
+        if value is not None and (value.shape, value.dtype) != result:
+            found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
+            raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
 
 
 def _bound(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -222,8 +322,6 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     Raises:
         UnsupportedError: It is sparse, quantised or on another device, or numpy has no such type.
     """
-    import torch
-
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"{what} is a {type(tensor).__name__}, no tensor")
     dtype = dtype_name(tensor.dtype)
@@ -240,81 +338,19 @@ def attribute(graph_module: GraphModule, node: Node) -> tuple[str, torch.Tensor]
     return node.target, operator.attrgetter(node.target)(graph_module)
 
 
-def is_lowered(node: Node) -> bool:
-    """Whether a call is in the table, and writes to nothing that others read."""
-    if node.target is operator.getitem:
-        return True
-    overload = pure_overload(node)
-    if overload in _LEARNING:
-        _, _, _, mean, _, is_training, *_ = _bound(node)[0]
-        return mean is None or not is_training
-    return overload in TABLE
-
-
-def pure_overload(node: Node) -> str:
-    """The overload of a node; ``aten.relu.default`` of ``aten.relu_.default`` where nothing else reads its input."""
-    name = str(node.target)
-    namespace, _, rest = name.partition(".")
-    packet, _, overload = rest.partition(".")
-    if name in TABLE or not packet.endswith("_"):
-        return name
-    x = node.args[0]
-    return f"{namespace}.{packet[:-1]}.{overload}" if packet == "dropout_" or _is_temporary(x) else name
-
-
-def _is_temporary(node: Any) -> bool:
-    """Whether a tensor lies in memory of its own, and has one reader."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or len(node.users) != 1:
-        return False
-    return not shares_memory(node.target) or all(
-        each.alias_info and each.alias_info.is_write for each in schema.returns
-    )
-
-
-def shares_memory(target: Any) -> bool:
-    """Whether the results of an overload may lie in the memory of its first argument."""
-    if target is operator.getitem or str(target) in ("aten.dropout.default", "aten._unsafe_view.default"):
-        return True
-    return any(each.alias_info is not None for each in target._schema.returns)  # noqa: SLF001 - PyTorch's own
-
-
-def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are, and :func:`further`."""
-    from torch.export import default_decompositions
-
-    table: dict[Any, Any] = default_decompositions()
-    for overload in [each for each in table if str(each) in TABLE]:
-        table.pop(overload)
-    return dict(table) | further()
-
-
-def further() -> dict[Any, Any]:
-    """Decompositions of core ATen's own overloads that are not lowered."""
-    import torch
-    from torch._decomp import get_decompositions
-
-    aten = torch.ops.aten
-    table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
-    return table | {aten._transformer_encoder_layer_fwd.default: encoder_layer}  # noqa: SLF001 - PyTorch's own
-
-
 def _results(node: Node, what: str) -> tuple[Result, ...]:
     """The extents and data types of a node's results, as PyTorch traced them."""
-    import torch
-
     vals = node.meta.get("val")
     results = []
     for val in vals if isinstance(vals, tuple | list) else (vals,):
+        if val is None:
+            results.append(Result((), ""))
+            continue
         if not isinstance(val, torch.Tensor):
-            if val is None:
-                results.append(Result((), ""))
-                continue
             raise UnsupportedError(f"{what} is {type(val).__name__}, no tensor")
         if not all(isinstance(extent, int) for extent in val.shape):
-            raise UnsupportedError(
-                f"{what} has the extents {tuple(val.shape)}; give fixed ones, without dynamic shapes"
-            )
+            rule = "give fixed ones, without dynamic shapes"
+            raise UnsupportedError(f"{what} has the extents {tuple(val.shape)}; {rule}")
         results.append(Result(tuple(val.shape), dtype_name(val.dtype)))
     return tuple(results)
 

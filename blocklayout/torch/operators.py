@@ -135,7 +135,7 @@ class _Window(NamedTuple):
         return (first, second, *kernel) if self.groups == 1 else (self.groups, first // self.groups, second, *kernel)
 
     def result_shape(self, x: torch.Tensor, weight: Sequence[int]) -> list[int]:
-        """Extents of the result; an InputError where there is none."""
+        """Extents of the result, which may be symbols; an InputError where there is none. Dynamo traces it."""
         n, (first, second, *kernel) = x.dim() - 2, (*weight, 1, 1) if len(weight) == 2 else weight
         inputs, outputs = (first, second * self.groups) if self.output_padding else (second * self.groups, first)
         if x.shape[1] != inputs:
@@ -467,15 +467,7 @@ def linear(
 
 
 def pack(
-    weight: torch.Tensor,
-    x: torch.Tensor,
-    *,
-    bias: bool = True,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    output_padding: Any = None,
+    weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, output_padding: Any = None, **window: Any
 ) -> Packed:
     """Weights in the layout in which a kernel reads them, for inference without the parameter.
 
@@ -483,11 +475,8 @@ def pack(
         weight: Of a convolution, or of a linear layer.
         x: An example of a source. For others the weights may be reordered at each call.
         bias: Whether there will be one.
-        stride: As for the layer, as are the others.
-        padding: Likewise.
-        dilation: Likewise.
-        groups: Likewise.
         output_padding: Of a transposed convolution; ``None`` for all other layers.
+        window: ``stride``, ``padding``, ``dilation`` and ``groups``, as for the layer.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
@@ -502,8 +491,8 @@ def pack(
     is_linear = weight.dim() == 2
     _check("pack", "x", x, range(1, 13) if is_linear else [weight.dim()])
     image = _as_image(x) if is_linear else x
-    window = _window("pack", image, weight.shape, stride, padding, dilation, groups, output_padding)
-    desc, kernel = _to_read(window, _entering(image), weight, has_bias=bias)
+    read = _window("pack", image, weight.shape, output_padding, **window)
+    desc, kernel = _to_read(read, _entering(image), weight, has_bias=bias)
     return Packed(_flat(reorder(kernel, desc)), tuple(weight.shape), desc.tag)
 
 
@@ -524,10 +513,10 @@ def _convolve(
     output_padding: Any = None,
 ) -> torch.Tensor:
     _check(function, "x", x, [rank])
-    data, shape, layout = weight if isinstance(weight, Packed) else (weight, (), "")
+    data, shape, layout = weight if isinstance(weight, Packed) else Packed(weight, (), "")
     _check(function, "weight", data, [1] if layout else [2 if function == "linear" else rank])
     given = shape or tuple(data.shape)
-    window = _window(function, x, given, stride, padding, dilation, groups, output_padding)
+    window = _window(function, x, given, output_padding, stride, padding, dilation, groups)
     if bias is not None:
         _check(function, "bias", bias, [1], [given[1] * groups if window.output_padding else given[0]])
     fused = checked_activation(function, activation)
@@ -538,7 +527,14 @@ def _convolve(
 
 
 def _window(
-    function: str, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: Any, output_padding: Any
+    function: str,
+    x: torch.Tensor,
+    weight: Sequence[int],
+    output_padding: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
 ) -> _Window:
     n = x.dim() - 2
     steps, distances = _each(function, "stride", stride, n, 1), _each(function, "dilation", dilation, n, 1)

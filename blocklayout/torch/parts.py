@@ -6,12 +6,22 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from operator import itemgetter, methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from msgspec import Struct
 from msgspec.structs import replace
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
+from torch.utils._python_dispatch import _disable_current_modes
 
+from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.forking import Lock
@@ -19,19 +29,15 @@ from blocklayout.garbage import nothing_collected
 from blocklayout.layout.ordering import named_format
 from blocklayout.layout.permutation import inverse
 from blocklayout.layout.tag import LETTERS
+from blocklayout.loading.from_model import load_model
 from blocklayout.loading.options import Options
+from blocklayout.model import Builder
+from blocklayout.runtime import MAX_PLANS
+from blocklayout.session import Session
+from blocklayout.torch import graph as reading
 from blocklayout.torch.aten_writer import dtype_name
-from blocklayout.torch.graph import as_array, attribute, read_exported, read_fx, unreadable
 
-if TYPE_CHECKING:
-    import torch
-    from torch.export import ExportedProgram
-    from torch.fx import GraphModule, Node
-
-    from blocklayout.model import Builder
-    from blocklayout.session import Session
-
-    Named = Mapping[str, tuple[str, torch.Tensor]]
+Named = Mapping[str, tuple[str, torch.Tensor]]
 
 MIN_NODES = 6
 """Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time."""
@@ -77,8 +83,11 @@ class Running(Struct, frozen=True):
 class Compiled:
     """A graph of ATen operators; parameters are packed once, and again where they have changed since.
 
-    Attributes:
+    Args:
         graph_module: The graph. ``meta["val"]`` of each node has its tensors' extents, types and strides.
+        names: The name of each parameter and buffer, by the place of its placeholder.
+        tensors: What placeholders stand for; only those of parameters and buffers are looked at.
+        options: As for :func:`blocklayout.load`.
         break_reason: Why the program is cut behind this graph; empty where it is not.
     """
 
@@ -92,15 +101,6 @@ class Compiled:
         options: Mapping[str, Any],
         break_reason: str = "",
     ) -> None:
-        """Compile it.
-
-        Args:
-            graph_module: The graph.
-            names: The name of each parameter and buffer, by the place of its placeholder.
-            tensors: What placeholders stand for; only those of parameters and buffers are looked at.
-            options: As for :func:`blocklayout.load`.
-            break_reason: See the class.
-        """
         self.graph_module = graph_module
         self.break_reason = break_reason
         self._names = names
@@ -147,6 +147,100 @@ def _forget(compiled: weakref.ref[Compiled], key: tuple[int, ...]) -> None:
         alive._running.pop(key, None)  # noqa: SLF001 - a part of it
 
 
+def compile_dynamo(
+    graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+) -> Callable[..., Any]:
+    """The function of the inputs of a graph of Dynamo's; ``graphs`` gets what is compiled.
+
+    Raises:
+        UnsupportedError: Gradients are recorded.
+    """
+    if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in inputs):
+        raise UnsupportedError(
+            "blocklayout compiles inference: call the model inside torch.inference_mode() or torch.no_grad(). Training "
+            "takes the functions on Tensors and their gradients (docs/how-to/train.md)"
+        )
+    options = {"dtype": computed_in(inputs), **options}
+    if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in inputs):
+        return _compiled_by_numbers(graph_module, inputs, options, graphs)
+    if (aten := reading.as_aten(graph_module)) is not None:
+        compiled = Compiled(aten, _parameters(graph_module), inputs, options, _break_reason(graph_module))
+        if not compiled.latest.fallbacks:
+            graphs.append(compiled)
+            return lambda *args: compiled(args)
+    return _aot_compiled(graph_module, inputs, options, graphs)
+
+
+def _aot_compiled(
+    graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+) -> Callable[..., Any]:
+    """The same of fixed extents, by way of AOTAutograd."""
+
+    def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Compiled:
+        metadata: Any = getattr(TracingContext.try_get(), "fw_metadata", None)
+        constant: dict[int, str] = {}
+        if metadata is not None and len(fakes) == len(inputs):
+            read = {place for place, info in enumerate(metadata.input_info) if not info.mutates_data}
+            constant = {place: name for place, name in _parameters(graph_module).items() if place in read}
+            reading.rename_inputs(graph_module.graph, aten.graph)
+        graphs.append(Compiled(aten, constant, inputs, options, _break_reason(graph_module)))
+        return graphs[-1]
+
+    compilers: dict[str, Any] = dict.fromkeys(("fw_compiler", "inference_compiler"), compile_inference)
+    made: Callable[..., Any] = aot_module_simplified(
+        graph_module, inputs, **compilers, decompositions=reading.decompositions()
+    )
+    return made
+
+
+def _compiled_by_numbers(
+    graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+) -> Callable[..., Any]:
+    """The same of extents that are symbols, compiled for each set of numbers that they are; the newest are kept."""
+    places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
+    made: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    lock = Lock()
+
+    def call(*args: Any) -> Any:
+        numbers = tuple(args[place] for place in places)
+        run = made.get(numbers)
+        if run is None:
+            with lock, tracing(TracingContext(FakeTensorMode())):
+                run = _aot_compiled(graph_module, args, options, graphs)
+                while len(made) >= MAX_PLANS:
+                    del made[next(iter(made))]
+                made[numbers] = run
+        return run(*args)
+
+    return call
+
+
+def _break_reason(graph_module: GraphModule) -> str:
+    """Why Dynamo ended a graph where it did, and where; empty where that is the end of the function."""
+    found: Any = getattr(graph_module, "compile_subgraph_reason", None)
+    if found is None or not found.graph_break:
+        return ""
+    words = [line.strip() for line in str(found.reason).splitlines() if line.strip()]
+    where = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found.user_stack[-1:])
+    return " ".join(words[:2]) + where  # what follows are hints
+
+
+def _parameters(graph_module: GraphModule) -> dict[int, str]:
+    """Paths of a Dynamo graph's inputs that are parameters and buffers, by their places."""
+    inputs = enumerate(graph_module.graph.find_nodes(op="placeholder"))
+    is_static = "_dynamo_static_input_type"
+    return {place: reading.path_of(node) for place, node in inputs if is_static in node.meta.get("tensor_dict", {})}
+
+
+def computed_in(tensors: Sequence[Any]) -> str:
+    """The data type of activations where nobody asked for one."""
+    found = {each.dtype for each in tensors if isinstance(each, torch.nn.Parameter) and each.is_floating_point()}
+    if torch.is_autocast_enabled("cpu"):
+        found = {torch.get_autocast_dtype("cpu")}
+    dtype = {torch.bfloat16: "bf16", torch.float16: "f16"}.get(found.pop(), "f32") if len(found) == 1 else "f32"
+    return "f32" if dtype != "f32" and dnnl.missing_isa(dtype) else dtype
+
+
 def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[str, Any]) -> Running:
     """Sessions for a graph: one for the whole of it, where all of it can be read, else one for each part.
 
@@ -159,9 +253,6 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
         LimitError: It would take more than is allowed.
         PlanError: An option that no plan can have.
     """
-    from torch.fx import GraphModule
-    from torch.utils._python_dispatch import _disable_current_modes
-
     with nothing_collected(), _disable_current_modes():  # constants are no fake tensors
         try:
             run, session = _loaded(graph_module, constants, options)
@@ -172,8 +263,9 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
             why = str(error)
         copy = GraphModule(graph_module, deepcopy(graph_module.graph))
         attributes = graph_module.graph.find_nodes(op="get_attr")
-        constants = {**constants, **{node.name: attribute(graph_module, node) for node in attributes}}
-        reasons = unreadable(copy, constants)
+        constants = {**constants, **{node.name: reading.attribute(graph_module, node) for node in attributes}}
+        errors = reading.Read(copy, constants).errors.items()
+        reasons = {node.name: str(error) for node, error in errors if node.op == "call_function"}
         if not reasons:  # all can be read, and not be planned
             reasons = {node.name: why for node in _computing(copy)}
         sessions = _replace_parts(copy, constants, options, reasons)
@@ -185,9 +277,6 @@ def _replace_parts(
     graph_module: GraphModule, constants: Named, options: Mapping[str, Any], reasons: dict[str, str]
 ) -> tuple[Session, ...]:
     """Put functions that run sessions in the places of parts; ``reasons`` gets the nodes that stay."""
-    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
-    from torch.fx.passes.operator_support import create_op_support
-
     support = create_op_support(lambda _, node: node.op == "call_function" and node.name not in reasons)
     partitioner = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
     worth = []
@@ -235,12 +324,10 @@ def _loaded(
     graph_module: GraphModule, constants: Named, options: Mapping[str, Any]
 ) -> tuple[Callable[[Sequence[Any]], list[Any]], Session]:
     """The function that runs a graph that can be read whole, and its session."""
-    from blocklayout.loading.from_model import load_model
-
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     known = {node.target: constants.get(node.name) or constants.get(node.target) for node in placeholders}
     known |= {node.target: (node.name, None) for node in placeholders if not node.users}
-    read = read_fx(graph_module, {name: each for name, each in known.items() if each is not None})
+    read = reading.read_fx(graph_module, {name: each for name, each in known.items() if each is not None})
     places = [place for place, node in enumerate(placeholders) if known[node.target] is None]
     returned = _returned(graph_module)
     entries = _borders(read.inputs, [placeholders[place] for place in places])
@@ -263,7 +350,7 @@ def _loaded(
 
 def exported_source(program: ExportedProgram) -> tuple[Builder, dict[str, str]]:
     """The network of a ``torch.export`` program, and the formats of its inputs and outputs that are not row-major."""
-    read = read_exported(program)
+    read = reading.read_exported(program)
     inputs = read.graph_module.graph.find_nodes(op="placeholder")
     return read.builder, _tags(_borders((*read.inputs, *read.outputs), (*inputs, *_returned(read.graph_module))))
 
@@ -316,12 +403,10 @@ class Border(Struct, frozen=True):
         if self.tag is None and self.dtype != "bf16":
             return methodcaller("numpy", force=True)  # also of one that requires gradients
         order = self.order if self.tag else _plain(self.order)
-        return lambda tensor: as_array(tensor, "an input").transpose(order)
+        return lambda tensor: reading.as_array(tensor, "an input").transpose(order)
 
     def to_tensor(self) -> Callable[[np.ndarray], torch.Tensor]:
         """Makes the tensor of an array in the order of the format, over its bytes."""
-        import torch
-
         order, back, is_told, is_bf16 = self.order, inverse(self.order), self.tag is not None, self.dtype == "bf16"
         from_numpy: Callable[[np.ndarray], torch.Tensor] = torch.from_numpy
         if order == _plain(order) and not is_bf16:

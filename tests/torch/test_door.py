@@ -334,8 +334,8 @@ def test_a_second_call_allocates_its_outputs_alone(door: str) -> None:
 def test_parameters_that_go_take_what_was_packed_of_them() -> None:
     module = networks.with_statistics(nn.Conv2d(3, 8, 3))
     graphs: list[Any] = []
-    backend = importlib.import_module("blocklayout.torch.compiling")
-    compiled = torch.compile(module, backend=lambda graph, given: backend._dynamo_compiled(graph, given, {}, graphs))
+    backend = importlib.import_module("blocklayout.torch.parts")
+    compiled = torch.compile(module, backend=lambda graph, given: backend.compile_dynamo(graph, given, {}, graphs))
     with torch.no_grad():
         compiled(drawn(1, 3, 8, 8))
         [graph] = graphs
