@@ -44,5 +44,6 @@ from blocklayout.model.reference import NodeByNode as NodeByNode
 from blocklayout.model.reference import by_reference as by_reference
 from blocklayout.model.reference import compute_of as compute_of
 from blocklayout.model.rows import check_rows as check_rows
+from blocklayout.model.rows import with_free_rows as with_free_rows
 
 __all__: list[str]
