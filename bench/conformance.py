@@ -163,8 +163,8 @@ with what happens.
 In scope are tensors of floats of 16 and 32 bits, integers of 8 to 64 and booleans, sequences and optionals of them, and
 ONNX's own operators, without training and random numbers. A test asserts, from the plan, that the convolutional
 operators run natively in the suite's own 32-bit cases, and names the exceptions. Subgraphs, sequences, and nodes whose
-extents follow from data are computed between plans ([how](../how-to/free-shapes.md#data)): by numpy, and their subgraphs by plans of
-their own.
+extents follow from data are computed between plans ([how](../how-to/free-shapes.md#data)): by numpy, and their
+subgraphs by plans of their own.
 
 """
 
