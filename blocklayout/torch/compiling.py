@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Unpack
-
-from msgspec import Struct
 
 from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.loading.options import Options
@@ -171,7 +170,8 @@ class CompiledModule:
         return str(self._running)
 
 
-class Explanation(Struct, frozen=True):
+@dataclass(frozen=True)
+class Explanation:
     """The parts of a module under ``torch.compile``, and the nodes that stay with PyTorch; print it.
 
     Attributes:
