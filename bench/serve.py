@@ -127,7 +127,10 @@ def bare_server(n_bytes: int) -> Iterator[int]:
     """The port of a process that receives so many bytes, and answers, again and again."""
     with subprocess.Popen([sys.executable, "-c", _BARE, str(n_bytes)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
 
 
 _BARE = r"""

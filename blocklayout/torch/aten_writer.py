@@ -101,7 +101,7 @@ class Writer(Builder):
         self.transposed: dict[str, BuildValue] = {}
 
     def begin(self, node: Node, results: Sequence[Result]) -> None:
-        """What is written from now on is of this node."""
+        """Write for this node from now on; ``results`` are what PyTorch says of it."""
         self.node, self.results, (self.shape, self.dtype) = node, results, results[0]
         self.overload = str(node.target)
         self.packet = self.overload.split(".")[1]

@@ -133,7 +133,7 @@ def is_lowered(graph: Graph) -> bool:
 
 
 def _memory(node: Node) -> int:
-    """What tells the memory of a node's result from others'; the node's own where it is no tensor."""
+    """A number that nodes have in common if and only if their results are tensors in the same memory."""
     val = node.meta.get("val")
     return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) else id(node)  # noqa: SLF001 - PyTorch's own
 

@@ -196,14 +196,6 @@ TARGET_8 static void find_source(const bl_byte_products_run_t *run, bl_task_t *t
     }
 }
 
-/* Numbers of the channels of half a panel; 0 for those that there are not. */
-INLINE TARGET_8 vec_8 numbers_at(const float *from, int64_t first, int64_t n) {
-    vec_8 found = {0};
-    if (n >= 8) return (vec_8)_mm256_loadu_ps(from + first);
-    if (n > 0) memcpy(&found, from + first, (size_t)n * sizeof(float));
-    return found;
-}
-
 TARGET_8 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
     const bl_byte_products_t *p = run->problem;
     const bl_bytes_t *bytes = &run->bytes;
@@ -214,16 +206,16 @@ TARGET_8 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t f
     panel.is_direct = t->gate == BL_NO_GATE && t->linear_alpha == 1 && t->linear_beta == 0;
     for (int64_t v = 0, at = first, n = panel.n; v < 2; v++, at += 8, n -= 8) {
         factors[v] = (p->dst_is_f32 ? 1 : bytes->per_quantum) - zero;
-        if (run->factors) factors[v] *= numbers_at(run->factors, at, n);
+        if (run->factors) factors[v] *= first_of_8(run->factors + at, n);
         unsigned positive = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)factors[v], (__m256)zero, _CMP_GT_OQ));
         panel.is_direct &= (positive | (n < 8 ? 0xffu << (n > 0 ? n : 0) : 0) | ~0xffu) == ~0u;
     }
     for (int64_t v = 0, at = first, n = panel.n; v < 2; v++, at += 8, n -= 8) {
         vec_8 factor = panel.is_direct ? factors[v] : 1 - zero, scale = scale_of(bytes, 0, 0) - zero;
-        if (p->has_scales) scale = bytes->src_scale * numbers_at(bytes->weights_scale, at, n);
+        if (p->has_scales) scale = bytes->src_scale * first_of_8(bytes->weights_scale + at, n);
         panel.factor[v] = factors[v] * t->linear_alpha, panel.shift[v] = factors[v] * t->linear_beta;
         panel.scale[v] = factor * scale;
-        panel.bias[v] = run->bias ? factor * numbers_at(run->bias, at, n) : zero;
+        panel.bias[v] = run->bias ? factor * first_of_8(run->bias + at, n) : zero;
         panel.low[v] = panel.is_direct ? max_8(least, factor * t->low) : t->low - zero;
         panel.high[v] = panel.is_direct ? min_8(most, factor * t->high) : t->high - zero;
     }

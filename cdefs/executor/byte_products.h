@@ -24,7 +24,6 @@ enum { BL_PRODUCTS_SRC, BL_PRODUCTS_WEIGHTS, BL_PRODUCTS_BIAS, BL_PRODUCTS_DST, 
 /* Bytes of scratchpad. */
 int64_t bl_byte_products_scratchpad(const bl_byte_products_t *problem);
 
-/* Of the type bl_execute_t, without memory where there is no bias, scale, zero point, or factor of
-   each channel behind all functions. Weights of 16 results lie together, by
-   tap, then by four channels of the source. */
+/* Of the type bl_execute_t, without memory where there is no bias, scale, zero point, or factor of each channel behind all
+   functions. Weights of 16 results lie together, by tap, then by four channels of the source. */
 int bl_byte_products(const void *problem, void *stream, int n_args, const void *args);

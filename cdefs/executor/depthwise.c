@@ -59,8 +59,7 @@ typedef vec_8 raw_8;
 
 INLINE TARGET vec_8 floats_8(const float *from, int64_t n, int v) {
     (void)v;
-    __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    return (vec_8)_mm256_maskload_ps(from, mask);
+    return first_of_8(from, n);
 }
 
 INLINE TARGET vec_8 read_8(const bl_line_t *line, const char *at, int64_t apart) {

@@ -64,7 +64,6 @@ TARGET_8 static void find_bounds(void *given) {
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) look_at(rest + 8 * k, &all[k]);
     bl_bounds_t *found = run->bounds + omp_get_thread_num();
-    *found = (bl_bounds_t){0};
     for (int k = 0; k < 4; k++) {
         found->has_nan |= _mm256_movemask_ps(all[k].is_nan);
         for (int lane = 0; lane < 8; lane++) {

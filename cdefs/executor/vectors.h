@@ -3,6 +3,7 @@
 #pragma once
 
 #include <immintrin.h>
+#include <stdint.h>
 
 #define INLINE static inline __attribute__((always_inline))
 #define TARGET_8 __attribute__((target("avx2,fma")))
@@ -20,6 +21,12 @@ typedef float vec_16 __attribute__((vector_size(64), aligned(4)));
 
 INLINE TARGET_8 vec_8 min_8(vec_8 a, vec_8 b) { return (vec_8)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE TARGET_8 vec_8 max_8(vec_8 a, vec_8 b) { return (vec_8)_mm256_max_ps((__m256)a, (__m256)b); }
+
+/* The first n of the floats there, or 8; 0 in place of the others, which are not read. */
+INLINE TARGET_8 vec_8 first_of_8(const float *from, int64_t n) {
+    __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return (vec_8)_mm256_maskload_ps(from, mask);
+}
 
 /* 1 / (1 + 2^y), as are the others. */
 INLINE TARGET_8 vec_8 logistic_8(vec_8 y) {

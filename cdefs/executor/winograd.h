@@ -1,7 +1,6 @@
 /* Convolution with 3x3 windows and stride 1 by Winograd's F(4x4, 3x3): a tile of 4x4 results takes 36 products for each pair
    of channels instead of 144; and by F(2x2, 3x3), 16 products of bf16 instead of 36. Of bytes, products are of 16 bits and results
-   exact. Source: Lavin and Gray, "Fast Algorithms
-   for Convolutional Neural Networks", 2016. The library has none for x86-64. */
+   exact. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. The library has none for x86-64. */
 
 /* The logistic function, as of Swish; no less than 0 and no more than 1, as of HardSwish. */
 enum { BL_NO_GATE, BL_LOGISTIC_GATE, BL_LINEAR_GATE };
