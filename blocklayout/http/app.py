@@ -115,8 +115,8 @@ class App(FastAPI):
         except Exception as error:  # noqa: BLE001 - whatever it is, there is an answer
             _log.exception("a request failed")
             response = await _broken(None, error)
+        self._count(scope, response.status_code, 1e3 * (time.monotonic() - start))  # before it is seen
         await response(scope, receive, send)
-        self._count(scope, response.status_code, 1e3 * (time.monotonic() - start))
 
     def _count(self, scope: Scope, status: int, ms: float) -> None:
         self._counter.labels(status).inc()
