@@ -99,7 +99,9 @@ typedef struct {
 typedef struct {
     int64_t first, n;
     vec_8 scale[2], bias[2], low[2], high[2], factor[2], shift[2];
-    int is_direct;
+    int is_direct, is_plain;             /* is_plain: whether sums come to bytes by scale and bias alone, within bounds */
+    int has_bounds;                      /* whether bytes have a sign, or others bounds than all bytes have */
+    __m256i dst_zero, least, most, flip; /* words; bounds as bytes without sign; what gives bytes their sign */
 } bl_panel_t;
 
 INLINE TARGET_8 __m256i quad_at(const uint8_t *at) {
@@ -158,18 +160,20 @@ TARGET_8 static void find_largest(const bl_byte_products_t *p, const bl_task_t *
     int64_t down = task->steps[0] / held_stride(p, 0), right = task->steps[1] / held_stride(p, 1);
     memset(task->largest, size == BL_QUAD ? 255 : 0, (size_t)size);
     if (size == BL_QUAD) return; /* images have all bytes */
-    for (int64_t y = 0; y < n_rows; y++)
-        for (int64_t x = 0; x < n_columns; x++) {
-            const uint8_t *at = task->src + y * down + x * right;
-            uint8_t *to = task->largest;
-            int64_t left = size;
-            for (; left >= 16; left -= 16, at += 16, to += 16)
-                _mm_store_si128((__m128i *)to, _mm_max_epu8(*(const __m128i *)to, _mm_loadu_si128((const __m128i *)at)));
-            for (; left; left -= BL_QUAD, at += BL_QUAD, to += BL_QUAD) {
-                __m128i quad = _mm_max_epu8(_mm_loadu_si32(to), _mm_loadu_si32(at));
-                _mm_storeu_si32(to, quad);
-            }
+    const int64_t n = size < 16 ? BL_QUAD : 16;
+    for (int64_t channel = 0; channel < size; channel += n) {
+        int64_t first = channel + n > size ? size - n : channel;
+        __m128i most = _mm_setzero_si128();
+        for (int64_t y = 0; y < n_rows; y++) {
+            const uint8_t *at = task->src + y * down + first;
+            for (int64_t x = 0; x < n_columns; x++, at += right)
+                most = _mm_max_epu8(most, n == 16 ? _mm_loadu_si128((const __m128i *)at) : _mm_loadu_si32(at));
         }
+        if (n == 16)
+            _mm_storeu_si128((__m128i *)(task->largest + first), most);
+        else
+            _mm_storeu_si32(task->largest + first, most);
+    }
 }
 
 /* The source of a task's results, where it lies or copied to where there is room. */
@@ -196,6 +200,18 @@ TARGET_8 static void find_source(const bl_byte_products_run_t *run, bl_task_t *t
     }
 }
 
+/* A result's channels as words, around the zero point of bytes without sign. */
+INLINE TARGET_8 __m256i words_of(const bl_panel_t *panel, vec_8 first, vec_8 second) {
+    __m256i quanta = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)first), _mm256_cvtps_epi32((__m256)second));
+    return _mm256_adds_epi16(quanta, panel->dst_zero);
+}
+
+/* Two results as bytes without sign. */
+INLINE TARGET_8 __m256i bytes_of_words(__m256i first, __m256i second) {
+    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(first, second), order);
+}
+
 TARGET_8 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t first) {
     const bl_byte_products_t *p = run->problem;
     const bl_bytes_t *bytes = &run->bytes;
@@ -219,6 +235,21 @@ TARGET_8 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t f
         panel.low[v] = panel.is_direct ? max_8(least, factor * t->low) : t->low - zero;
         panel.high[v] = panel.is_direct ? min_8(most, factor * t->high) : t->high - zero;
     }
+    panel.dst_zero = _mm256_set1_epi16((int16_t)-bytes->least);
+    panel.flip = _mm256_set1_epi8((char)(p->dst_is_signed ? 0x80 : 0));
+    panel.least = _mm256_setzero_si256(), panel.most = _mm256_set1_epi8(-1);
+    panel.is_plain = panel.n % 8 == 0 && panel.is_direct && t->slope == 1 && !p->dst_is_f32 && !p->dst_is_s32;
+    float most_of_sums = 255.0f * 128 * BL_QUAD * (float)n_quads(p);
+    for (int v = 0; v < 2; v++) { /* so that no result is beyond 32 bits */
+        vec_8 largest = max_8(panel.scale[v], -panel.scale[v]) * most_of_sums + max_8(panel.bias[v], -panel.bias[v]);
+        panel.is_plain &= _mm256_movemask_ps(_mm256_cmp_ps((__m256)largest, _mm256_set1_ps(0x1p30f), _CMP_LT_OQ)) == 0xff;
+    }
+    if (panel.is_plain) {
+        __m256i low = words_of(&panel, panel.low[0], panel.low[1]), high = words_of(&panel, panel.high[0], panel.high[1]);
+        panel.least = bytes_of_words(low, low), panel.most = bytes_of_words(high, high);
+    }
+    __m256i beyond = _mm256_or_si256(panel.least, _mm256_xor_si256(panel.most, _mm256_set1_epi8(-1)));
+    panel.has_bounds = p->dst_is_signed || !_mm256_testz_si256(beyond, beyond);
     return panel;
 }
 
@@ -289,61 +320,59 @@ INLINE TARGET_8 void copy_results(const bl_panel_t *panel, const __m256i (*resul
             memcpy(to, results, (size_t)panel->n * 4);
 }
 
-/* Results of a row in the channels of a panel, from their sums; is_plain: whether their bounds alone make bytes of them. */
-INLINE TARGET_8 void write(const bl_byte_products_run_t *run, const bl_panel_t *panel, __m256i (*sums)[2], char *to, int64_t n,
+/* One result or two side by side, from their words. */
+INLINE TARGET_8 void write_bytes(const bl_panel_t *panel, const __m256i *words, char *to, int64_t step, const int n,
     const int is_plain) {
-    const bl_byte_products_t *p = run->problem;
-    const int64_t step = p->dst_pixel;
-    const vec_8 scale[2] = {panel->scale[0], panel->scale[1]}, bias[2] = {panel->bias[0], panel->bias[1]};
-    const vec_8 low[2] = {panel->low[0], panel->low[1]}, high[2] = {panel->high[0], panel->high[1]};
-    const __m256i zero = _mm256_set1_epi16((int16_t)run->bytes.dst_zero), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const int is_signed = p->dst_is_signed, is_whole = panel->n == BL_PANEL;
-    vec_8 results[BL_STRIP + 1][2];
-    for (int64_t r = 0; r < n; r++)
+    __m256i bytes = bytes_of_words(words[0], words[n - 1]);
+    if (panel->has_bounds)
+        bytes = _mm256_xor_si256(_mm256_min_epu8(panel->most, _mm256_max_epu8(panel->least, bytes)), panel->flip);
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; v++) {
-            vec_8 x = (vec_8)_mm256_cvtepi32_ps(sums[r][v]) * scale[v] + bias[v];
-            results[r][v] = is_plain ? min_8(high[v], max_8(low[v], x)) : x;
-        }
-    if (!is_plain) finish(run, panel, results, n);
-    if (p->dst_is_f32) {
-        copy_results(panel, (const __m256i(*)[2])results, to, step, n);
-        return;
-    }
-    results[n][0] = results[n - 1][0], results[n][1] = results[n - 1][1];
-    for (int64_t r = 0; r < n; r += 2, to += 2 * step) {
-        __m256i words[2];
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            const vec_8 *x = results[r + i];
-            words[i] = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)x[0]), _mm256_cvtps_epi32((__m256)x[1]));
-            words[i] = _mm256_adds_epi16(words[i], zero);
-        }
-        __m256i bytes = is_signed ? _mm256_packs_epi16(words[0], words[1]) : _mm256_packus_epi16(words[0], words[1]);
-        bytes = _mm256_permutevar8x32_epi32(bytes, order);
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            __m128i half = i ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
-            if (r + i == n) break;
-            if (is_whole)
-                _mm_storeu_si128((__m128i *)(to + i * step), half);
-            else
-                memcpy(to + i * step, &half, (size_t)panel->n);
-        }
+    for (int i = 0; i < n; i++, to += step) {
+        __m128i half = i ? _mm256_extracti128_si256(bytes, 1) : _mm256_castsi256_si128(bytes);
+        if (panel->n == BL_PANEL)
+            _mm_storeu_si128((__m128i *)to, half);
+        else if (is_plain)
+            _mm_storel_epi64((__m128i *)to, half);
+        else
+            memcpy(to, &half, (size_t)panel->n);
     }
 }
 
-/* By itself, since the code of all strips is large. */
+/* Results of a row in the channels of a panel, from their sums. By itself, since the code of all strips is large. */
 __attribute__((noinline)) TARGET_8 static void write_strip(const bl_byte_products_run_t *run, const bl_panel_t *panel,
-    __m256i (*sums)[2], int64_t place, int64_t n) {
+    __m256i (*sums)[2], char *to, int64_t n) {
     const bl_byte_products_t *p = run->problem;
-    char *to = run->dst + (place + panel->first) * (p->dst_is_f32 || p->dst_is_s32 ? 4 : 1);
-    if (p->dst_is_s32)
+    if (p->dst_is_s32) {
         copy_results(panel, (const __m256i(*)[2])sums, to, p->dst_pixel, n);
-    else if (panel->is_direct && p->tail.slope == 1)
-        write(run, panel, sums, to, n, 1);
-    else
-        write(run, panel, sums, to, n, 0);
+        return;
+    }
+    vec_8 results[BL_STRIP][2];
+    __m256i words[BL_STRIP];
+    for (int64_t r = 0; r < n; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) results[r][v] = (vec_8)_mm256_cvtepi32_ps(sums[r][v]) * panel->scale[v] + panel->bias[v];
+    finish(run, panel, results, n);
+    if (p->dst_is_f32) {
+        copy_results(panel, (const __m256i(*)[2])results, to, p->dst_pixel, n);
+        return;
+    }
+    for (int64_t r = 0; r < n; r++) words[r] = words_of(panel, results[r][0], results[r][1]);
+    for (int64_t r = 0; r + 2 <= n; r += 2) write_bytes(panel, words + r, to + r * p->dst_pixel, p->dst_pixel, 2, 0);
+    if (n % 2) write_bytes(panel, words + n - 1, to + (n - 1) * p->dst_pixel, 0, 1, 0);
+}
+
+/* The same of bytes by scale and bias alone, for some length. */
+INLINE TARGET_8 void write_plain(const bl_panel_t *panel, __m256i (*sums)[2], char *to, int64_t step, const int n) {
+    __m256i words[BL_STRIP];
+#pragma GCC unroll 6
+    for (int r = 0; r < n; r++) {
+        vec_8 results[2];
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) results[v] = (vec_8)_mm256_cvtepi32_ps(sums[r][v]) * panel->scale[v] + panel->bias[v];
+        words[r] = words_of(panel, results[0], results[1]);
+    }
+#pragma GCC unroll 3
+    for (int r = 0; r < n; r += 2) write_bytes(panel, words + r, to + r * step, step, r + 1 < n ? 2 : 1, 1);
 }
 
 /* As these instructions, since compilers copy registers and spill some: those of a strip are all that there are. */
@@ -356,16 +385,16 @@ INLINE TARGET_8 void add_products(__m256i *sum, __m256i quad, const int8_t *weig
             : [quad] "x"(quad), [weights] "m"(*(const __m256i_u *)weights), [one] "x"(one));
 }
 
-/* Sums of some results of a row in some quads of a panel: they begin with shifts or, but at first, where they are so far. */
-INLINE TARGET_8 void compute_strip(const bl_task_t *task, const bl_chunk_t *chunk, const __m256i *shifts, const uint8_t *src,
-    __m256i (*so_far)[2], int is_first, const int n) {
-    __m256i sums[BL_STRIP][2], one = _mm256_set1_epi16(1);
+/* Sums of some results of a row in some quads of a panel; so_far: where those in the quads before are, or NULL. */
+INLINE TARGET_8 void compute_strip(const bl_chunk_t *chunk, const __m256i *shifts, const uint8_t *src, int64_t step,
+    __m256i (*so_far)[2], __m256i sums[BL_STRIP][2], const int n) {
+    const __m256i one = _mm256_set1_epi16(1);
 #pragma GCC unroll 6
     for (int r = 0; r < n; r++)
 #pragma GCC unroll 2
-        for (int v = 0; v < 2; v++) sums[r][v] = is_first ? shifts[v] : _mm256_add_epi32(so_far[r][v], shifts[v]);
+        for (int v = 0; v < 2; v++) sums[r][v] = so_far ? _mm256_add_epi32(so_far[r][v], shifts[v]) : shifts[v];
     const int8_t *weights = chunk->weights[0];
-    int64_t step = task->steps[1], thrice = 3 * step;
+    int64_t thrice = 3 * step;
     for (int64_t i = 0; i < chunk->n_segments; i++) {
         const uint8_t *from = src + chunk->segments[i].src, *end = from + BL_QUAD * chunk->segments[i].n;
         for (; from < end; from += BL_QUAD, weights += BL_QUAD * BL_PANEL) {
@@ -387,10 +416,11 @@ INLINE TARGET_8 void compute_strip(const bl_task_t *task, const bl_chunk_t *chun
                 add_products(&sums[r][v], quad_at(src + rest->src + r * step), rest->weights, one);
             }
         }
+}
+
+INLINE TARGET_8 void copy_sums(__m256i from[BL_STRIP][2], __m256i (*to)[2], const int n) {
 #pragma GCC unroll 6
-    for (int r = 0; r < n; r++)
-#pragma GCC unroll 2
-        for (int v = 0; v < 2; v++) so_far[r][v] = sums[r][v];
+    for (int r = 0; r < n; r++) to[r][0] = from[r][0], to[r][1] = from[r][1];
 }
 
 /* The results of a task in a panel, those of each row in strips as even as can be. */
@@ -401,26 +431,37 @@ TARGET_8 static void compute_panel(const bl_byte_products_run_t *run, const bl_t
     bl_panel_t panel = panel_at(run, first);
     int64_t n = task->columns.last - task->columns.first, n_strips = n_parts(n, BL_STRIP), all = n_quads(p);
     int64_t shortest = n / n_strips, n_longer = n % n_strips, n_chunks = n_parts(all, BL_QUADS_AT_ONCE);
+    int64_t step = task->steps[1], nbytes = p->dst_is_f32 || p->dst_is_s32 ? 4 : 1, dst_step = p->dst_pixel * nbytes;
     for (int64_t part = 0; part < n_chunks; part++) {
         bl_range_t quads = part_of(all, part, n_chunks);
         __m256i shifts[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
         chunk->n = quads.last - quads.first;
         read_weights(run, task, weights, quads.first, chunk, shifts);
         __m256i of_strip[BL_STRIP][2], (*so_far)[2] = n_chunks == 1 ? of_strip : sums;
+        int is_plain = n_chunks == 1 && panel.is_plain;
         for (int64_t y = task->rows.first; y < task->rows.last; y++) {
             const uint8_t *src = task->src + (y - task->rows.first) * task->steps[0];
-            int64_t place = task->image * p->dst_image + y * p->dst_row + task->columns.first * p->dst_pixel;
-            for (int64_t strip = 0; strip < n_strips; strip++) {
-                int64_t length = shortest + (strip < n_longer);
-#define CASE(N)                                                            \
-    case N:                                                                \
-        compute_strip(task, chunk, shifts, src, so_far, part == 0, N); \
+            int64_t place = task->image * p->dst_image + y * p->dst_row + task->columns.first * p->dst_pixel + first;
+            char *to = run->dst + place * nbytes;
+            for (int64_t strip = 0, end; strip < n_strips;) {
+                end = strip < n_longer ? n_longer : n_strips;
+#define CASE(N)                                                                                 \
+    case N:                                                                                     \
+        for (; is_plain && strip < end; strip++, src += N * step, to += N * dst_step) {         \
+            __m256i results[BL_STRIP][2];                                                       \
+            compute_strip(chunk, shifts, src, step, NULL, results, N);                          \
+            write_plain(&panel, results, to, dst_step, N);                                      \
+        }                                                                                       \
+        for (; strip < end; strip++, src += N * step, to += N * dst_step) {                     \
+            __m256i results[BL_STRIP][2];                                                       \
+            compute_strip(chunk, shifts, src, step, part ? so_far : NULL, results, N);          \
+            copy_sums(results, so_far, N);                                                      \
+            if (part == n_chunks - 1) write_strip(run, &panel, so_far, to, N);                  \
+            if (n_chunks > 1) so_far += N;                                                      \
+        }                                                                                       \
         break;
-                switch (length) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
+                switch (shortest + (strip < n_longer)) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
 #undef CASE
-                if (part == n_chunks - 1) write_strip(run, &panel, so_far, place, length);
-                src += length * task->steps[1], place += length * p->dst_pixel;
-                if (n_chunks > 1) so_far += length;
             }
         }
     }

@@ -52,7 +52,7 @@ _PEAK_SHARE = 1.9
 _SORTED_IN_STRIPS = 0.4
 """Time of looking through the weights of a panel, in strips of results."""
 
-_COPIED_PER_NS, _WRITTEN_PER_NS = 12.0, 3.0
+_COPIED_PER_NS, _WRITTEN_PER_NS = 12.0, 7.0
 """Bytes of a source that a thread copies, and results that it writes, in a nanosecond."""
 
 
@@ -135,9 +135,10 @@ def multiply_adds(spec: Spec) -> int:
 
 
 def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
-    """Products, those by what fills the last quad of channels among them, and what is copied and written."""
-    n_src, src, dst = spec.desc("src").dims[1], prod(spec.desc("src").dims), prod(spec.desc("dst").dims)
-    products = multiply_adds(spec) * (-(-n_src // _QUAD) * _QUAD) // n_src
+    """Products, those by what fills the last quad and the last panel among them, and what is copied and written."""
+    n_src, n_dst = (spec.desc(name).dims[1] for name in ("src", "dst"))
+    src, dst = prod(spec.desc("src").dims), prod(spec.desc("dst").dims)
+    products = multiply_adds(spec) * -(-n_src // _QUAD) * _QUAD / n_src * -(-n_dst // _PANEL) * _PANEL / n_dst
     moved_ns = src / _COPIED_PER_NS + dst / _WRITTEN_PER_NS
     return 2 * products / (_PEAK_SHARE * peak_flops) + moved_ns / n_threads
 
