@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, resolve
 
 if TYPE_CHECKING:
@@ -78,6 +79,12 @@ class Draft:
         if data is None:
             raise ModelError(f"{name!r} is computed at run time; a constant is needed here")
         return data
+
+    def value(self, wanted_name: str, shape: tuple[int, ...], dtype: str) -> str:
+        """Add a value that a node will compute, and return its name, which the node may have, too."""
+        name = self.fresh_name(wanted_name)
+        self.values[name] = Value(name, shape, dtype)
+        return name
 
     def constant(self, wanted_name: str, array: np.ndarray) -> str:
         """Add a constant and return its name."""
