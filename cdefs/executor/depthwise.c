@@ -301,15 +301,8 @@ static void work(void *given) {
         run->work(p, &run->buffers, rows, task / n_blocks / n_parts, task % n_blocks * block);
     }
 }
-#endif
 
-int bl_depthwise(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_depthwise_t *p = problem;
-    void *data[BL_DEPTHWISE_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_depthwise_t *p, void *const *data) {
     bl_depthwise_run_t run = {
         p,
         {data[BL_DEPTHWISE_SRC], data[BL_DEPTHWISE_ADDEND], data[BL_DEPTHWISE_WEIGHTS], data[BL_DEPTHWISE_BIAS],
@@ -321,7 +314,7 @@ int bl_depthwise(const void *problem, void *stream, int n_args, const void *args
     };
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_depthwise, BL_DEPTHWISE_ARGS, run_all)

@@ -277,15 +277,8 @@ static void work(void *given) {
     const bl_winograd_run_t *run = given;
     run->work(run->problem, &run->buffers, omp_get_thread_num(), omp_get_num_threads());
 }
-#endif
 
-int bl_winograd(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_winograd_t *p = problem;
-    void *data[BL_N_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_winograd_t *p, void *const *data) {
     float *scratchpad = data[BL_SCRATCHPAD];
     float *own = scratchpad + (p->is_apart ? p->n_threads : 1) * sources_length(p);
     bl_buffers_t buffers = {.src = data[BL_SRC], .weights = data[BL_WEIGHTS], .bias = data[BL_BIAS], .addend = data[BL_ADDEND],
@@ -307,7 +300,7 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     if (!run.work) return 3; /* dnnl_unimplemented */
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_winograd, BL_N_ARGS, run_all)
