@@ -83,16 +83,9 @@ class Steps:
         """The same elements with other extents."""
         if self.shape(name) == shape:
             return name
-        value = self._draft.values[name]
-        if value.is_constant:
-            new = self._draft.fresh_name(f"{self._node.name}.reshaped")
-            self._draft.values[new] = value.reshaped(new, shape)
-            return new
-        if not shape:
-            return self.add("Squeeze", (name,), shape)
-        extents = self.constant(np.array(shape, np.int64), "shape")
-        # without it a Reshape reads 0 as "the extent before"
-        return self.add("Reshape", (name, extents), shape, {"allowzero": 1} if 0 in shape else {})
+        new, node = self._draft.reshaped(name, shape, f"{self._node.name}.reshaped")
+        self._nodes += [] if node is None else [node.replace(absorbed=(self._node.name, *self._node.absorbed))]
+        return new
 
     def transpose(self, name: str, perm: tuple[int, ...]) -> str:
         """The dimensions in another order."""

@@ -113,12 +113,17 @@ class Draft:
 
     def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
         """A new value, another one with extents of 1 in front, up to a rank; its node, if it is no constant."""
-        old = self.values[name]
-        shape = (1,) * (ndims - len(old.shape)) + old.shape
-        new = fresh_name(f"{name}.{ndims}d", self.values)
+        shape = self.values[name].shape
+        return self.reshaped(name, (1,) * (ndims - len(shape)) + shape, f"{name}.{ndims}d")
+
+    def reshaped(self, name: str, shape: tuple[int, ...], wanted_name: str) -> tuple[str, Node | None]:
+        """A new value, the elements of another one with other extents; its node, if it is no constant."""
+        old, new = self.values[name], self.fresh_name(wanted_name)
         self.values[new] = old.reshaped(new, shape)
         if old.data is not None:
             return new, None
+        if not shape:
+            return new, Node(new, "Squeeze", (name,), (new,))
         extents = self.constant(f"{new}.shape", np.array(shape, np.int64))
         # Without it a Reshape reads 0 as "the extent before"; with batch 0 that need not be the same.
         allow_zero = {"allowzero": 1} if 0 in shape else {}
