@@ -35,8 +35,8 @@ from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.options import Options
 from blocklayout.loading.saved_plan import (
     SavedPlan,
-    Terms,
     check_here,
+    check_terms,
     check_wishes,
     computes_of,
     served_extents,
@@ -110,7 +110,7 @@ class Loading(Struct, frozen=True):
 
     def book(self) -> PlanBook:
         """A book that makes its own plans: at once where extents are known."""
-        book = self._book(self.options.terms, SavedPlan(None))
+        book = self._book(self.options, SavedPlan(None))
         shapes = self.options.shapes
         if shapes is not None or not model.free_extents(self.opened):
             _prepare(book, extents_of(book.signature.inputs, shapes or {}))
@@ -134,17 +134,18 @@ class Loading(Struct, frozen=True):
         return self.book()
 
     def _book_with_fitting(self, plan: Plan) -> PlanBook:
-        options = self.options
-        terms = options.terms
-        check_here(plan, terms.threads, terms.streams)
-        if terms.io_layout is not None:  # in a plan's words
-            infos = chain(*signature_of(self.opened, terms.io_layout))
-            terms = replace(terms, io_layout={info.name: info.border for info in infos if info.border is not None})
-        terms.check(plan)
+        options, made = self.options, plan.config
+        check_here(plan, options.threads, options.streams)
+        if options.io_layout is not None:  # in a plan's words
+            infos = chain(*signature_of(self.opened, options.io_layout))
+            options = replace(options, io_layout={info.name: info.border for info in infos if info.border is not None})
+        check_terms(plan, options)
         check_wishes(plan, options.wishes, options.demands, model.open_model(self.opened).demands)
         saved = SavedPlan(plan)
+        formats = dict(made.io_layout)
+        asked = replace(options, dtype=made.dtype, layout=made.policy, threads=made.n_threads, io_layout=formats)
         try:
-            book = self._book(Terms.of(plan), saved)
+            book = self._book(asked, saved)
         except (InputError, LayoutError) as error:
             raise PlanError(f"the plan is of another model ({plan.model}): {error}") from error
         inputs = book.signature.inputs
@@ -157,12 +158,13 @@ class Loading(Struct, frozen=True):
         saved.replans = self.options.replans
         return book
 
-    def _book(self, terms: Terms, saved: SavedPlan) -> PlanBook:
+    def _book(self, asked: Options, saved: SavedPlan) -> PlanBook:
+        """The book of plans in the data type, policy, threads and formats that are ``asked`` for."""
         options = self.options
-        n_threads = terms.threads or dnnl.default_threads() // options.streams
+        n_threads = asked.threads or dnnl.default_threads() // options.streams
         pricing = self.pricing or Pricing(n_threads, options.tune, options.tune_seconds, options.tell)
-        said = dict(terms.io_layout or {})
-        request = replace(options.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
+        said = dict(asked.io_layout or {})
+        request = replace(options.wishes, policy=asked.layout or "auto", dtype=asked.dtype or "f32", io_layout=said)
         memory = None
         key = options.demands.key
         if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
@@ -242,7 +244,7 @@ class Loading(Struct, frozen=True):
         demands = self.options.demands.among(model.NodeNames.of(opened.nodes, own).has)
         options = replace(self.options, io_layout=io_layout, shapes=None, demands=demands)
         loading = Loading(opened, options, inner, streams, pricing, remembers=self.remembers and is_first)
-        return loading._book(options.terms, SavedPlan(None))
+        return loading._book(options, SavedPlan(None))
 
 
 def _prepare(book: PlanBook, extents: Mapping[str, tuple[int, ...]]) -> None:

@@ -13,7 +13,6 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_mean
 from blocklayout.ir import Demands
-from blocklayout.loading.saved_plan import Terms
 from blocklayout.plan.policies import checked_policy
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
 from blocklayout.plan.runs import LOSS_MODES
@@ -156,11 +155,6 @@ class Options(Struct, frozen=True, kw_only=True):
             mapped=mapped,
             progress=progress,
         )
-
-    @property
-    def terms(self) -> Terms:
-        """Those of a plan."""
-        return Terms(self.dtype, self.layout, self.threads, self.io_layout, self.streams)
 
     def tell(self, words: str) -> None:
         """Say what happens next, if somebody listens."""

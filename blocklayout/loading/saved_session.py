@@ -18,7 +18,7 @@ from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.layout_events import warn_caller
-from blocklayout.loading.saved_plan import check_formats, check_here, check_wishes, computes_of
+from blocklayout.loading.saved_plan import check_formats, check_here, check_terms, check_wishes, computes_of
 from blocklayout.model.graph import Node
 from blocklayout.plan.checked import check_bounds, check_names
 from blocklayout.plan.plan import Plan
@@ -333,15 +333,16 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
 
 def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
     """The plans of a session and of its pieces, which are for this machine and as they are asked for."""
-    terms, wishes, demands = options.terms, options.wishes, options.demands
+    wishes, demands = options.wishes, options.demands
+    asked = options if record.pieces is None else replace(options, io_layout=None)
     plans = list(plans_of(record))
     for plan in (each.plan for each in plans):
-        check_here(plan, terms.threads, terms.streams)
-        (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
+        check_here(plan, options.threads, options.streams)
+        check_terms(plan, asked)
         own = demands if record.pieces is None else demands.among(_selecting(plan, record))
         check_wishes(plan, wishes, own, Demands())
     if record.pieces is not None:
-        check_formats(terms, (*record.signature.inputs, *record.signature.outputs))
+        check_formats(options, (*record.signature.inputs, *record.signature.outputs))
         for option, key, wanted in demands.by_key():
             if not any(_selecting(each.plan, record)(key) for each in plans):
                 raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
