@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from blocklayout.errors import InputError
+
 _SUFFIX = ".blocklayout"
 """Of files on their way; those of a process that was killed stay behind."""
 
@@ -36,6 +38,17 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def save_text(path: str | os.PathLike[str], text: str, kind: str = "page") -> None:
+    """Write a page, or a text of another kind, never half of it; an InputError where that cannot be."""
+    target = Path(path)
+    try:
+        with replacing(target) as beside:
+            beside.write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the {kind} cannot be written to {target}: {reason}") from error
 
 
 def beside_of(target: Path) -> Path:

@@ -70,6 +70,7 @@ def _reflected(operator: str) -> Callable[[V, Any], V]:
 
 _PIXELS = ("x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)",)
 _BLOCKED = ('x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")',)
+_MATRIX = ("x = np.float32([[1, 2], [3, 4]])",)
 _NORMALISED = (*_BLOCKED, "zeros, ones = np.zeros(16, np.float32), np.ones(16, np.float32)")
 """Statements in front of an example."""
 
@@ -163,9 +164,7 @@ class Operators:
         """The largest whole number that is not above."""
         return self._op("Floor", self, name=name)
 
-    @_example(
-        "bl.hard_swish(np.float32([-2, 0, 3])).numpy().round(3)", "array([-0.333,  0.   ,  3.   ], dtype=float32)"
-    )
+    @_example("bl.hard_swish(np.float32([-1.5, 0, 3])).numpy()", "array([-0.375,  0.   ,  3.   ], dtype=float32)")
     def hard_swish(self, name: str | None = None) -> Self:
         """Swish of straight lines: x * clip(x / 6 + 1/2, 0, 1); in a Builder from opset 14 on."""
         return self._op("HardSwish", self, name=name)
@@ -292,9 +291,7 @@ class Operators:
         """The product of two, element by element."""
         return _of_two("Mul", self, y, name)
 
-    @_example(
-        "bl.div(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([0.25, 1.  , 4.  ], dtype=float32)"
-    )
+    @_example("bl.div(np.float32([1, 2]), np.float32([4, 2])).numpy()", "array([0.25, 1.  ], dtype=float32)")
     def div(self, y: Addend, name: str | None = None) -> Self:
         """The quotient of two."""
         return _of_two("Div", self, y, name)
@@ -337,9 +334,7 @@ class Operators:
         """Where the first is greater."""
         return _of_two("Greater", self, y, name)
 
-    @_example(
-        "bl.greater_or_equal(np.float32([1, 2, 4]), np.float32([4, 2, 1])).numpy()", "array([False,  True,  True])"
-    )
+    @_example("bl.greater_or_equal(np.float32([1, 2]), np.float32([2, 2])).numpy()", "array([False,  True])")
     def greater_or_equal(self, y: Comparand, name: str | None = None) -> Self:
         """Where the first is greater, or equal; in a Builder from opset 12 on."""
         return _of_two("GreaterOrEqual", self, y, name)
@@ -419,11 +414,7 @@ class Operators:
         window = self._window(strides=strides, pads=pads, dilations=dilations, output_padding=output_padding)
         return self._op("ConvTranspose", self, weights, bias, name=name, group=None if group == 1 else group, **window)
 
-    @_example(
-        "bl.matmul(np.float32([[1, 2], [3, 4]]), np.float32([[1], [10]])).numpy()",
-        "array([[21.],",
-        "       [43.]], dtype=float32)",
-    )
+    @_example("bl.matmul(x, np.float32([1, 10])).numpy()", "array([21., 43.], dtype=float32)", before=_MATRIX)
     def matmul(self, y: Operand, name: str | None = None) -> Self:
         """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major."""
         return _of_two("MatMul", self, y, name)
@@ -581,9 +572,7 @@ class Operators:
         flags = {"count_include_pad": 1 if count_include_pad else None, "ceil_mode": 1 if ceil_mode else None}
         return self._op("AveragePool", self, name=name, **flags, **window)
 
-    @_example(
-        "bl.lp_pool(bl.ones((1, 1, 4, 4)), 2).numpy()[0, 0]", "array([[2., 2.],", "       [2., 2.]], dtype=float32)"
-    )
+    @_example("bl.lp_pool(bl.ones((1, 1, 4, 4)), 2).numpy().ravel()", "array([2., 2., 2., 2.], dtype=float32)")
     def lp_pool(self, kernel: Extents, strides: Extents | None = None, p: Count = 2, name: str | None = None) -> Self:
         """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given."""
         window = self._pooled(kernel, strides)
@@ -677,73 +666,56 @@ class Operators:
         """Softmax along ``axis``."""
         return self._op("Softmax", self, name=name, axis=axis)
 
-    @_example(
-        "bl.log_softmax(np.zeros((1, 4), np.float32)).numpy().round(3)",
-        "array([[-1.386, -1.386, -1.386, -1.386]], dtype=float32)",
-    )
+    @_example("bl.log_softmax(bl.zeros((1, 2))).numpy().round(3)", "array([[-0.693, -0.693]], dtype=float32)")
     def log_softmax(self, axis: Axis = -1, name: str | None = None) -> Self:
         """The logarithm of softmax along ``axis``."""
         return self._op("LogSoftmax", self, name=name, axis=axis)
 
     # Reductions over ``axes``, or all of them. Where ``keepdims`` is off, a Tensor's result is row-major.
 
-    @_example("bl.reduce_l1(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[3.],", "       [7.]], dtype=float32)")
+    @_example("bl.reduce_l1(x, 1).numpy()", "array([[3.],", "       [7.]], dtype=float32)", before=_MATRIX)
     def reduce_l1(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL1", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example(
-        "bl.reduce_l2(np.float32([[1, 2], [3, 4]]), 1).numpy().round(3)",
-        "array([[2.236],",
-        "       [5.   ]], dtype=float32)",
-    )
+    @_example("bl.reduce_l2(x, 1).numpy().round(1)", "array([[2.2],", "       [5. ]], dtype=float32)", before=_MATRIX)
     def reduce_l2(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL2", self, _integers(axes), name=name, keepdims=int(keepdims))
 
     @_example(
-        "bl.reduce_log_sum(np.float32([[1, 2], [3, 4]]), 1).numpy().round(3)",
-        "array([[1.099],",
-        "       [1.946]], dtype=float32)",
+        "bl.reduce_log_sum(x, 1).numpy().round(1)", "array([[1.1],", "       [1.9]], dtype=float32)", before=_MATRIX
     )
     def reduce_log_sum(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceLogSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example("bl.reduce_max(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[2.],", "       [4.]], dtype=float32)")
+    @_example("bl.reduce_max(x, 1).numpy()", "array([[2.],", "       [4.]], dtype=float32)", before=_MATRIX)
     def reduce_max(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMax", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example(
-        "bl.reduce_mean(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[1.5],", "       [3.5]], dtype=float32)"
-    )
+    @_example("bl.reduce_mean(x, 1).numpy()", "array([[1.5],", "       [3.5]], dtype=float32)", before=_MATRIX)
     def reduce_mean(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMean", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example("bl.reduce_min(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[1.],", "       [3.]], dtype=float32)")
+    @_example("bl.reduce_min(x, 1).numpy()", "array([[1.],", "       [3.]], dtype=float32)", before=_MATRIX)
     def reduce_min(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMin", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example(
-        "bl.reduce_prod(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[ 2.],", "       [12.]], dtype=float32)"
-    )
+    @_example("bl.reduce_prod(x, 1).numpy()", "array([[ 2.],", "       [12.]], dtype=float32)", before=_MATRIX)
     def reduce_prod(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceProd", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example("bl.reduce_sum(np.float32([[1, 2], [3, 4]]), 1).numpy()", "array([[3.],", "       [7.]], dtype=float32)")
+    @_example("bl.reduce_sum(x, 1).numpy()", "array([[3.],", "       [7.]], dtype=float32)", before=_MATRIX)
     def reduce_sum(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    @_example(
-        "bl.reduce_sum_square(np.float32([[1, 2], [3, 4]]), 1).numpy()",
-        "array([[ 5.],",
-        "       [25.]], dtype=float32)",
-    )
+    @_example("bl.reduce_sum_square(x, 1).numpy()", "array([[ 5.],", "       [25.]], dtype=float32)", before=_MATRIX)
     def reduce_sum_square(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSumSquare", self, _integers(axes), name=name, keepdims=int(keepdims))
@@ -818,9 +790,7 @@ class Operators:
         """Dimensions in the order ``perm``, reversed by default: of a Tensor a view, see :meth:`Tensor.permute`."""
         return self._op("Transpose", self, name=name, perm=perm)
 
-    @_example(
-        "bl.expand(bl.ones((2, 1)), (2, 3)).numpy()", "array([[1., 1., 1.],", "       [1., 1., 1.]], dtype=float32)"
-    )
+    @_example("bl.expand(bl.ones((2, 1)), (2, 2)).numpy()", "array([[1., 1.],", "       [1., 1.]], dtype=float32)")
     def expand(self, shape: Sequence[int], name: str | None = None) -> Self:
         """Repeated along dimensions of extent 1, as numpy broadcasts."""
         return self._op("Expand", self, _integers(shape), name=name)
@@ -889,9 +859,7 @@ class Operators:
         factors = None if scales is None else np.asarray(scales, np.float32)
         return self._op("Resize", self, None, factors, _integers(sizes), name=name, mode=mode, **attrs)
 
-    @_example(
-        "bl.upsample(np.float32([[[[1, 2]]]]), (1, 1, 1, 2)).numpy()[0, 0]", "array([[1., 1., 2., 2.]], dtype=float32)"
-    )
+    @_example("bl.upsample(np.float32([[[1, 2]]]), (1, 1, 2)).numpy()", "array([[[1., 1., 2., 2.]]], dtype=float32)")
     def upsample(self, scales: Sequence[float], mode: str = "nearest", name: str | None = None) -> Self:
         """More pixels by factors of all dimensions; :meth:`resize` does more."""
         pixels = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -312,8 +312,6 @@ def _read_rows(
 
 # --- batch normalisation
 
-_LEARNED = ("use_scale", "use_shift")
-
 
 class BatchNormTraining(NamedTuple):
     """The result, in the format of ``x``, and each channel's mean and (biased) variance over batch and images.

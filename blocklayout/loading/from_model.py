@@ -32,11 +32,11 @@ from blocklayout.layout_events import warn_caller
 from blocklayout.loading.cutting import Cutter, Inner
 from blocklayout.loading.in_parts import SAME_TIME, RowParts, parts_that_fit, prove_parts
 from blocklayout.loading.known_files import FileMemory, made_of
-from blocklayout.loading.options import Options, silent
+from blocklayout.loading.options import Options
 from blocklayout.loading.saved_plan import (
     SavedPlan,
-    Terms,
     check_here,
+    check_terms,
     check_wishes,
     computes_of,
     served_extents,
@@ -86,9 +86,8 @@ def load_model(source: Any, options: Options) -> Session:
     options.tell("reading the model")
     opened = model.keep_model(source)
     loading = Loading(opened, options)
-    book = loading.book() if options.choosing.plan is None else loading.book_with(options.choosing.plan)
-    serving = options.serving
-    queue = Queue.of(serving.max_waiting, serving.batching, book, opened, options.what.shapes)
+    book = loading.book() if options.plan is None else loading.book_with(options.plan)
+    queue = Queue.of(options.max_waiting, options.batching, book, opened, options.shapes)
     return Session(book, loading.write, queue)
 
 
@@ -111,8 +110,8 @@ class Loading(Struct, frozen=True):
 
     def book(self) -> PlanBook:
         """A book that makes its own plans: at once where extents are known."""
-        book = self._book(self.options.terms, SavedPlan(None))
-        shapes = self.options.what.shapes
+        book = self._book(self.options, SavedPlan(None))
+        shapes = self.options.shapes
         if shapes is not None or not model.free_extents(self.opened):
             _prepare(book, extents_of(book.signature.inputs, shapes or {}))
         return book
@@ -124,63 +123,65 @@ class Loading(Struct, frozen=True):
         """
         try:
             plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-            what = self.options.what
-            if plan.config.ranges and what.shapes is None:
-                what = replace(what, shapes=dict(plan.config.ranges))
-            loading = replace(self, options=replace(self.options, what=what))
-            return loading._book_with_fitting(plan)  # noqa: SLF001 - of its own class
+            options = self.options
+            if plan.config.ranges and options.shapes is None:
+                options = replace(options, shapes=dict(plan.config.ranges))
+            return replace(self, options=options)._book_with_fitting(plan)  # noqa: SLF001 - of its own class
         except PlanError as error:
-            if not self.options.choosing.replans:
+            if not self.options.replans:
                 raise
             warn_of_misfit(error)
         return self.book()
 
     def _book_with_fitting(self, plan: Plan) -> PlanBook:
-        terms, what = self.options.terms, self.options.what
-        check_here(plan, terms.threads, terms.streams)
-        if terms.io_layout is not None:  # in a plan's words
-            infos = chain(*signature_of(self.opened, terms.io_layout))
-            terms = replace(terms, io_layout={info.name: info.border for info in infos if info.border is not None})
-        terms.check(plan)
-        check_wishes(plan, what.wishes, what.demands, model.open_model(self.opened).demands)
+        options, made = self.options, plan.config
+        check_here(plan, options.threads, options.streams)
+        if options.io_layout is not None:  # in a plan's words
+            infos = chain(*signature_of(self.opened, options.io_layout))
+            options = replace(options, io_layout={info.name: info.border for info in infos if info.border is not None})
+        check_terms(plan, options)
+        check_wishes(plan, options.wishes, options.demands, model.open_model(self.opened).demands)
         saved = SavedPlan(plan)
+        formats = dict(made.io_layout)
+        asked = replace(options, dtype=made.dtype, layout=made.policy, threads=made.n_threads, io_layout=formats)
         try:
-            book = self._book(Terms.of(plan), saved)
+            book = self._book(asked, saved)
         except (InputError, LayoutError) as error:
             raise PlanError(f"the plan is of another model ({plan.model}): {error}") from error
         inputs = book.signature.inputs
         is_ranged = any(info.ranges for info in inputs)
-        served = served_extents(plan, inputs, {} if is_ranged else what.shapes or {})
+        served = served_extents(plan, inputs, {} if is_ranged else options.shapes or {})
         # Without shapes=, an input that decides extents may have any until it is fed.
-        with suppress(*(() if what.shapes is not None else (InputError,))):
+        with suppress(*(() if options.shapes is not None else (InputError,))):
             for extents in (extents_of(inputs, served), served)[: 1 + is_ranged]:
                 _prepare(book, extents)
-        saved.replans = self.options.choosing.replans
+        saved.replans = self.options.replans
         return book
 
-    def _book(self, terms: Terms, saved: SavedPlan) -> PlanBook:
-        what, choosing = self.options.what, self.options.choosing
-        n_threads = terms.threads or dnnl.default_threads() // self.options.where.streams
-        pricing = self.pricing or Pricing(n_threads, choosing.tune, choosing.tune_seconds, self.options.tell)
-        said = dict(terms.io_layout or {})
-        request = replace(what.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
+    def _book(self, asked: Options, saved: SavedPlan) -> PlanBook:
+        """The book of plans in the data type, policy, threads and formats that are ``asked`` for."""
+        options = self.options
+        n_threads = asked.threads or dnnl.default_threads() // options.streams
+        pricing = self.pricing or Pricing(n_threads, options.tune, options.tune_seconds, options.tell)
+        said = dict(asked.io_layout or {})
+        request = replace(options.wishes, policy=asked.layout or "auto", dtype=asked.dtype or "f32", io_layout=said)
         memory = None
-        key = what.demands.key
+        key = options.demands.key
         if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
             memory = FileMemory.of(self.opened, pricing, request, key)
         inputs, outputs = signature_of(self.opened, {**said, **self.inner.formats})
-        if what.shapes is not None:
-            inputs = with_ranges(inputs, what.shapes)
+        if options.shapes is not None:
+            inputs = with_ranges(inputs, options.shapes)
         borders = (*inputs, *outputs)
         formats = {info.name: info.border for info in borders if info.border is not None}
-        streams = self.streams or Streams(self.options.where.streams, n_threads)
+        streams = self.streams or Streams(options.streams, n_threads)
         at_cut = signature_of(self.opened, said) if self.inner.formats else (inputs, outputs)
-        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, what.demands)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, options.demands)
         ranges = tuple((info.name, info.ranges) for info in inputs if any(each.ranges for each in inputs))
         maker = PlanMaker(
             Graphs(self.opened, borders, ranges, is_piece=self.streams is not None),
             replace(request, io_layout=formats, carried=self.inner.carried),
-            self.options,
+            options,
             pricing,
             saved,
             memory,
@@ -193,9 +194,9 @@ class Loading(Struct, frozen=True):
             Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
             maker,
             pieces=maker.pieces(None) if any(info.container for info in inputs) else None,
-            max_plans=self.options.max_plans,
+            max_plans=options.max_plans,
             streams=streams,
-            check=self.options.checks.check,
+            check=options.check,
         )
 
     def write(
@@ -209,12 +210,18 @@ class Loading(Struct, frozen=True):
 
         request, n_threads = book.maker.request, book.streams.n_threads
         assert request is not None  # noqa: S101 - for mypy: this model makes plans
-        what = replace(self.options.what, dtype=request.dtype, layout=request.policy, io_layout=dict(request.io_layout))
-        where = replace(self.options.where, threads=n_threads)
+        options = replace(
+            self.options,
+            dtype=request.dtype,
+            layout=request.policy,
+            io_layout=dict(request.io_layout),
+            threads=n_threads,
+            plan=None,
+            progress=None,
+        )
 
         def make(isa: str, part: Path) -> None:
             self.options.tell(f"planning for {isa} in a process of its own")
-            options = replace(self.options, what=what, where=where, tell=silent)
             Job.of(Loading(model.open_model(self.opened), options), book, feeds).do_apart(isa, part)
             if isinstance(self.opened, model.ModelFile):
                 self.opened.let_go()
@@ -232,13 +239,12 @@ class Loading(Struct, frozen=True):
         is_first: bool = False,
     ) -> PlanBook:
         """The book of a piece; the first one reads the caller's feed alone."""
-        what = self.options.what
         fed = {info.name for info in model.signature(self.opened).inputs}
         own = fed & {info.name for info in opened.signature.inputs}
-        demands = what.demands.among(model.NodeNames.of(opened.nodes, own).has)
-        options = replace(self.options, what=replace(what, io_layout=io_layout, shapes=None, demands=demands))
+        demands = self.options.demands.among(model.NodeNames.of(opened.nodes, own).has)
+        options = replace(self.options, io_layout=io_layout, shapes=None, demands=demands)
         loading = Loading(opened, options, inner, streams, pricing, remembers=self.remembers and is_first)
-        return loading._book(options.terms, SavedPlan(None))
+        return loading._book(options, SavedPlan(None))
 
 
 def _prepare(book: PlanBook, extents: Mapping[str, tuple[int, ...]]) -> None:
@@ -384,7 +390,7 @@ class PlanMaker(Struct):
         packed = self.weights.pack(plan, take, stand_ins)
         if self.graphs.ranges:
             plan = replace(plan, config=replace(plan.config, ranges=self.graphs.ranges))
-        keeps = self.options.checks.keeps_denormals
+        keeps = self.options.keeps_denormals
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, keeps)
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
@@ -548,7 +554,7 @@ class Making(Struct):
         maker = self.maker
         maker.options.tell("simplifying the graph")
         graphs = maker.graphs.of_parts() if self.is_part else maker.graphs
-        program, deciding, demanded = graphs.lowered(self.shapes, self.contents, maker.options.what.demands)
+        program, deciding, demanded = graphs.lowered(self.shapes, self.contents, maker.options.demands)
         if self.is_part and isinstance(maker.graphs.opened, model.ModelFile):
             maker.graphs.opened.let_go()
         about = f"{made_of(program.name, program.digest)} in parts"

@@ -13,7 +13,6 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_mean
 from blocklayout.ir import Demands
-from blocklayout.loading.saved_plan import Terms
 from blocklayout.plan.policies import checked_policy
 from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
 from blocklayout.plan.runs import LOSS_MODES
@@ -21,10 +20,8 @@ from blocklayout.runtime import MAX_PLANS
 from blocklayout.value_checks import CheckMode, checked_mode
 
 if TYPE_CHECKING:
-    import os
-
     from blocklayout.ir import Asked
-    from blocklayout.plan import LossMode, Plan
+    from blocklayout.plan import LossMode
     from blocklayout.plan.policies import PolicyName
 
 Progress = Callable[[str], None]
@@ -54,149 +51,44 @@ class PlanningOptions(TypedDict, total=False):
     progress: Progress | None
 
 
-class What(Struct, frozen=True, kw_only=True):
-    """The computation: data type, policy, formats, extents, and demands on kernels.
+class Options(Struct, frozen=True, kw_only=True):
+    """The options of ``load``, checked.
 
     Attributes:
         dtype: Data type of activations inside; ``f32``, or that of a given plan, if ``None``.
         layout: The policy; ``auto``, or that of a given plan, if ``None``.
+        threads: Those of each stream.
+        batching: The largest batch, and milliseconds its first row waits.
         demands: Pins, expectations and precision of kernels.
         wishes: The rest of a request for a plan.
+        max_plans: Plans that are kept: one for each size of batches at least.
+        plan: A Plan, or the path of a saved one.
+        replans: Whether to warn and plan anew where a saved plan does not fit.
+        verify: Whether saved weights are compared with their checksums.
+        mapped: Whether saved weights are mapped, not read.
+        progress: A :data:`Progress`, or ``None``.
     """
 
     dtype: str | None = None
     layout: str | None = None
-    io_layout: Mapping[str, str] | None = None
-    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None = None
-    demands: Demands = Demands()
-    wishes: Request = Request()
-
-    @classmethod
-    def of(
-        cls,
-        dtype: Any,
-        layout: Any,
-        io_layout: Any,
-        shapes: Any,
-        demanded: tuple[Any, Any, Any],
-        on_layout_loss: Any,
-        recipes: Any,
-    ) -> What:
-        """Checked; ``demanded`` are ``pin``, ``expect`` and ``precision``."""
-        if on_layout_loss is not None:
-            one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
-        by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
-        for name, shape in (shapes or {}).items() if has_ranges(shapes or {}) else ():
-            ranges_of(name, shape)
-        by_name("io_layout", io_layout, "{'x': 'nhwc'}")
-        by_name("recipes", recipes, "{'winograd': False}")
-        for name, is_wanted in (recipes or {}).items():
-            one_of("recipes", name, own.recipes(), PlanError)
-            flag(f"recipes[{name!r}]", is_wanted)
-        *_, precision = demanded
-        for key, wanted in () if callable(precision) else (precision or {}).items():
-            if wanted is not None:
-                computed_dtype(wanted, f"precision {key}={wanted}")
-        return cls(
-            dtype=None if dtype is None else computed_dtype(dtype),
-            layout=None if layout is None else checked_policy(layout),
-            io_layout=io_layout,
-            shapes=shapes,
-            demands=Demands.of(*demanded),
-            wishes=Request(
-                on_layout_loss=on_layout_loss,
-                without=frozenset(name for name, is_wanted in (recipes or {}).items() if not is_wanted),
-            ),
-        )
-
-
-class Where(Struct, frozen=True, kw_only=True):
-    """Where it runs: threads of each stream, runs at a time, and whether saved weights are mapped, not read."""
-
     threads: int | None = None
     streams: int = 1
-    mapped: bool = True
-
-    @classmethod
-    def of(cls, threads: Any, streams: Any, mapped: Any) -> Where:
-        """Checked; ``threads`` are those of all streams."""
-        flag("mapped", mapped)
-        total = dnnl.default_threads() if threads is None else positive("threads", threads)
-        if positive("streams", streams) > total:
-            available = "this process may use" if threads is None else "threads gives them"
-            raise InputError(
-                f"streams={streams}: each has a thread at least, and {available} {total}; give more, or fewer streams"
-            )
-        return cls(threads=None if threads is None else total // streams, streams=streams, mapped=mapped)
-
-
-class Choosing(Struct, frozen=True, kw_only=True):
-    """How plans are chosen; ``replans``: whether to warn and plan anew where a saved plan does not fit."""
-
+    max_waiting: int | None = None
+    batching: tuple[int, float] | None = None
+    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None = None
+    io_layout: Mapping[str, str] | None = None
+    demands: Demands = Demands()
+    wishes: Request = Request()
     tune: TuneMode = "cached"
     tune_seconds: float = TUNE_SECONDS
     max_plans: int = MAX_PLANS
-    plan: Plan | str | os.PathLike[str] | None = None
+    plan: Any = None
     replans: bool = False
-
-    @classmethod
-    def of(cls, tune: Any, tune_seconds: Any, max_plans: Any, plan: Any, on_misfit: Any) -> Choosing:
-        """Checked."""
-        one_of("on_misfit", on_misfit, ("raise", "replan"))
-        one_of("tune", tune, TUNE_MODES, PlanError)
-        seconds("tune_seconds", tune_seconds)
-        return cls(
-            tune=tune,
-            tune_seconds=tune_seconds,
-            max_plans=positive("max_plans", max_plans),
-            plan=plan,
-            replans=on_misfit == "replan",
-        )
-
-
-class Checks(Struct, frozen=True, kw_only=True):
-    """The mode of the checks of each run, whether saved weights are verified, and whether denormals are kept."""
-
+    keeps_denormals: bool = False
     check: CheckMode | None = None
     verify: bool = True
-    keeps_denormals: bool = False
-
-    @classmethod
-    def of(cls, check: Any, verify: Any, denormals: Any) -> Checks:
-        """Checked."""
-        one_of("denormals", denormals, ("flush", "keep"))
-        flag("verify", verify)
-        mode = None if check is None else checked_mode(check)
-        return cls(check=mode, verify=verify, keeps_denormals=denormals == "keep")
-
-
-class Serving(Struct, frozen=True, kw_only=True):
-    """How submitted requests are served; ``batching`` is the largest batch, and milliseconds its first row waits."""
-
-    max_waiting: int | None = None
-    batching: tuple[int, float] | None = None
-
-    @classmethod
-    def of(cls, max_waiting: Any, given: Any) -> Serving:
-        """Checked; ``given`` is ``batching``."""
-        if max_waiting is not None:
-            positive("max_waiting", max_waiting)
-        return cls(max_waiting=max_waiting, batching=None if given is None else batching(given))
-
-
-def silent(_: str) -> None:
-    """Progress callback that does nothing."""
-
-
-class Options(Struct, frozen=True, kw_only=True):
-    """The options of ``load``, checked, in five groups."""
-
-    what: What = What()
-    where: Where = Where()
-    choosing: Choosing = Choosing()
-    checks: Checks = Checks()
-    serving: Serving = Serving()
-    tell: Callable[[str], None] = silent
+    mapped: bool = True
+    progress: Any = None
 
     @classmethod
     def of(  # noqa: PLR0913 - those of load
@@ -228,26 +120,75 @@ class Options(Struct, frozen=True, kw_only=True):
     ) -> Options:
         """Those of :func:`blocklayout.load`, by its keywords."""
         function("progress", progress)
+        if on_layout_loss is not None:
+            one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
+        by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
+        for name, shape in (shapes or {}).items() if has_ranges(shapes or {}) else ():
+            ranges_of(name, shape)
+        by_name("io_layout", io_layout, "{'x': 'nhwc'}")
+        flag("mapped", mapped)
+        one_of("on_misfit", on_misfit, ("raise", "replan"))
+        one_of("tune", tune, TUNE_MODES, PlanError)
+        seconds("tune_seconds", tune_seconds)
+        one_of("denormals", denormals, ("flush", "keep"))
+        flag("verify", verify)
+        batch = None if batching is None else batch_of(batching)
         return cls(
-            what=What.of(dtype, layout, io_layout, shapes, (pin, expect, precision), on_layout_loss, recipes),
-            where=Where.of(threads, streams, mapped),
-            choosing=Choosing.of(tune, tune_seconds, max_plans, plan, on_misfit),
-            checks=Checks.of(check, verify, denormals),
-            serving=Serving.of(max_waiting, batching),
-            tell=silent if progress is None else progress,
+            dtype=None if dtype is None else computed_dtype(dtype),
+            layout=None if layout is None else checked_policy(layout),
+            threads=_threads_of_stream(threads, streams),
+            streams=streams,
+            max_waiting=None if max_waiting is None else positive("max_waiting", max_waiting),
+            batching=batch,
+            shapes=shapes,
+            io_layout=io_layout,
+            demands=_demands(pin, expect, precision),
+            wishes=Request(on_layout_loss=on_layout_loss, without=_unwanted(recipes)),
+            tune=tune,
+            tune_seconds=tune_seconds,
+            max_plans=max(positive("max_plans", max_plans), 0 if batch is None else 1 + batch[0].bit_length()),
+            plan=plan,
+            replans=on_misfit == "replan",
+            keeps_denormals=denormals == "keep",
+            check=None if check is None else checked_mode(check),
+            verify=verify,
+            mapped=mapped,
+            progress=progress,
         )
 
-    @property
-    def terms(self) -> Terms:
-        """Those of a plan."""
-        what, where = self.what, self.where
-        return Terms(what.dtype, what.layout, where.threads, what.io_layout, where.streams)
+    def tell(self, words: str) -> None:
+        """Say what happens next, if somebody listens."""
+        (self.progress or silent)(words)
 
-    @property
-    def max_plans(self) -> int:
-        """Plans that are kept: one for each size of batches at least."""
-        batching = self.serving.batching
-        return max(self.choosing.max_plans, 0 if batching is None else 1 + batching[0].bit_length())
+
+def silent(_: str) -> None:
+    """Progress callback that does nothing."""
+
+
+def _threads_of_stream(threads: Any, streams: Any) -> int | None:
+    total = dnnl.default_threads() if threads is None else positive("threads", threads)
+    if positive("streams", streams) > total:
+        available = "this process may use" if threads is None else "threads gives them"
+        raise InputError(
+            f"streams={streams}: each has a thread at least, and {available} {total}; give more, or fewer streams"
+        )
+    return None if threads is None else total // streams
+
+
+def _demands(pin: Any, expect: Any, precision: Any) -> Demands:
+    demands = Demands.of(pin, expect, precision)
+    for key, wanted in () if callable(precision) else (precision or {}).items():
+        if wanted is not None:
+            computed_dtype(wanted, f"precision {key}={wanted}")
+    return demands
+
+
+def _unwanted(recipes: Any) -> frozenset[str]:
+    by_name("recipes", recipes, "{'winograd': False}")
+    for name, is_wanted in (recipes or {}).items():
+        one_of("recipes", name, own.recipes(), PlanError)
+        flag(f"recipes[{name!r}]", is_wanted)
+    return frozenset(name for name, is_wanted in (recipes or {}).items() if not is_wanted)
 
 
 def positive(name: str, value: Any) -> int:
@@ -257,7 +198,7 @@ def positive(name: str, value: Any) -> int:
     return value
 
 
-def batching(value: Any) -> tuple[int, float]:
+def batch_of(value: Any) -> tuple[int, float]:
     """The largest batch, and how many milliseconds to wait for others."""
     is_pair = isinstance(value, tuple | list) and len(value) == 2
     if not is_pair or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):

@@ -22,6 +22,7 @@ from blocklayout.plan.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, Demand, Demands, Program
+    from blocklayout.loading.options import Options
     from blocklayout.plan import Plan
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
@@ -29,49 +30,29 @@ if TYPE_CHECKING:
     Shapes = Mapping[str, Sequence[Any]]
 
 
-class Terms(Struct, frozen=True):
-    """The wishes of ``load``'s caller for a plan; ``None`` for no preference.
+def check_terms(plan: Plan, options: Options) -> None:
+    """Refuse a plan that was made with another data type, policy or number of threads, or for other formats.
 
-    Attributes:
-        dtype: Data type of activations inside.
-        layout: The policy.
-        threads: Threads of a run.
-        streams: Runs at a time, of which a plan knows nothing.
-        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+    The PlanError names the option; ``None`` asks for nothing.
     """
-
-    dtype: str | None = None
-    layout: str | None = None
-    threads: int | None = None
-    io_layout: Mapping[str, str] | None = None
-    streams: int = 1
-
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan that was made on other terms; the PlanError names the term."""
-        made = plan.config
-        pairs: dict[str, tuple[object, object]] = {
-            "dtype": (self.dtype, made.dtype),
-            "layout": (self.layout, made.policy),
-            "threads": (self.threads, made.n_threads),
-            "io_layout": (None if self.io_layout is None else _formats(self.io_layout), _formats(dict(made.io_layout))),
-        }
-        for name, (asked, given) in pairs.items():
-            if asked is not None and asked != given:
-                each = f" for each of {self.streams} streams" if name == "threads" and self.streams > 1 else ""
-                raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for{each}")
-
-    @classmethod
-    def of(cls, plan: Plan) -> Terms:
-        """Those a plan was made on."""
-        made = plan.config
-        return cls(made.dtype, made.policy, made.n_threads, dict(made.io_layout))
+    made, wanted = plan.config, options.io_layout
+    pairs: dict[str, tuple[object, object]] = {
+        "dtype": (options.dtype, made.dtype),
+        "layout": (options.layout, made.policy),
+        "threads": (options.threads, made.n_threads),
+        "io_layout": (None if wanted is None else _formats(wanted), _formats(dict(made.io_layout))),
+    }
+    for name, (asked, given) in pairs.items():
+        if asked is not None and asked != given:
+            each = f" for each of {options.streams} streams" if name == "threads" and options.streams > 1 else ""
+            raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for{each}")
 
 
-def check_formats(terms: Terms, infos: Sequence[InputInfo]) -> None:
+def check_formats(options: Options, infos: Sequence[InputInfo]) -> None:
     """Refuse, by a PlanError, other formats at the border than those of a session's inputs and outputs."""
     given = _formats({info.name: info.border for info in infos if info.border is not None})
-    if terms.io_layout is not None and _formats(terms.io_layout) != given:
-        asked = dict(terms.io_layout)
+    if options.io_layout is not None and _formats(options.io_layout) != given:
+        asked = dict(options.io_layout)
         raise PlanError(f"the session was made with io_layout={given!r}, and io_layout={asked!r} is asked for")
 
 

@@ -18,7 +18,7 @@ from blocklayout.encoding import MisfitError, from_json, reason_against, to_json
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.layout_events import warn_caller
-from blocklayout.loading.saved_plan import check_formats, check_here, check_wishes, computes_of
+from blocklayout.loading.saved_plan import check_formats, check_here, check_terms, check_wishes, computes_of
 from blocklayout.model.graph import Node
 from blocklayout.plan.checked import check_bounds, check_names
 from blocklayout.plan.plan import Plan
@@ -310,18 +310,17 @@ def load_session(path: str | os.PathLike[str], options: Options) -> Session:
         PlanError: It is for another library or machine, or not as asked for.
         UnsupportedError: Rows cannot be joined as the options ask.
     """
-    serving = options.serving
     book = _load_book(path, options)
-    return Session(book, _write, Queue.of(serving.max_waiting, serving.batching, book, None, options.what.shapes))
+    return Session(book, _write, Queue.of(options.max_waiting, options.batching, book, None, options.shapes))
 
 
 def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
     try:
-        record, file = read_session(Path(path), is_mapped=options.where.mapped)
-        with file.verifying() if options.checks.verify else nullcontext():
+        record, file = read_session(Path(path), is_mapped=options.mapped)
+        with file.verifying() if options.verify else nullcontext():
             plans = _checked(record, options)
             threads = max((each.plan.config.n_threads for each in plans), default=1)
-            return _Restoring(_in_f32(plans), Streams(options.where.streams, threads), options).book(record)
+            return _Restoring(_in_f32(plans), Streams(options.streams, threads), options).book(record)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
@@ -334,15 +333,16 @@ def _load_book(path: str | os.PathLike[str], options: Options) -> PlanBook:
 
 def _checked(record: SessionRecord, options: Options) -> list[PlanRecord]:
     """The plans of a session and of its pieces, which are for this machine and as they are asked for."""
-    terms, wishes, demands = options.terms, options.what.wishes, options.what.demands
+    wishes, demands = options.wishes, options.demands
+    asked = options if record.pieces is None else replace(options, io_layout=None)
     plans = list(plans_of(record))
     for plan in (each.plan for each in plans):
-        check_here(plan, terms.threads, terms.streams)
-        (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
+        check_here(plan, options.threads, options.streams)
+        check_terms(plan, asked)
         own = demands if record.pieces is None else demands.among(_selecting(plan, record))
         check_wishes(plan, wishes, own, Demands())
     if record.pieces is not None:
-        check_formats(terms, (*record.signature.inputs, *record.signature.outputs))
+        check_formats(options, (*record.signature.inputs, *record.signature.outputs))
         for option, key, wanted in demands.by_key():
             if not any(_selecting(each.plan, record)(key) for each in plans):
                 raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
@@ -393,7 +393,7 @@ class _Restoring(Struct, frozen=True):
             pieces=pieces,
             max_plans=max(self.options.max_plans, len(plans)),
             streams=self.streams,
-            check=self.options.checks.check,
+            check=self.options.check,
         )
 
     def ready(self, record: PlanRecord) -> ReadyPlan:
@@ -403,7 +403,7 @@ class _Restoring(Struct, frozen=True):
             for buffer, array in record.packed.items()
         }
         check_bounds(record.plan, {buffer: array.nbytes for buffer, array in packed.items()})
-        computes, keeps = computes_of(record.plan), self.options.checks.keeps_denormals
+        computes, keeps = computes_of(record.plan), self.options.keeps_denormals
         return ReadyPlan(record.plan, packed, record.constants, computes, record.contents, keeps)
 
 

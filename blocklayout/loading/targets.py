@@ -23,7 +23,7 @@ from blocklayout import dnnl, errors
 from blocklayout.atomic_write import beside_of
 from blocklayout.encoding import InfiniteField, from_json, to_json
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, PlanError, UnsupportedError
-from blocklayout.loading.options import Checks, Choosing, Options, What, Where
+from blocklayout.loading.options import Options
 from blocklayout.loading.saved_session import (
     SessionRecord,
     TargetRecord,
@@ -37,7 +37,6 @@ from blocklayout.loading.saved_session import (
 from blocklayout.model.graph import AttributeField, Graph
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import OnnxModel
-from blocklayout.plan.request import TuneMode
 from blocklayout.resource_limits import Limits, in_force
 from blocklayout.tensor import as_array
 from blocklayout.tensor.tensor_file import TensorFile, open_tensors, write_tensors
@@ -184,12 +183,7 @@ class Job(Struct, frozen=True):
     """
 
     source: OnnxModel | Graph
-    what: What
-    where: Where
-    checks: Checks
-    tune: TuneMode
-    tune_seconds: float
-    max_plans: int
+    options: Options
     plans: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], dict[str, np.ndarray]], ...]
     feeds: tuple[dict[str, AttributeField], ...]
     rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...]
@@ -202,7 +196,7 @@ class Job(Struct, frozen=True):
         A PlanError where functions decide demands on kernels, or a model in pieces has nothing to run on.
         """
         options = loading.options
-        if options.what.demands.key is None:
+        if options.demands.key is None:
             raise PlanError("targets: functions decide pins, expectations or precision, and no other process has them")
         if book.pieces is not None and not feeds:
             raise PlanError(
@@ -214,12 +208,7 @@ class Job(Struct, frozen=True):
         plans = [] if book.pieces is not None else book.by_last_run()
         return cls(
             source=loading.opened,
-            what=options.what,
-            where=options.where,
-            checks=options.checks,
-            tune=options.choosing.tune,
-            tune_seconds=options.choosing.tune_seconds,
-            max_plans=options.max_plans,
+            options=options,
             plans=tuple((shapes, dict(ready.contents)) for shapes, ready in plans),
             feeds=tuple(map(_as_fed, feeds)) if book.pieces is not None else (),
             rows=book.signature.rows,
@@ -235,9 +224,7 @@ class Job(Struct, frozen=True):
         if self.limits is not None:
             nbytes, end, seconds = self.limits
             in_force.set(Limits(nbytes, float(end), float(seconds)))
-        choosing = Choosing(tune=self.tune, tune_seconds=self.tune_seconds, max_plans=self.max_plans)
-        options = Options(what=self.what, where=self.where, checks=self.checks, choosing=choosing)
-        book = Loading(self.source, options).book()
+        book = Loading(self.source, self.options).book()
         try:
             book.prepare_all(self.plans)
             for feed in self.feeds:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout.ir import Role
-from blocklayout.ir.value import Value
 from blocklayout.layout.permutation import inverse, permuted
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes.rewrite import Draft
@@ -183,10 +182,9 @@ class _Rewriting:
 
     def _new_last(self, name: str) -> str:
         value = self._graph.values[name]
-        new = self.last[name] = fresh_name(f"{name}.channels_last", self._draft.values)
         shape = permuted(value.shape, inverse(to_first(len(value.shape))))
-        self._draft.values[new] = Value(new, shape, value.dtype)
-        return new
+        self.last[name] = self._draft.value(f"{name}.channels_last", shape, value.dtype)
+        return self.last[name]
 
     def _transpose(self, source: str, result: str, perm: Sequence[int]) -> None:
         name = fresh_name(f"{result}.transpose", self._names)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.atomic_write import replacing
+from blocklayout.atomic_write import save_text
 from blocklayout.dtypes import FLOATS
 from blocklayout.encoding import MisfitError, from_json
-from blocklayout.errors import InputError, ModelError, UnsupportedError
+from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Candidate, Program
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import OnnxModel, open_model
@@ -130,11 +129,7 @@ class PrecisionReport(Struct, frozen=True):
         Raises:
             InputError: The file cannot be written.
         """
-        try:
-            with replacing(Path(path)) as beside:
-                beside.write_text(self.to_svg(), encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"the picture cannot be written to {path}: {error.strerror or error}") from error
+        save_text(path, self.to_svg(), "picture")
 
 
 class Precisions(Struct, frozen=True):

@@ -14,10 +14,8 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.encoding import to_json
 from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.ir import Demands
-from blocklayout.ir.value import Value
 from blocklayout.loading.zoo_names import source_named
 from blocklayout.model import Graph, Node, OnnxModel, open_model, read, simplified, simplify, to_model, whole_contents
-from blocklayout.model.graph import fresh_name
 from blocklayout.model.onnx_read import REPORT_KEY
 from blocklayout.model.passes.rewrite import Draft
 from blocklayout.quantizing.budget import METRICS, Metric, Search
@@ -205,7 +203,6 @@ class _Writer:
     def __init__(self, graph: Graph, chosen: Chosen, schemes: Mapping[str, Scheme]) -> None:
         self._graph, self._chosen, self._schemes = graph, chosen, schemes
         self._draft = Draft(graph)
-        self._names = {node.name for node in graph.nodes}
         self._parameters: dict[str, tuple[str, str]] = {}
         self._dequantized: dict[str, str] = {}
 
@@ -241,11 +238,11 @@ class _Writer:
             scale = self._draft.constant(f"{first}_scale", scheme.scale)
             self._parameters[first] = scale, self._draft.constant(f"{first}_zero_point", zero_point)
         shape = self._graph.shape(name)
-        quantized = self._value(f"{name}_quantized", shape, scheme.dtype)
-        self._dequantized[name] = self._value(f"{name}_dequantized", shape, "f32")
+        quantized = self._draft.value(f"{name}_quantized", shape, scheme.dtype)
+        real = self._dequantized[name] = self._draft.value(f"{name}_dequantized", shape, "f32")
         attrs = {"axis": 1} if scheme.scale.ndim else {}
-        yield self._node("QuantizeLinear", (name, *self._parameters[first]), quantized, attrs)
-        yield self._node("DequantizeLinear", (quantized, *self._parameters[first]), self._dequantized[name], attrs)
+        yield Node(quantized, "QuantizeLinear", (name, *self._parameters[first]), (quantized,), attrs)
+        yield Node(real, "DequantizeLinear", (quantized, *self._parameters[first]), (real,), attrs)
 
     def _layer(self, in_bytes: LayerInBytes, error: np.ndarray | None) -> Iterator[Node]:
         """A product of bytes, behind changes of its weights and bias to real numbers."""
@@ -269,15 +266,6 @@ class _Writer:
         self, name: str, integers: np.ndarray, scales: np.ndarray, attrs: dict[str, int], names: list[str]
     ) -> Iterator[Node]:
         given = (self._draft.constant(f"{name}_quantized", integers), self._draft.constant(f"{name}_scale", scales))
-        names.append(self._value(f"{name}_dequantized", integers.shape, "f32"))
-        yield self._node("DequantizeLinear", given, names[-1], attrs)
-
-    def _node(self, op_type: str, inputs: tuple[str, ...], output: str, attrs: Mapping[str, int] | None = None) -> Node:
-        name = fresh_name(output, self._names)
-        self._names.add(name)
-        return Node(name, op_type, inputs, (output,), attrs or {})
-
-    def _value(self, wanted: str, shape: tuple[int, ...], dtype: str) -> str:
-        name = fresh_name(wanted, self._draft.values)
-        self._draft.values[name] = Value(name, shape, dtype)
-        return name
+        real = self._draft.value(f"{name}_dequantized", integers.shape, "f32")
+        names.append(real)
+        yield Node(real, "DequantizeLinear", given, (real,), attrs)

@@ -17,8 +17,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from blocklayout.atomic_write import replacing
-from blocklayout.errors import InputError
+from blocklayout.atomic_write import save_text
 
 if TYPE_CHECKING:
     import os
@@ -166,17 +165,6 @@ class Page(Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         return framed(self.to_html())
-
-
-def save_text(path: str | os.PathLike[str], text: str, kind: str = "page") -> None:
-    """Write a page, or a text of another kind, never half of it; an InputError where that cannot be."""
-    target = Path(path)
-    try:
-        with replacing(target) as beside:
-            beside.write_text(text, encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"the {kind} cannot be written to {target}: {reason}") from error
 
 
 def framed(html: str) -> str:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from blocklayout.atomic_write import save_text
 from blocklayout.dnnl import Spec
 from blocklayout.errors import InputError
 from blocklayout.plan.reasons import CALLER
 from blocklayout.show.names import layout, primitive_name, step_layouts
-from blocklayout.show.page import save_text
 from blocklayout.show.words import counted, percent, scaled_time, table, us
 from blocklayout.timing import Spread
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct, to_builtins
 
+from blocklayout.atomic_write import save_text
 from blocklayout.dnnl.processor import cpu_name
 from blocklayout.errors import InputError, PlanError
-from blocklayout.show.page import Page, html_page, record_in, save_text
+from blocklayout.show.page import Page, html_page, record_in
 from blocklayout.show.plan_record import changes_record, plan_record
 from blocklayout.show.profile import predicted_profile
 from blocklayout.show.strips import POLICY_WORDS, strips_svg

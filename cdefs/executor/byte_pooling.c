@@ -91,19 +91,12 @@ INLINE TARGET block_8 larger_8(block_8 a, block_8 b, const int is_signed) {
 }
 
 #include "byte_pooling_kernel.h"
-#endif
 
-int bl_byte_pooling(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_byte_pooling_t *p = problem;
-    void *data[BL_BYTES_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_byte_pooling_t *p, void *const *data) {
     bl_byte_pooling_run_t run = {p, data[BL_BYTES_SRC], data[BL_BYTES_DST]};
     bl_parallel(p->n_threads, p->lanes == 16 ? pool_rows_16 : pool_rows_8, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_byte_pooling, BL_BYTES_ARGS, run_all)

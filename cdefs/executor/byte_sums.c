@@ -94,15 +94,4 @@ static int add_all(const bl_byte_sums_t *p, void *const *data) {
 }
 #endif
 
-int bl_byte_sums(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_byte_sums_t *p = problem;
-    void *data[BL_SUMS_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
-    return add_all(p, data);
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
-}
+BL_X86_ENTRY(bl_byte_sums, BL_SUMS_ARGS, add_all)

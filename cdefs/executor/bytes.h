@@ -33,6 +33,9 @@ static inline float scale_of(const bl_bytes_t *bytes, int has_scales, int64_t ch
     return bytes->src_scale * (bytes->weights_scale ? bytes->weights_scale[has_scales ? channel : 0] : 1);
 }
 
+typedef __m256i quanta_8;
+typedef __m512i quanta_16;
+
 /* The nearest bytes, in 32 bits each; and the first n of a vector of them, or all, where results lie. */
 INLINE TARGET_16 __m512i quanta_of_16(const bl_bytes_t *bytes, vec_16 value) {
     vec_16 zero = {0}, within = min_16(bytes->most - zero, max_16(bytes->least - zero, value * bytes->per_quantum));

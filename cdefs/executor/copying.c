@@ -51,15 +51,12 @@ static void copy_rows(void *given) {
     }
 }
 
-int bl_copying(const void *problem, void *stream, int n_args, const void *args) {
-    (void)stream, (void)n_args;
-    const bl_copying_t *p = problem;
-    void *data[BL_COPY_ARGS] = {0};
-    int status = bl_find_data(p->get_data, args, BL_COPY_ARGS, data);
-    if (status) return status;
+static int run_all(const bl_copying_t *p, void *const *data) {
     bl_copied_t copied = {p, (const char *)data[BL_COPY_SRC] + p->begin, data[BL_COPY_DST], 1};
     for (int loop = 0; loop < p->n_loops - 1; loop++) copied.n_rows *= p->extents[loop];
     int is_shared = copied.n_rows * p->extents[p->n_loops - 1] * p->nbytes >= BL_WORTH_SHARING;
     bl_parallel(is_shared ? p->n_threads : 1, copy_rows, &copied);
     return 0;
 }
+
+BL_ENTRY(bl_copying, BL_COPY_ARGS, run_all)

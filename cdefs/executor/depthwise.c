@@ -157,13 +157,10 @@ INLINE TARGET_16 vec_16 floats_of_halves(const float *from, int64_t n, int v) {
 #define HAS_PAIRS 0
 #define TARGET TARGET_16
 #define OWN(name) name##_bf16
-typedef vec_16 vec_bf16;
 typedef raw_halves raw_bf16;
 #define read_bf16 read_halves
 #define widen_bf16 widen_halves
 #define floats_bf16 floats_of_halves
-#define min_bf16 min_16
-#define max_bf16 max_16
 #define logistic_bf16 rough_logistic
 
 INLINE TARGET void write_bf16(const bl_line_t *line, char *at, const vec_16 *result) {
@@ -180,13 +177,10 @@ INLINE TARGET void write_bf16(const bl_line_t *line, char *at, const vec_16 *res
 #define HAS_PAIRS 1
 #define TARGET TARGET_BF16
 #define OWN(name) name##_pairs
-typedef vec_16 vec_pairs;
 typedef raw_halves raw_pairs;
 #define read_pairs read_halves
 #define widen_pairs widen_halves
 #define floats_pairs floats_of_halves
-#define min_pairs min_16
-#define max_pairs max_16
 #define logistic_pairs rough_logistic
 
 INLINE TARGET vec_16 pair_pairs(raw_pairs row, raw_pairs below, int v) {
@@ -216,11 +210,8 @@ INLINE TARGET void write_pairs(const bl_line_t *line, char *at, const vec_16 *re
 #define HAS_PAIRS 1
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")))
 #define OWN(name) name##_bytes
-typedef vec_16 vec_bytes;
 typedef raw_halves raw_bytes;
 #define floats_bytes floats_of_halves
-#define min_bytes min_16
-#define max_bytes max_16
 #define logistic_bytes logistic_16
 
 INLINE TARGET raw_bytes read_bytes(const bl_line_t *line, const char *at, int64_t apart) {
@@ -301,15 +292,8 @@ static void work(void *given) {
         run->work(p, &run->buffers, rows, task / n_blocks / n_parts, task % n_blocks * block);
     }
 }
-#endif
 
-int bl_depthwise(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_depthwise_t *p = problem;
-    void *data[BL_DEPTHWISE_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_depthwise_t *p, void *const *data) {
     bl_depthwise_run_t run = {
         p,
         {data[BL_DEPTHWISE_SRC], data[BL_DEPTHWISE_ADDEND], data[BL_DEPTHWISE_WEIGHTS], data[BL_DEPTHWISE_BIAS],
@@ -321,7 +305,7 @@ int bl_depthwise(const void *problem, void *stream, int n_args, const void *args
     };
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_depthwise, BL_DEPTHWISE_ARGS, run_all)

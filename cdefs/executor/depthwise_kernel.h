@@ -1,11 +1,11 @@
 /* Depthwise convolution by vectors of LANES floats, VECTORS of them a block of channels. Included once for each instruction
-   set and data type, with these two, TARGET, SIZE of an element, HAS_PAIRS and OWN(name) defined, and as OWN(...): the types vec and
-   raw, a block as it lies in memory; read(line, at, apart) and write(line, at, vectors); widen(raw, v): the v-th vector of a
-   block; floats(from, n, v): that of n floats; min, max; logistic(y): 1 / (1 + 2^y). With HAS_PAIRS, pair(raw, below, v) has
-   each channel of one row beside that of another, and add_pair(sum, pair, weights) adds the products of both. */
+   set and data type, with these two, TARGET, SIZE of an element, HAS_PAIRS and OWN(name) defined, and as OWN(...): the type raw,
+   a block as it lies in memory; read(line, at, apart) and write(line, at, vectors); widen(raw, v): the v-th vector of a block;
+   floats(from, n, v): that of n floats; logistic(y): 1 / (1 + 2^y). With HAS_PAIRS, pair(raw, below, v) has each channel of one
+   row beside that of another, and add_pair(sum, pair, weights) adds the products of both. */
 
 #define INLINE_HERE static inline __attribute__((always_inline)) TARGET
-#define vec OWN(vec)
+#define vec WIDE(vec)
 #define raw_t OWN(raw)
 #define BLOCK (LANES * VECTORS)
 #define TAP (SIZE < 4 ? BLOCK : LANES) /* floats from the weights of one to those of the next */
@@ -58,12 +58,12 @@ INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec sums[VECTORS][BL_AT_ONCE]) 
             vec x = sums[v][j];                                  \
             sums[v][j] = FUNCTION;                               \
         }
-    if (t->slope != 1) ALL(OWN(max)(zero, x) + t->slope * OWN(min)(zero, x))
-    if (t->low > -INFINITY) ALL(OWN(max)(t->low - zero, x))
-    if (t->high < INFINITY) ALL(OWN(min)(t->high - zero, x))
+    if (t->slope != 1) ALL(WIDE(max)(zero, x) + t->slope * WIDE(min)(zero, x))
+    if (t->low > -INFINITY) ALL(WIDE(max)(t->low - zero, x))
+    if (t->high < INFINITY) ALL(WIDE(min)(t->high - zero, x))
     float scale = -1.44269504f * t->gate_alpha; /* for powers of two */
     if (t->gate == BL_LOGISTIC_GATE) ALL(x * OWN(logistic)(scale * x))
-    if (t->gate == BL_LINEAR_GATE) ALL(x * OWN(min)(zero + 1.0f, OWN(max)(zero, t->gate_alpha * x + t->gate_beta)))
+    if (t->gate == BL_LINEAR_GATE) ALL(x * WIDE(min)(zero + 1.0f, WIDE(max)(zero, t->gate_alpha * x + t->gate_beta)))
     if (t->linear_alpha != 1 || t->linear_beta != 0) ALL(t->linear_alpha * x + t->linear_beta)
 #undef ALL
 }

@@ -96,7 +96,7 @@ TARGET_8 static void quantize(void *given) {
     memcpy(run->dst + i, bytes, left);
 }
 
-static void quantize_all(const bl_dynamic_quantization_t *p, void *const *data) {
+static int quantize_all(const bl_dynamic_quantization_t *p, void *const *data) {
     bl_dynamic_run_t run = {.problem = p, .src = data[BL_DYNAMIC_SRC], .dst = data[BL_DYNAMIC_DST], .bounds = data[BL_DYNAMIC_SCRATCHPAD]};
     int n_threads = p->n >= BL_WORTH_SHARING ? p->n_threads : 1, has_nan = 0;
     float least = 0, most = 0;
@@ -111,19 +111,8 @@ static void quantize_all(const bl_dynamic_quantization_t *p, void *const *data) 
     bl_parallel(n_threads, quantize, &run);
     if (data[BL_DYNAMIC_SCALE]) *(float *)data[BL_DYNAMIC_SCALE] = run.scale;
     if (data[BL_DYNAMIC_ZERO_POINT]) *(uint8_t *)data[BL_DYNAMIC_ZERO_POINT] = (uint8_t)run.zero;
+    return 0;
 }
 #endif
 
-int bl_dynamic_quantization(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_dynamic_quantization_t *p = problem;
-    void *data[BL_DYNAMIC_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
-    quantize_all(p, data);
-    return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
-}
+BL_X86_ENTRY(bl_dynamic_quantization, BL_DYNAMIC_ARGS, quantize_all)

@@ -68,19 +68,12 @@ static void work(void *given) {
         p->is_bf16 ? p->has_bf16 ? compute_bf16_by_instructions : compute_bf16 : p->lanes == 16 ? compute_16 : compute_8;
     compute(run, share.first * 32, last);
 }
-#endif
 
-int bl_functions(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_functions_t *p = problem;
-    void *data[BL_FUNCTIONS_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_functions_t *p, void *const *data) {
     bl_functions_run_t run = {p, data[BL_FUNCTIONS_SRC], data[BL_FUNCTIONS_DST]};
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_functions, BL_FUNCTIONS_ARGS, run_all)

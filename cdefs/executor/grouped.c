@@ -192,20 +192,13 @@ static void work(void *given) {
         }
     }
 }
-#endif
 
-int bl_grouped(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_grouped_t *p = problem;
-    void *data[BL_GROUPED_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_grouped_t *p, void *const *data) {
     bl_grouped_run_t run = {p, data[BL_GROUPED_SRC], data[BL_GROUPED_WEIGHTS], data[BL_GROUPED_BIAS], data[BL_GROUPED_DST],
         data[BL_GROUPED_SCRATCHPAD]};
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_grouped, BL_GROUPED_ARGS, run_all)

@@ -60,13 +60,10 @@ static void work(void *given) {
     }
 }
 
-int bl_interleaving(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_interleaving_t *p = problem;
-    void *data[BL_PLANES_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
+static int run_all(const bl_interleaving_t *p, void *const *data) {
     bl_interleaving_run_t run = {p, data[BL_PLANES_SRC], data[BL_PLANES_DST]};
     bl_parallel(p->n_images * p->n_pixels > BL_PIXELS_OF_TASK ? p->n_threads : 1, work, &run);
     return 0;
 }
+
+BL_ENTRY(bl_interleaving, BL_PLANES_ARGS, run_all)

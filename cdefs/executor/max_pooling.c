@@ -198,7 +198,7 @@ static void pool_1(const bl_max_pooling_t *p, bl_task_t task) {
 
 typedef struct {
     const bl_max_pooling_t *problem;
-    void **data;
+    void *const *data;
     void (*pool)(const bl_max_pooling_t *, bl_task_t);
 } bl_max_pooling_run_t;
 
@@ -232,12 +232,7 @@ static void pool_rows(void *given) {
     }
 }
 
-int bl_max_pooling(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_max_pooling_t *p = problem;
-    void *data[BL_POOL_ARGS] = {0};
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    (void)stream;
-    if (status) return status;
+static int pool_all(const bl_max_pooling_t *p, void *const *data) {
     bl_max_pooling_run_t run = {p, data, pool_1};
 #if defined(__x86_64__)
     if (p->lanes_at_once == 4) run.pool = pool_4;
@@ -247,6 +242,8 @@ int bl_max_pooling(const void *problem, void *stream, int n_args, const void *ar
     bl_parallel(p->n_threads, pool_rows, &run);
     return 0;
 }
+
+BL_ENTRY(bl_max_pooling, BL_POOL_ARGS, pool_all)
 
 /* Where the element of a number lies in the result; -1 where it has none. */
 static int64_t place_of(const bl_max_unpooling_t *p, int64_t number) {
@@ -292,7 +289,7 @@ INLINE int scatter(const bl_max_unpooling_t *p, const char *src, const int64_t *
 
 typedef struct {
     const bl_max_unpooling_t *problem;
-    void **data;
+    void *const *data;
     atomic_int is_wrong;
 } bl_max_unpooling_run_t;
 
@@ -313,13 +310,10 @@ static void scatter_lines(void *given) {
         }
 }
 
-int bl_max_unpooling(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_max_unpooling_t *p = problem;
-    void *data[BL_POOL_ARGS] = {0};
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    (void)stream;
-    if (status) return status;
+static int scatter_all(const bl_max_unpooling_t *p, void *const *data) {
     bl_max_unpooling_run_t run = {p, data, 0};
     bl_parallel(p->n_threads, scatter_lines, &run);
     return run.is_wrong ? 2 : 0;
 }
+
+BL_ENTRY(bl_max_unpooling, BL_POOL_ARGS, scatter_all)

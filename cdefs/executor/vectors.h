@@ -13,6 +13,11 @@
 typedef float vec_8 __attribute__((vector_size(32), aligned(4)));
 typedef float vec_16 __attribute__((vector_size(64), aligned(4)));
 
+/* What is named so, of vectors of LANES floats: WIDE(min) is min_8 where LANES is 8. */
+#define WIDE(name) BL_PASTED(name, LANES)
+#define BL_PASTED(name, lanes) BL_PASTE(name, lanes)
+#define BL_PASTE(name, lanes) name##_##lanes
+
 /* 2^x for 0 <= x <= 1, within 1e-7 of it, and within 1e-4. */
 #define EXP2(x)                                                                                                 \
     (((((1.87757669e-03f * (x) + 8.98934063e-03f) * (x) + 5.58263175e-02f) * (x) + 2.40153611e-01f) * (x) +     \

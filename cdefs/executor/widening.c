@@ -103,14 +103,11 @@ static void widen(void *given) {
     widen_all(w, range.first, range.last);
 }
 
-int bl_widening(const void *problem, void *stream, int n_args, const void *args) {
-    (void)stream, (void)n_args;
-    const bl_widening_t *p = problem;
-    void *data[BL_WIDEN_ARGS] = {0};
-    int status = bl_find_data(p->get_data, args, BL_WIDEN_ARGS, data);
-    if (status) return status;
+static int run_all(const bl_widening_t *p, void *const *data) {
     int32_t zero_point = data[BL_WIDEN_ZERO_POINT] ? *(const int32_t *)data[BL_WIDEN_ZERO_POINT] : 0;
     bl_widened_t widened = {p, data[BL_WIDEN_SRC], data[BL_WIDEN_DST], *(const float *)data[BL_WIDEN_SCALE], zero_point};
     bl_parallel(p->n >= BL_WORTH_SHARING ? p->n_threads : 1, widen, &widened);
     return 0;
 }
+
+BL_ENTRY(bl_widening, BL_WIDEN_ARGS, run_all)

@@ -119,7 +119,6 @@ INLINE TARGET void write_16(float *to, vec_16 value) { *(vec_16 *)to = value; }
 
 /* Reads and writes bf16; products and sums are in f32. */
 #define OWN(name) name##_bf16
-typedef vec_16 vec_bf16;
 typedef uint16_t element_bf16;
 INLINE TARGET vec_16 read_bf16(const uint16_t *from) {
     return (vec_16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16);
@@ -127,8 +126,6 @@ INLINE TARGET vec_16 read_bf16(const uint16_t *from) {
 INLINE TARGET void write_bf16(uint16_t *to, vec_16 value) {
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(rounded(value)));
 }
-#define min_bf16 min_16
-#define max_bf16 max_16
 #define logistic_bf16 rough_logistic
 #define part_bf16 vec_16
 #define read_src_bf16(b, from, n) ((void)(b), (void)(n), read_bf16(from))
@@ -147,12 +144,9 @@ INLINE TARGET void write_bf16(uint16_t *to, vec_16 value) {
 #define SRC_AT_ONCE BL_PAIRED_SRC_AT_ONCE
 #define TARGET TARGET_BF16
 #define OWN(name) name##_pairs
-typedef vec_16 vec_pairs;
 typedef uint16_t element_pairs;
 #define read_pairs read_bf16
 #define write_pairs write_bf16
-#define min_pairs min_16
-#define max_pairs max_16
 #define logistic_pairs rough_logistic
 #define part_pairs vec_16
 #define read_src_pairs(b, from, n) ((void)(b), (void)(n), read_bf16(from))
@@ -191,16 +185,10 @@ INLINE TARGET void keep_pairs_pairs(uint16_t *to, vec_16 first, vec_16 second) {
 #define ROWS 6
 #define TARGET TARGET_8
 #define OWN(name) name##_bytes_8
-typedef vec_8 vec_bytes_8;
 typedef uint8_t element_bytes_8;
 typedef int16_t part_bytes_8 __attribute__((vector_size(32), aligned(2)));
-#define min_bytes_8 min_8
-#define max_bytes_8 max_8
 #define logistic_bytes_8 logistic_8
 #define keep_bytes_8(to, value) ((void)(*(part_bytes_8 *)(to) = (value)))
-typedef __m256i quanta_bytes_8;
-#define quanta_of_bytes_8 quanta_of_8
-#define store_quanta_bytes_8 store_quanta_8
 INLINE TARGET part_bytes_8 read_src_bytes_8(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
     __m128i bytes;
     if (n >= PART)
@@ -226,16 +214,10 @@ INLINE TARGET part_bytes_8 read_src_bytes_8(const bl_buffers_t *b, const uint8_t
 #define ROWS 12
 #define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vnni")))
 #define OWN(name) name##_bytes_16
-typedef vec_16 vec_bytes_16;
 typedef uint8_t element_bytes_16;
 typedef int16_t part_bytes_16 __attribute__((vector_size(64), aligned(2)));
-#define min_bytes_16 min_16
-#define max_bytes_16 max_16
 #define logistic_bytes_16 logistic_16
 #define keep_bytes_16(to, value) ((void)(*(part_bytes_16 *)(to) = (value)))
-typedef __m512i quanta_bytes_16;
-#define quanta_of_bytes_16 quanta_of_16
-#define store_quanta_bytes_16 store_quanta_16
 INLINE TARGET part_bytes_16 read_src_bytes_16(const bl_buffers_t *b, const uint8_t *from, int64_t n) {
     __m256i bytes = _mm256_maskz_loadu_epi8(n < PART ? (1u << n) - 1 : ~0u, from);
     return (part_bytes_16)_mm512_cvtepu8_epi16(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)b->bytes.flip)));
@@ -277,15 +259,8 @@ static void work(void *given) {
     const bl_winograd_run_t *run = given;
     run->work(run->problem, &run->buffers, omp_get_thread_num(), omp_get_num_threads());
 }
-#endif
 
-int bl_winograd(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_winograd_t *p = problem;
-    void *data[BL_N_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_winograd_t *p, void *const *data) {
     float *scratchpad = data[BL_SCRATCHPAD];
     float *own = scratchpad + (p->is_apart ? p->n_threads : 1) * sources_length(p);
     bl_buffers_t buffers = {.src = data[BL_SRC], .weights = data[BL_WEIGHTS], .bias = data[BL_BIAS], .addend = data[BL_ADDEND],
@@ -307,7 +282,7 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     if (!run.work) return 3; /* dnnl_unimplemented */
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_winograd, BL_N_ARGS, run_all)

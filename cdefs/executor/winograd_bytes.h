@@ -72,8 +72,8 @@ INLINE_HERE void OWN(write_row)(const bl_winograd_t *p, const bl_buffers_t *b, c
         row[j] = __builtin_convertvector((OWN(signed))result, vec) * scales + bias;
     }
     OWN(finish)(&p->tail, row);
-    OWN(quanta) quanta[TILE]; /* all before the first is stored, since that might change what they depend on */
-    for (int j = 0; j < TILE; j++) quanta[j] = OWN(quanta_of)(&b->bytes, row[j]);
+    WIDE(quanta) quanta[TILE]; /* all before the first is stored, since that might change what they depend on */
+    for (int j = 0; j < TILE; j++) quanta[j] = WIDE(quanta_of)(&b->bytes, row[j]);
     for (int j = 0; j < TILE && j < n; j++)
-        OWN(store_quanta)((element_t *)b->dst + at + j * p->dst.pixel, quanta[j], n_channels);
+        WIDE(store_quanta)((element_t *)b->dst + at + j * p->dst.pixel, quanta[j], n_channels);
 }

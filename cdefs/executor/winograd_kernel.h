@@ -1,12 +1,12 @@
 /* One thread's part of a Winograd convolution, F(TILE x TILE, 3x3) for TILE 4 or 2, for vectors of LANES floats. Included once
    for each instruction set and data type, with these two, ROWS (tiles whose products a loop holds in registers), SRC_AT_ONCE,
-   TARGET and OWN(name) defined, and as OWN(...): the types vec and element, of sources, weights and results; min, max;
-   logistic(y): 1 / (1 + 2^y). Sources and weights are transformed in vectors of the type part, of PART elements:
-   read_src(b, from, n) and keep(to, part). With HAS_PAIRS they are then words of 16 bits, the weights of two sources side by side:
-   keep_pairs(to, part, part), add_pair(sum, pairs, pairs). Of floats, bf16 and their sums there are read(from) and
-   write(to, vec); of bytes, with HAS_BYTES, winograd_bytes.h has what differs. */
+   TARGET and OWN(name) defined, and as OWN(...): the type element, of sources, weights and results; logistic(y): 1 / (1 + 2^y).
+   Sources and weights are transformed in vectors of the type part, of PART elements: read_src(b, from, n) and keep(to, part).
+   With HAS_PAIRS they are then words of 16 bits, the weights of two sources side by side: keep_pairs(to, part, part),
+   add_pair(sum, pairs, pairs). Of floats, bf16 and their sums there are read(from) and write(to, vec); of bytes, with HAS_BYTES,
+   winograd_bytes.h has what differs. */
 
-#define vec OWN(vec)
+#define vec WIDE(vec)
 #define part_t OWN(part)
 #define element_t OWN(element)
 #define PANEL (2 * LANES)
@@ -145,15 +145,15 @@ TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const fact
 INLINE_HERE vec OWN(gated)(const bl_tail_t *t, vec x) {
     vec zero = {0}, y = t->gate_alpha * x + t->gate_beta;
     if (t->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(-1.44269504f * y);
-    return x * OWN(min)(zero + 1.0f, OWN(max)(zero, y));
+    return x * WIDE(min)(zero + 1.0f, WIDE(max)(zero, y));
 }
 
 /* The function of each sum in a row. */
 INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec *row) {
     vec zero = {0}, low = t->low - zero, high = t->high - zero;
     if (t->slope != 1)
-        for (int j = 0; j < TILE; j++) row[j] = OWN(max)(zero, row[j]) + t->slope * OWN(min)(zero, row[j]);
-    for (int j = 0; j < TILE; j++) row[j] = OWN(min)(high, OWN(max)(low, row[j]));
+        for (int j = 0; j < TILE; j++) row[j] = WIDE(max)(zero, row[j]) + t->slope * WIDE(min)(zero, row[j]);
+    for (int j = 0; j < TILE; j++) row[j] = WIDE(min)(high, WIDE(max)(low, row[j]));
     if (t->gate != BL_NO_GATE)
         for (int j = 0; j < TILE; j++) row[j] = OWN(gated)(t, row[j]);
     if (t->linear_alpha != 1 || t->linear_beta != 0)

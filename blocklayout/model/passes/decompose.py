@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import ModelError
-from blocklayout.ir.value import Value
+from blocklayout.layout.permutation import permuted
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.rewrite import Draft
@@ -67,8 +67,7 @@ class Steps:
         self, op_type: str, inputs: Sequence[str], shape: tuple[int, ...], attrs: Mapping[str, Any] | None = None
     ) -> str:
         """A step that computes a value of these extents; returns the value's name."""
-        name = self._draft.fresh_name(f"{self._node.name}.{op_type.lower()}")
-        self._draft.values[name] = Value(name, shape, self._dtype)
+        name = self._draft.value(f"{self._node.name}.{op_type.lower()}", shape, self._dtype)
         self._nodes.append(self._step(name, op_type, inputs, name, attrs))
         return name
 
@@ -84,23 +83,16 @@ class Steps:
         """The same elements with other extents."""
         if self.shape(name) == shape:
             return name
-        value = self._draft.values[name]
-        if value.is_constant:
-            new = self._draft.fresh_name(f"{self._node.name}.reshaped")
-            self._draft.values[new] = value.reshaped(new, shape)
-            return new
-        if not shape:
-            return self.add("Squeeze", (name,), shape)
-        extents = self.constant(np.array(shape, np.int64), "shape")
-        # without it a Reshape reads 0 as "the extent before"
-        return self.add("Reshape", (name, extents), shape, {"allowzero": 1} if 0 in shape else {})
+        new, node = self._draft.reshaped(name, shape, f"{self._node.name}.reshaped")
+        self._nodes += [] if node is None else [node.replace(absorbed=(self._node.name, *self._node.absorbed))]
+        return new
 
     def transpose(self, name: str, perm: tuple[int, ...]) -> str:
         """The dimensions in another order."""
         data = self._draft.values[name].data
         if data is not None:
             return self.constant(data.transpose(perm), "transposed")
-        return self.add("Transpose", (name,), tuple(self.shape(name)[axis] for axis in perm), {"perm": perm})
+        return self.add("Transpose", (name,), permuted(self.shape(name), perm), {"perm": perm})
 
     def slice(self, start: int, end: int, axis: int) -> str:
         """A part of the node's source."""

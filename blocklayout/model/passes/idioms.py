@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
-from blocklayout.ir.value import Value
+from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.expressions import Expressions, scale_and_shift
@@ -46,7 +46,7 @@ class Merging(Draft):
         op_type: str,
         inputs: Sequence[str],
         attrs: Mapping[str, Any],
-        perm: Sequence[int] = (),
+        perm: Perm = (),
     ) -> bool:
         """Compute ``root`` by one node in place of ``nodes``, unless one was merged, or others read values between.
 
@@ -64,20 +64,18 @@ class Merging(Draft):
             self.replace(last, Node(last.name, op_type, (x, *others_read), (root,), attrs, absorbed=absorbed))
             return True
         before, behind = self._permuted(x, perm), self._permuted(root, perm)
-        back = tuple(perm.index(dim) for dim in range(len(perm)))
         self.replace(
             last,
-            Node(self.fresh_name(f"{before}.transpose"), "Transpose", (x,), (before,), {"perm": tuple(perm)}),
+            Node(self.fresh_name(f"{before}.transpose"), "Transpose", (x,), (before,), {"perm": perm}),
             Node(last.name, op_type, (before, *others_read), (behind,), attrs, absorbed=absorbed),
-            Node(self.fresh_name(f"{behind}.transpose"), "Transpose", (behind,), (root,), {"perm": back}),
+            Node(self.fresh_name(f"{behind}.transpose"), "Transpose", (behind,), (root,), {"perm": inverse(perm)}),
         )
         return True
 
-    def _permuted(self, name: str, perm: Sequence[int]) -> str:
+    def _permuted(self, name: str, perm: Perm) -> str:
         """A new value: another one with its dimensions in this order."""
-        old, new = self.values[name], self.fresh_name(f"{name}.permuted")
-        self.values[new] = Value(new, tuple(old.shape[dim] for dim in perm), old.dtype)
-        return new
+        old = self.values[name]
+        return self.value(f"{name}.permuted", permuted(old.shape, perm), old.dtype)
 
     def _is_closed(self, root: str, nodes: AbstractSet[str]) -> bool:
         if not self._replaced.keys().isdisjoint(nodes):

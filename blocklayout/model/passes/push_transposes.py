@@ -293,8 +293,7 @@ class _Walk:
         if perm == identity(len(perm)):
             return name
         value = self.draft.values[name]
-        new = fresh_name(f"{name}.permuted", self.draft.values)
-        self.draft.values[new] = Value(new, permuted(value.shape, inverse(perm)), value.dtype)
+        new = self.draft.value(f"{name}.permuted", permuted(value.shape, inverse(perm)), value.dtype)
         self.views[name] = _Permuted(new, perm, nodes)
         return new
 

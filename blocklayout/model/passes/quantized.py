@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.dtypes import BYTE_DTYPES, to_numpy
-from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, live_nodes, resolve
 from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.merge_clips import bounds_of
@@ -154,9 +153,8 @@ def _between_bytes(draft: Draft, node: Node, sources: Iterable[str], found: tupl
         if value.data is not None:
             names[name] = draft.constant(f"{name}.{scheme.dtype}", scheme.numbers(scheme.nearest(value.data)))
             continue
-        made = [draft.fresh_name(f"{name}.{what}") for what in ("quantized", "dequantized")]
-        quantized, names[name] = made
-        draft.values |= {quantized: Value(quantized, value.shape, scheme.dtype), made[1]: replace(value, name=made[1])}
+        quantized = draft.value(f"{name}.quantized", value.shape, scheme.dtype)
+        names[name] = draft.value(f"{name}.dequantized", value.shape, value.dtype)
         parameters = quantizing.inputs[1:]
         yield Node(quantized, "QuantizeLinear", (name, *parameters), (quantized,), quantizing.attrs)
         yield Node(names[name], "DequantizeLinear", (quantized, *parameters), (names[name],))
@@ -317,11 +315,8 @@ def _on_bytes(draft: Draft, node: Node, changes: Mapping[str, Node], selected: t
         inputs += [""] * (index + 1 - len(inputs))
         name = inputs[index]
         inputs[index] = changes[name].inputs[0] if array is None else draft.constant(f"{node.name}.{dtype}", array)
-    outputs = []
-    for name in node.outputs:
-        outputs.append(draft.fresh_name(f"{name}.{dtype}") if name else "")
-        if name:
-            draft.values[outputs[-1]] = Value(outputs[-1], draft.values[name].shape, dtype)
-    moved = node.replace(inputs=tuple(inputs), outputs=tuple(outputs))
+    shapes = {name: draft.values[name].shape for name in node.outputs if name}
+    outputs = tuple(draft.value(f"{name}.{dtype}", shapes[name], dtype) if name else "" for name in node.outputs)
+    moved = node.replace(inputs=tuple(inputs), outputs=outputs)
     is_slower = is_native(draft.graph, node) and not is_native(replace(draft.graph, values=draft.values), moved)
     return None if is_slower else moved

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, resolve
 
 if TYPE_CHECKING:
@@ -79,6 +80,12 @@ class Draft:
             raise ModelError(f"{name!r} is computed at run time; a constant is needed here")
         return data
 
+    def value(self, wanted_name: str, shape: tuple[int, ...], dtype: str) -> str:
+        """Add a value that a node will compute, and return its name, which the node may have, too."""
+        name = self.fresh_name(wanted_name)
+        self.values[name] = Value(name, shape, dtype)
+        return name
+
     def constant(self, wanted_name: str, array: np.ndarray) -> str:
         """Add a constant and return its name."""
         name = fresh_name(wanted_name, self.values)
@@ -106,12 +113,17 @@ class Draft:
 
     def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
         """A new value, another one with extents of 1 in front, up to a rank; its node, if it is no constant."""
-        old = self.values[name]
-        shape = (1,) * (ndims - len(old.shape)) + old.shape
-        new = fresh_name(f"{name}.{ndims}d", self.values)
+        shape = self.values[name].shape
+        return self.reshaped(name, (1,) * (ndims - len(shape)) + shape, f"{name}.{ndims}d")
+
+    def reshaped(self, name: str, shape: tuple[int, ...], wanted_name: str) -> tuple[str, Node | None]:
+        """A new value, the elements of another one with other extents; its node, if it is no constant."""
+        old, new = self.values[name], self.fresh_name(wanted_name)
         self.values[new] = old.reshaped(new, shape)
         if old.data is not None:
             return new, None
+        if not shape:
+            return new, Node(new, "Squeeze", (name,), (new,))
         extents = self.constant(f"{new}.shape", np.array(shape, np.int64))
         # Without it a Reshape reads 0 as "the extent before"; with batch 0 that need not be the same.
         allow_zero = {"allowzero": 1} if 0 in shape else {}
