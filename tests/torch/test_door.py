@@ -316,7 +316,7 @@ with torch.inference_mode():
     run = [sys.executable, "-W", "ignore", str(script)]
     done = subprocess.run(run, check=True, capture_output=True, text=True, env=tree_environ, timeout=120)
     grown, packed, weights = map(int, done.stdout.split())
-    assert weights <= packed < 1.1 * weights  # padding, which differs by ISA
+    assert packed < 1.1 * weights  # padding differs by ISA; what is read as it is has no copy at all
     assert grown < packed + 0.4 * weights  # for code and plans: no second copy, nor two tensors' that packing left
 
 
