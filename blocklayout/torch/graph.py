@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def _traced(graph_module: GraphModule) -> GraphModule | None:
     try:
         with inputs[0].fake_mode, preserve_node_meta():
             given = [each.detach() for each in inputs]
-            return make_fx(Interpreter(graph_module).run, further(), pre_dispatch=True)(*given)
+            return make_fx(Interpreter(graph_module).run, decompositions(), pre_dispatch=True)(*given)
     except Exception:  # noqa: BLE001 - AOTAutograd says what is wrong
         return None
 
@@ -138,18 +139,12 @@ def _memory(node: Node) -> int:
     return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) else id(node)  # noqa: SLF001 - PyTorch's own
 
 
+@cache
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are, and :func:`further`."""
-    table: dict[Any, Any] = default_decompositions()
-    for overload in [each for each in table if str(each) in TABLE]:
-        table.pop(overload)
-    return dict(table) | further()
-
-
-def further() -> dict[Any, Any]:
-    """Decompositions of core ATen's own overloads that are not lowered."""
+    """PyTorch's decompositions of overloads that are not lowered, to core ATen and further, and one of ours."""
     aten = torch.ops.aten
-    table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    more = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    table = {each: how for each, how in (dict(default_decompositions()) | more).items() if str(each) not in TABLE}
     return table | {aten._transformer_encoder_layer_fwd.default: aten_layers.encoder_layer}  # noqa: SLF001 - PyTorch's own
 
 
