@@ -88,6 +88,16 @@ def test_a_network_of_layers_is_not_traced_again(name: str, monkeypatch: pytest.
             assert_same(door(module, x)(x), module(x))
 
 
+@pytest.mark.parametrize("module", [nn.CELU(0.5), nn.AdaptiveMaxPool2d(3), nn.PixelShuffle(2), nn.Softshrink()])
+def test_what_pytorch_decomposes_is_not_traced_again(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, x = importlib.import_module("blocklayout.torch.parts"), drawn(2, 4, 6, 6)
+    monkeypatch.setattr(parts, "aot_module_simplified", None)
+    told = bl.explain_compile(module, x)
+    assert not told.fallbacks, told
+    with torch.no_grad():
+        assert_same(by_backend(module)(x), module(x))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_plan_runs_a_whole_network(name: str) -> None:
     make, make_input = NETWORKS[name]
