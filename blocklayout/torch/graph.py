@@ -97,7 +97,10 @@ def path_of(node: Node) -> str:
 
 
 def graph_of(program: ExportedProgram) -> GraphModule:
-    """A program's graph in overloads that are lowered, without writes. Parameters are its attributes."""
+    """A program's graph in overloads that are lowered, decomposed where it is not; parameters are its attributes.
+
+    An UnsupportedError where it writes to its buffers or inputs.
+    """
     module: GraphModule = program.module(check_guards=False)
     if not is_lowered(module.graph):
         program = program.run_decompositions(decompositions())
@@ -151,27 +154,6 @@ def decompositions() -> dict[Any, Any]:
 # Networks
 
 
-def read_exported(program: ExportedProgram) -> Read:
-    """The network of a ``torch.export`` program, decomposed to core ATen where it is not yet.
-
-    Parameters and buffers become constants that share the module's memory.
-
-    Args:
-        program: Of fixed extents; it changes no buffer and no input.
-
-    Raises:
-        UnsupportedError: An ATen overload that is not in the table, or in a use for which ONNX has no words; an extent
-            that is a symbol; a program that writes to its buffers or inputs. The message names overload and module.
-
-    Example:
-        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))
-        >>> print(read_exported(program).builder.to_graph())  # doctest: +ELLIPSIS
-        model, opset 22
-        ...
-    """
-    return read_fx(graph_of(program))
-
-
 def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]] = {}) -> Read:
     """The network of an FX graph of core ATen operators, as AOTAutograd hands it to an inference compiler.
 
@@ -181,7 +163,14 @@ def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.
             ``layer1.0.conv2.weight``, and the tensor. All other placeholders are inputs.
 
     Raises:
-        UnsupportedError: As :func:`read_exported`.
+        UnsupportedError: An ATen overload that is not in the table, or in a use for which ONNX has no words; an extent
+            that is a symbol. The message names overload and module.
+
+    Example:
+        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))
+        >>> print(read_fx(graph_of(program)).builder.to_graph())  # doctest: +ELLIPSIS
+        model, opset 22
+        ...
     """
     read = Read(graph_module, constants)
     for error in read.errors.values():
