@@ -23,7 +23,6 @@ from blocklayout.model import Builder, BuildValue
 from blocklayout.model.builder import DEFAULT_OPSET
 from blocklayout.model.graph import fresh_name
 from blocklayout.model.schemas import opset_with
-from blocklayout.model.types import to_elem_type
 from blocklayout.operators import Operators
 from blocklayout.ops.gradients import DOMAIN
 from blocklayout.plan.plan import FREE
@@ -375,14 +374,7 @@ _Writer = Callable[[_Record, Entry], Any]
 
 def _as_given(graph: _Record, entry: Entry) -> Any:
     value, (result,) = graph.value(entry.operands[0]), entry.results
-    if value.dtype == result.dtype:
-        return value.builder.op("Identity", value)
-    return value.builder.op("Cast", value, to=to_elem_type(result.dtype))
-
-
-def _permuted(graph: _Record, entry: Entry) -> Any:
-    x, axes = entry.operands
-    return graph.value(x).transpose(axes)
+    return value.identity() if value.dtype == result.dtype else value.astype(result.dtype)
 
 
 def _selected(graph: _Record, entry: Entry) -> Any:
@@ -415,7 +407,7 @@ _WRITERS: Mapping[str, _Writer] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
     **dict.fromkeys(("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"), _compared),
     "getitem": _selected,
-    "permute": _permuted,
+    "permute": lambda graph, entry: graph.value(entry.operands[0]).transpose(entry.operands[1]),
     "slice_backward": _slice_backward,
 }
 """By the names of functions that are no operators."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from blocklayout.layout.addresses import all_offsets
 from blocklayout.resource_limits import check_affordable, check_nbytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from blocklayout.layout.desc import MemoryDesc
@@ -47,7 +50,8 @@ def pack(array: NDArray[Any], desc: MemoryDesc, into: NDArray[Any] | None = None
         buffer[all_offsets(desc.placement)] = array
         return buffer
     target = blocked_view(buffer, desc)
-    target[...] = _split(_zero_padded(array, desc), desc)
+    for part, blocks in _parts(array, desc):
+        target[blocks] = _split(part, desc)
     return buffer
 
 
@@ -131,30 +135,35 @@ def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     )
 
 
-def _zero_padded(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
-    if desc.padded_dims == desc.dims:
-        return array
-    room = np.zeros(desc.padded_dims, dtype=array.dtype)
-    room[tuple(slice(extent) for extent in desc.dims)] = array
-    return room
+def _parts(array: NDArray[Any], desc: MemoryDesc) -> Iterator[tuple[NDArray[Any], tuple[slice, ...]]]:
+    """Parts of an array in whole blocks, and which these are: a view of all that padding is not in, and copies at ends.
+
+    So no second array of its size is made.
+    """
+    sizes, cuts = desc.layout.blocks, []
+    for extent, end, block in zip(desc.dims, desc.padded_dims, sizes, strict=True):
+        whole = extent // block * block
+        cuts.append([slice(*each) for each in ((0, whole), (whole, end)) if each[0] < each[1]])
+    for box in product(*cuts):
+        part, shape = array[box], tuple(each.stop - each.start for each in box)
+        if part.shape != shape:
+            padded = np.zeros(shape, dtype=array.dtype)
+            padded[tuple(map(slice, part.shape))] = part
+            part = padded
+        yield part, tuple(slice(at.start // size, at.stop // size) for at, size in zip(box, sizes, strict=True))
 
 
-def _axes(desc: MemoryDesc) -> tuple[list[int], list[int]]:
-    """Split shape, dimension by dimension, and the axes of it in memory's order."""
+def _split(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """Whole blocks with the axes of :func:`blocked_view`."""
     layout = desc.layout
     shape: list[int] = []
     outer: list[int] = []
     inner = [0] * len(layout.inner_blks)
-    for dim, extent in enumerate(desc.placement.outer_dims):
+    for dim, (extent, block) in enumerate(zip(array.shape, layout.blocks, strict=True)):
         outer.append(len(shape))
-        shape.append(extent)
+        shape.append(extent // block)
         for axis, (blk, idx) in enumerate(zip(layout.inner_blks, layout.inner_idxs, strict=True)):
             if idx == dim:
                 inner[axis] = len(shape)
                 shape.append(blk)
-    return shape, outer + inner
-
-
-def _split(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
-    shape, axes = _axes(desc)
-    return array.reshape(shape).transpose(axes)
+    return array.reshape(shape).transpose(outer + inner)

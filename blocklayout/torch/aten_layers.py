@@ -48,15 +48,11 @@ def _convolution(w: Writer, x: BuildValue, weight: BuildValue, bias: BuildValue 
 
 
 @lowers(*(f"conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
-def _conv(w: Writer, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
-    *window, groups = args
-    return _convolution(w, x, weight, bias, *window, False, 0, groups)
-
-
 @lowers("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
-def _conv_transpose(w: Writer, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
-    stride, padding, output_padding, groups, dilation = args
-    return _convolution(w, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+def _conv(w: Writer, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
+    transposed = "transpose" in w.packet
+    stride, padding, output_padding, groups, dilation = args if transposed else (*args[:2], 0, args[3], args[2])
+    return _convolution(w, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
 # Normalisations.

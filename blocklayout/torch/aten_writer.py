@@ -15,7 +15,6 @@ from blocklayout.dtypes import named, to_numpy
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.graph import fresh_name
-from blocklayout.model.types import to_elem_type
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -135,8 +134,7 @@ class Writer(Builder):
         """A value, or a number, in a data type."""
         if not isinstance(value, BuildValue):
             return self.array(value, dtype)
-        cast: BuildValue = value if value.dtype == dtype else self.op("Cast", value, to=to_elem_type(dtype))
-        return cast
+        return value if value.dtype == dtype else value.astype(dtype)
 
     def where(self, condition: BuildValue, a: Any, b: Any) -> BuildValue:
         """Elements of one or the other; numbers are in the data type of the first result."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def _traced(graph_module: GraphModule) -> GraphModule | None:
     try:
         with inputs[0].fake_mode, preserve_node_meta():
             given = [each.detach() for each in inputs]
-            return make_fx(Interpreter(graph_module).run, further(), pre_dispatch=True)(*given)
+            return make_fx(Interpreter(graph_module).run, decompositions(), pre_dispatch=True)(*given)
     except Exception:  # noqa: BLE001 - AOTAutograd says what is wrong
         return None
 
@@ -96,7 +97,10 @@ def path_of(node: Node) -> str:
 
 
 def graph_of(program: ExportedProgram) -> GraphModule:
-    """A program's graph in overloads that are lowered, without writes. Parameters are its attributes."""
+    """A program's graph in overloads that are lowered, decomposed where it is not; parameters are its attributes.
+
+    An UnsupportedError where it writes to its buffers or inputs.
+    """
     module: GraphModule = program.module(check_guards=False)
     if not is_lowered(module.graph):
         program = program.run_decompositions(decompositions())
@@ -138,43 +142,16 @@ def _memory(node: Node) -> int:
     return val.untyped_storage()._cdata if isinstance(val, torch.Tensor) else id(node)  # noqa: SLF001 - PyTorch's own
 
 
+@cache
 def decompositions() -> dict[Any, Any]:
-    """PyTorch's decompositions to core ATen, but of overloads that are lowered as they are, and :func:`further`."""
-    table: dict[Any, Any] = default_decompositions()
-    for overload in [each for each in table if str(each) in TABLE]:
-        table.pop(overload)
-    return dict(table) | further()
-
-
-def further() -> dict[Any, Any]:
-    """Decompositions of core ATen's own overloads that are not lowered."""
+    """PyTorch's decompositions of overloads that are not lowered, to core ATen and further, and one of ours."""
     aten = torch.ops.aten
-    table: dict[Any, Any] = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    more = get_decompositions([aten.adaptive_max_pool2d, aten.adaptive_max_pool3d])
+    table = {each: how for each, how in (dict(default_decompositions()) | more).items() if str(each) not in TABLE}
     return table | {aten._transformer_encoder_layer_fwd.default: aten_layers.encoder_layer}  # noqa: SLF001 - PyTorch's own
 
 
 # Networks
-
-
-def read_exported(program: ExportedProgram) -> Read:
-    """The network of a ``torch.export`` program, decomposed to core ATen where it is not yet.
-
-    Parameters and buffers become constants that share the module's memory.
-
-    Args:
-        program: Of fixed extents; it changes no buffer and no input.
-
-    Raises:
-        UnsupportedError: An ATen overload that is not in the table, or in a use for which ONNX has no words; an extent
-            that is a symbol; a program that writes to its buffers or inputs. The message names overload and module.
-
-    Example:
-        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))
-        >>> print(read_exported(program).builder.to_graph())  # doctest: +ELLIPSIS
-        model, opset 22
-        ...
-    """
-    return read_fx(graph_of(program))
 
 
 def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.Tensor]] = {}) -> Read:
@@ -186,7 +163,14 @@ def read_fx(graph_module: GraphModule, constants: Mapping[str, tuple[str, torch.
             ``layer1.0.conv2.weight``, and the tensor. All other placeholders are inputs.
 
     Raises:
-        UnsupportedError: As :func:`read_exported`.
+        UnsupportedError: An ATen overload that is not in the table, or in a use for which ONNX has no words; an extent
+            that is a symbol. The message names overload and module.
+
+    Example:
+        >>> program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))
+        >>> print(read_fx(graph_of(program)).builder.to_graph())  # doctest: +ELLIPSIS
+        model, opset 22
+        ...
     """
     read = Read(graph_module, constants)
     for error in read.errors.values():

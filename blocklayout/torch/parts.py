@@ -349,8 +349,11 @@ def _loaded(
 
 
 def exported_source(program: ExportedProgram) -> tuple[Builder, dict[str, str]]:
-    """The network of a ``torch.export`` program, and the formats of its inputs and outputs that are not row-major."""
-    read = reading.read_exported(program)
+    """The network of a ``torch.export`` program, and the formats of its inputs and outputs that are not row-major.
+
+    The module's parameters and buffers are constants that share its memory.
+    """
+    read = reading.read_fx(reading.graph_of(program))
     inputs = read.graph_module.graph.find_nodes(op="placeholder")
     return read.builder, _tags(_borders((*read.inputs, *read.outputs), (*inputs, *_returned(read.graph_module))))
 

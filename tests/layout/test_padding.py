@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 
@@ -40,3 +42,14 @@ def test_a_part_that_ends_inside_a_block_keeps_its_elements() -> None:
     clear_padding(elements, part)
     assert elements[part.offsets()].all()
     assert elements.size - np.count_nonzero(elements) == part.n_padding
+
+
+def test_packing_with_padding_makes_no_second_array() -> None:
+    desc = MemoryDesc((500, 700), "f32", "AB16b24a")
+    array, into = np.ones(desc.dims, np.float32), np.empty(desc.nbytes, np.uint8)
+    tracemalloc.start()
+    desc.pack(array, into)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert desc.n_padding
+    assert peak < desc.nbytes / 8

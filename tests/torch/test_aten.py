@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from blocklayout.torch import graph as reading
 from blocklayout.torch.aten_writer import TABLE
-from blocklayout.torch.graph import Read, read_exported, read_fx
+from blocklayout.torch.graph import Read, graph_of, read_fx
 from tests.torch.nets import NETS, BasicBlock, ResNet, image, randomized
 from tests.torch.single import CASES, single
 
@@ -36,6 +36,10 @@ pytestmark = [
 def program_of(module: nn.Module, *inputs: torch.Tensor) -> Any:
     with torch.no_grad():
         return torch.export.export(module.eval(), inputs)
+
+
+def read_exported(program: Any) -> Read:
+    return read_fx(graph_of(program))
 
 
 def run(read: Read, *inputs: torch.Tensor) -> list[np.ndarray]:

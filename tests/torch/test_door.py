@@ -88,6 +88,16 @@ def test_a_network_of_layers_is_not_traced_again(name: str, monkeypatch: pytest.
             assert_same(door(module, x)(x), module(x))
 
 
+@pytest.mark.parametrize("module", [nn.CELU(0.5), nn.AdaptiveMaxPool2d(3), nn.PixelShuffle(2), nn.Softshrink()])
+def test_what_pytorch_decomposes_is_not_traced_again(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, x = importlib.import_module("blocklayout.torch.parts"), drawn(2, 4, 6, 6)
+    monkeypatch.setattr(parts, "aot_module_simplified", None)
+    told = bl.explain_compile(module, x)
+    assert not told.fallbacks, told
+    with torch.no_grad():
+        assert_same(by_backend(module)(x), module(x))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_plan_runs_a_whole_network(name: str) -> None:
     make, make_input = NETWORKS[name]
@@ -293,27 +303,31 @@ def test_packed_weights_are_the_only_copy(tmp_path: Path, tree_environ: dict[str
     script.write_text(
         """
 import gc, resource, torch, blocklayout as bl
+from blocklayout.torch.parts import compile_dynamo
 
-def held_mb():
+def held_nbytes():
     gc.collect()
-    pages = int(open("/proc/self/statm").read().split()[1])
-    return pages * resource.getpagesize() / 1e6
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 
 def network(n, width):
     return torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(n))).eval()
 
-big, x = network(5, 1600), torch.rand(1, 1600)
+big, x, graphs = network(5, 1600), torch.rand(1, 1600), []
 with torch.inference_mode():
     torch.compile(network(1, 8), backend=bl.torch.backend)(torch.rand(1, 8))  # imports
-    before = held_mb()
-    compiled = torch.compile(big, backend=bl.torch.backend)
+    before = held_nbytes()
+    compiled = torch.compile(big, backend=lambda graph, given: compile_dynamo(graph, given, {}, graphs))
     compiled(x)
-    print(held_mb() - before)
+    grown = held_nbytes() - before
+    [session] = graphs[0].latest.sessions
+    print(grown, session.memory().packed_nbytes, sum(each.nbytes for each in big.parameters()))
 """
     )
     run = [sys.executable, "-W", "ignore", str(script)]
     done = subprocess.run(run, check=True, capture_output=True, text=True, env=tree_environ, timeout=120)
-    assert float(done.stdout) < 1.5 * 51.2  # of 51.2 MB of weights; a second copy would be twice as much
+    grown, packed, weights = map(int, done.stdout.split())
+    assert packed < 1.1 * weights  # padding differs by ISA; what is read as it is has no copy at all
+    assert grown < packed + 0.4 * weights  # for code and plans: no second copy, nor two tensors' that packing left
 
 
 @pytest.mark.parametrize("door", DOORS)
