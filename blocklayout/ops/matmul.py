@@ -43,6 +43,8 @@ class MatMul(ir.BaseOperator, frozen=True):
                 what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
                 refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
         operands = {"src": src, "weights": weights}
+        if refusal is None and _is_slower_than_inner_product(src, weights):
+            return InnerProduct().bind(operands, {"weights": of_rank(operands, ndims)["weights"].swapaxes(-1, -2)})
         return refusal or cls().bind(operands, of_rank(operands, ndims))
 
     @classmethod
@@ -78,11 +80,7 @@ class MatMul(ir.BaseOperator, frozen=True):
     result_format = staticmethod(row_major)
 
     def meant(self, wish: ir.Wish) -> ir.Wish:
-        """Formats named after an image's channels mean nothing to a matrix: plain."""
-        images = [name for name in ir.LAYOUT_NAMES if name != "any"]
-        src = "plain" if wish.src in images else wish.src
-        dst = "plain" if wish.dst in images else wish.dst
-        return replace(wish, src=src, dst=dst)
+        return _of_matrices(wish)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         weights = argument(problem, "weights")
@@ -95,18 +93,28 @@ class MatMul(ir.BaseOperator, frozen=True):
         names = {"scale_src": "scale_src"} if is_scaled else None
         joined = None if self.exchanged else _of_all_rows(problem, wish, attr)
         if joined is not None:
-            return ir.Recipe.single(joined[0], names, joined[1].items())
+            seen, rows, others = joined
+            spec = dnnl.matmul(seen["src"], seen["weights"], seen["dst"], seen.get("bias"), **others)
+            return ir.Recipe.single(spec, names, rows.items())
         whole = {name: plain(argument(problem, name)) for name in self.exchanged}
-        seen = {name: _turned(desc) for name, desc in whole.items()}
+        turned = {name: _turned(desc) for name, desc in whole.items()}
         bias = plain_if_any(problem, "bias")
         if bias is not None and bias.ndims < len(problem.dst.dims):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
         packed, wished = _packed(problem, weights.dims), dict(wish.others).get("weights")
-        src = seen.get("src") or wish.src_desc(argument(problem, "src"))
-        matrix = seen.get("weights") or packed or wished or plain(weights)
+        src = turned.get("src") or wish.src_desc(argument(problem, "src"))
+        matrix = turned.get("weights") or packed or wished or plain(weights)
         spec = dnnl.matmul(src, matrix, wish.dst_desc(problem.dst), bias, attr=attr, n_threads=problem.n_threads)
         return ir.Recipe.single(spec, names, whole.items())
+
+
+def _of_matrices(wish: ir.Wish) -> ir.Wish:
+    """Formats named after an image's channels mean nothing to a matrix: plain."""
+    images = [name for name in ir.LAYOUT_NAMES if name != "any"]
+    src = "plain" if wish.src in images else wish.src
+    dst = "plain" if wish.dst in images else wish.dst
+    return replace(wish, src=src, dst=dst)
 
 
 def _packed(problem: ir.Problem, dims: tuple[int, ...]) -> dnnl.AnyDesc | None:
@@ -115,11 +123,25 @@ def _packed(problem: ir.Problem, dims: tuple[int, ...]) -> dnnl.AnyDesc | None:
     return None if known is None else dnnl.AnyDesc(dims, known.dtype)
 
 
-def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
-    """One product of all rows, where each matrix of a batch is multiplied by the same one; and the batches' layouts.
+def _is_slower_than_inner_product(src: ir.Value, weights: ir.Value) -> bool:
+    """Whether the library packs a constant matrix in each run, as on AVX2; that of an inner product is packed once."""
+    is_one = weights.data is not None and src.data is None and prod(weights.shape[:-2]) == 1
+    are_floats_alone = all(each.dtype == "f32" and each.quantization is None for each in (src, weights))
+    if not is_one or not are_floats_alone or 0 in (*src.shape, *weights.shape):
+        return False
+    n_rows, (n_src, n_dst) = prod(src.shape[:-1]), weights.shape[-2:]
+    spec = dnnl.matmul(MemoryDesc((n_rows, n_src)), dnnl.AnyDesc((n_src, n_dst)), MemoryDesc((n_rows, n_dst)))
+    return "gemm" in dnnl.optimised(spec)[0].spec.impl
 
-    A batch is many thin products, whose weights are packed in each run, and few post-ops run optimised on it. ``None``
-    where rows do not follow each other in memory, or addends are of another form.
+
+def _of_all_rows(
+    problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
+) -> tuple[dict[str, dnnl.Desc], dict[str, MemoryDesc], dict[str, Any]] | None:
+    """One product of all rows, where each matrix of a batch is multiplied by the same one: arguments of its Spec.
+
+    First the operands by name, in the middle the batches' layouts. A batch is many thin products, whose weights are
+    packed in each run, and few post-ops run optimised on it. ``None`` where rows do not follow each other in memory, or
+    addends are of another form.
     """
     weights, dst = argument(problem, "weights"), problem.dst
     post_ops = _post_ops_of_rows(attr.post_ops, dst.dims)
@@ -133,9 +155,8 @@ def _of_all_rows(problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[d
     scales = tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)
     given: Any = {"attr": replace(attr, post_ops=post_ops, scales=scales), "n_threads": problem.n_threads}
     matrix = _packed(problem, seen["weights"].dims) or seen["weights"]
-    spec = dnnl.matmul(seen["src"], matrix, seen["dst"], seen.get("bias"), **given)
     # Of constants only the bytes matter.
-    return spec, {name: desc for name, desc in whole.items() if name not in problem.constants}
+    return {**seen, "weights": matrix}, {name: whole[name] for name in whole if name not in problem.constants}, given
 
 
 def _given(desc: dnnl.Desc) -> MemoryDesc:
@@ -229,26 +250,48 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         return rows - {2} == {0} and is_aligned and not node.attrs.get("transA", 0)
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
-        if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and problem.dst.dims[0] > 1:
+        is_one_row = prod(problem.dst.dims[:-1]) == 1
+        if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and not is_one_row:
             return self._over_pixels(problem, attr)
+        given: Any
+        if len(problem.dst.dims) > 2:
+            joined = _of_all_rows(problem, _of_matrices(wish), attr)
+            if joined is None:
+                return MatMul(("weights",)).lower(problem, wish, attr)
+            seen, rows, given = joined
+            spec = dnnl.inner_product(seen["src"], seen["weights"], seen["dst"], **given)
+            return ir.Recipe.single(spec, whole=rows.items())
         weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         vector = bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias
         src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
-        given: Any = {"prop_kind": wish.prop_kind, "attr": attr, "n_threads": problem.n_threads}
+        given = {"prop_kind": wish.prop_kind, "attr": attr, "n_threads": problem.n_threads}
         spec = dnnl.inner_product(src, _packed(problem, weights.dims) or plain(weights), dst, vector, **given)
         return ir.Recipe.single(spec, whole=whole)
 
     def _over_pixels(self, problem: ir.Problem, attr: dnnl.Attr) -> ir.Recipe | None:
         """A convolution by one element over rows as channels-last pixels, which packs its weights beforehand."""
-        if any(isinstance(post_op, dnnl.Binary) for post_op in attr.post_ops):
-            return None  # its operand would have to be an image, too
         src, weights, bias = argument(problem, "src"), argument(problem, "weights"), plain_if_any(problem, "bias")
-        images = [MemoryDesc((1, info.dims[1], 1, info.dims[0]), info.dtype, "nhwc") for info in (src, problem.dst)]
-        taps, vector = dnnl.AnyDesc((*weights.dims, 1, 1), weights.dtype), bias and bias.reshaped(problem.dst.dims[1:])
-        spec = dnnl.convolution(images[0], taps, images[1], vector, attr=attr, n_threads=problem.n_threads)
         whole = {"src": plain(src), "dst": plain(problem.dst)} | ({"bias": bias} if bias else {})
+        post_ops = [*attr.post_ops]
+        for index, each in enumerate(attr.post_ops):
+            if not isinstance(each, dnnl.Binary):
+                continue
+            added = each.src1
+            if added is None or (added.dims != problem.dst.dims and prod(added.dims[:-1]) > 1):
+                return None
+            post_ops[index] = replace(each, src1=_pixels(added))
+            whole[f"post_op_{index}_src_1"] = MemoryDesc(added.dims, added.dtype)
+        taps = dnnl.AnyDesc((*weights.dims[-2:], 1, 1), weights.dtype)
+        vector = bias and bias.reshaped(problem.dst.dims[1:])
+        given: Any = {"attr": replace(attr, post_ops=post_ops), "n_threads": problem.n_threads}
+        spec = dnnl.convolution(_pixels(src), taps, _pixels(problem.dst), vector, **given)
         return ir.Recipe.single(spec, whole=whole.items())
+
+
+def _pixels(rows: ir.TensorInfo | dnnl.Desc) -> MemoryDesc:
+    """Rows one behind the other as the pixels of an image."""
+    return MemoryDesc((1, rows.dims[-1], 1, prod(rows.dims[:-1])), rows.dtype, "nhwc")
 
 
 class SummedProduct(ir.BaseOperator, frozen=True):

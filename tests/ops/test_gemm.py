@@ -97,6 +97,19 @@ def test_rows_may_be_pixels_of_an_image(n_rows: int, tail: tuple[dnnl.PostOp, ..
         assert dict(recipe.whole)["dst"] == MemoryDesc((2, 7))
 
 
+def test_what_is_added_to_rows_as_pixels_is_read_row_by_row() -> None:
+    lowered = OpCase("Gemm", ((2, 10), Weights((10, 7)))).lowered()
+    operands = (MemoryDesc((1, 7)), MemoryDesc((2, 7), "f32", "ba"), MemoryDesc((2, 1)))
+    row, matrix, column = (dnnl.Binary("add", desc) for desc in operands)
+    problem, wish = problem_of(lowered, (2, 7)), Wish("channels_last", "channels_last")
+    recipe = lowered.operator.lower(problem, wish, dnnl.Attr((row, matrix)))
+    assert recipe is not None
+    seen = [post_op.src1 for post_op in recipe.steps[0].spec.attr.post_ops if isinstance(post_op, dnnl.Binary)]
+    assert seen == [MemoryDesc((1, 7, 1, n_rows), "f32", "nhwc") for n_rows in (1, 2)]
+    assert dict(recipe.whole)["post_op_1_src_1"] == MemoryDesc((2, 7))
+    assert lowered.operator.lower(problem, wish, dnnl.Attr((column,))) is None
+
+
 class _CheapConvolutions(CostModel, frozen=True):
     """Prices at which products are best had as convolutions over pixels."""
 

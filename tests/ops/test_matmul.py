@@ -61,6 +61,25 @@ def test_rows_that_do_not_follow_each_other_are_multiplied_in_batches() -> None:
     assert recipe.steps[0].spec.memory_desc("src") == src
 
 
+@pytest.mark.parametrize("shape", [(2, 5, 20), (10, 20)], ids=str)
+@pytest.mark.parametrize("layout", ["auto", "any", "nhwc", "plain"])
+def test_weights_are_packed_once_where_the_library_can(layout: str, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(6)
+    weights, bias = nets.he(rng, 20, 24), rng.standard_normal(24).astype(np.float32)
+    b = bl.Builder()
+    x, r = b.input("x", shape), b.input("r", (*shape[:-1], 24))
+    y = b.op("Relu", b.op("Add", b.op("MatMul", x, b.constant(weights)), b.constant(bias)))
+    b.output("y", b.op("Add", y, r))
+    session = bl.load(b, layout=layout, tune="model")
+    x_data, r_data = nets.random_input(shape), nets.random_input((*shape[:-1], 24))
+    np.testing.assert_allclose(session(x_data, r_data), np.maximum(x_data @ weights + bias, 0) + r_data, atol=1e-5)
+    specs = [step.spec for step in session.plan.steps if isinstance(step.spec, dnnl.Spec)]
+    [weights_desc] = [spec.memory_desc("weights") for spec in specs if spec.has("weights")]
+    inner = dnnl.inner_product(MemoryDesc((10, 20)), dnnl.AnyDesc((24, 20)), MemoryDesc((10, 24)))
+    if dnnl.optimised(inner)[0].spec.impl.startswith("brgemm"):
+        assert weights_desc.inner_blks
+
+
 @pytest.mark.parametrize("layout", ["auto", "any", "nhwc", "blocked", "plain"])
 def test_what_follows_a_product_of_all_rows_reads_it_in_batches(layout: str) -> None:
     rng = np.random.default_rng(5)

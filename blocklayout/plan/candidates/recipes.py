@@ -349,17 +349,20 @@ def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
 
 
 def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Member]) -> Recipe:
-    """With the layouts of what post-ops read where the primitive sees it under other extents than it was asked to."""
+    """With the layouts of what post-ops read where the primitive sees it under other extents than it was asked to.
+
+    Those that it was asked for, or, under the argument's name, that the recipe has.
+    """
     if not fused:
         return recipe
     last = recipe.steps[-1].spec
     given = last.attr.post_ops if isinstance(last, dnnl.Spec) else ()
     whole = dict(recipe.whole)
-    for follower, wanted, seen in zip(fused, asked.post_ops, given, strict=False):
+    for index, (follower, wanted, seen) in enumerate(zip(fused, asked.post_ops, given, strict=False)):
         src1, own = (each.src1 if isinstance(each, dnnl.Binary) else None for each in (wanted, seen))
         if src1 is not None and own is not None and src1.dims != own.dims and follower.use.operand is not None:
             desc = src1 if isinstance(src1, MemoryDesc) else MemoryDesc(src1.dims, src1.dtype)
-            whole[follower.operand(follower.use.operand)] = desc
+            whole[follower.operand(follower.use.operand)] = whole.pop(f"post_op_{index}_src_1", desc)
     return replace(recipe, whole=tuple(whole.items()))
 
 
