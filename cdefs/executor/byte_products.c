@@ -492,22 +492,15 @@ static void work(void *given) {
         }
     }
 }
-#endif
 
-int bl_byte_products(const void *problem, void *stream, int n_args, const void *args) {
-    const bl_byte_products_t *p = problem;
-    void *data[BL_PRODUCTS_ARGS] = {0};
-    (void)stream;
-    int status = bl_find_data(p->get_data, args, n_args, data);
-    if (status) return status;
-#if defined(__x86_64__)
+static int run_all(const bl_byte_products_t *p, void *const *data) {
     bl_byte_products_run_t run = {p, data[BL_PRODUCTS_SRC], data[BL_PRODUCTS_WEIGHTS], data[BL_PRODUCTS_BIAS],
         data[BL_PRODUCTS_DST], data[BL_PRODUCTS_SCRATCHPAD],
         bytes_of(data + BL_PRODUCTS_SRC_SCALE, p->src_is_signed, p->dst_is_signed), data[BL_PRODUCTS_FACTORS]};
     if (run.bytes.zero != (uint8_t)run.bytes.zero) return 2; /* dnnl_invalid_arguments: padding is bytes, too */
     bl_parallel(p->n_threads, work, &run);
     return 0;
-#else
-    return 3; /* dnnl_unimplemented */
-#endif
 }
+#endif
+
+BL_X86_ENTRY(bl_byte_products, BL_PRODUCTS_ARGS, run_all)
