@@ -41,13 +41,15 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[Any]:
     opened: list[Opened] = []
 
     def opening(
-        html: str = "", *, url: str = "", width: int = 1280, height: int = 800, theme: str = "light", **more: Any
+        html: str = "", *, url: str = "", width: int = 1280, height: int = 800, theme: str = "light", **media: Any
     ) -> Any:
         if not url:
             path = tmp_path / f"page{len(opened)}.html"
             path.write_text(html, encoding="utf-8")
             url = path.as_uri()
-        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme, **more)
+        page = browser.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=theme, **media)
         opened.append(Opened(page))
         page.goto(url)
         return page
