@@ -38,7 +38,7 @@ class Browsing:
         launched = driver.chromium.launch(executable_path=executable, args=ARGUMENTS)
         self.ending.enter_context(closing(launched))
         self.context = launched.new_context()
-        self.context.new_page().goto(Path(__file__).parent.as_uri())  # stays: files that are shown share its process
+        self.context.new_page()
 
     def end(self) -> None:
         self.context = None
@@ -50,9 +50,9 @@ _browsing = Browsing()
 
 @pytest.fixture
 def browser(pytestconfig: pytest.Config) -> Any:
-    """A context for all tests of a folder that follow each other.
+    """A context for all tests of a folder that follow each other, which use its pages again.
 
-    A browser takes a second to begin, and a page in a context of its own the half of one. Pages keep nothing that
+    A browser takes a second to begin, and so does a page in a process of its own. What is shown keeps nothing that
     others would find: no cookies, no storage.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
