@@ -24,22 +24,24 @@ class Browsing:
     """The browser that runs, if one does.
 
     Attributes:
-        launched: By Playwright; ``None`` where none runs.
+        context: Playwright's, of all pages; ``None`` where no browser runs.
         ending: What ends it.
     """
 
     def __init__(self) -> None:
-        self.launched: Any = None
+        self.context: Any = None
         self.ending = ExitStack()
 
     def begin(self, playwright: Any, executable: str) -> None:
         self.ending.callback(_wait_for_end, _children())
         driver = self.ending.enter_context(playwright.sync_playwright())
-        self.launched = driver.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        self.ending.enter_context(closing(self.launched))
+        launched = driver.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        self.ending.enter_context(closing(launched))
+        self.context = launched.new_context()
+        self.context.new_page()
 
     def end(self) -> None:
-        self.launched = None
+        self.context = None
         self.ending.close()
 
 
@@ -48,15 +50,19 @@ _browsing = Browsing()
 
 @pytest.fixture
 def browser(pytestconfig: pytest.Config) -> Any:
-    """One for all tests of a folder that follow each other: it takes a second to begin."""
+    """A context for all tests of a folder that follow each other, which use its pages again.
+
+    A browser takes a second to begin, and so does a page in a process of its own. What is shown keeps nothing that
+    others would find: no cookies, no storage.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         pytest.skip("there is no Chromium")
-    if _browsing.launched is None:
+    if _browsing.context is None:
         _browsing.begin(playwright, executable)
         pytestconfig.add_cleanup(_browsing.end)  # where the session stops early
-    return _browsing.launched
+    return _browsing.context
 
 
 @pytest.hookimpl(trylast=True)

@@ -36,11 +36,10 @@ def address(site: Path) -> Iterator[str]:
 
 def found(browser: Any, address: str, query: str) -> list[str]:
     """Paths of what the search lists, the best first."""
-    page = browser.new_page()
+    page = browser.pages[0]
     page.goto(f"{address}/search.html?q={query.replace(' ', '+')}")
     page.wait_for_function("/finished|did not match/.test(document.querySelector('#search-results')?.textContent)")
     hits: list[str] = page.eval_on_selector_all("#search-results .search li > a", "all => all.map(a => a.pathname)")
-    page.close()
     return hits
 
 
