@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any, ClassVar
 
@@ -91,11 +91,9 @@ class MatMul(ir.BaseOperator, frozen=True):
         if is_scaled:
             attr = replace(attr, scales=(("src", 0),))
         names = {"scale_src": "scale_src"} if is_scaled else None
-        joined = None if self.exchanged else _of_all_rows(problem, wish, attr)
+        joined = None if self.exchanged else _of_all_rows(dnnl.matmul, problem, wish, attr)
         if joined is not None:
-            seen, rows, others = joined
-            spec = dnnl.matmul(seen["src"], seen["weights"], seen["dst"], seen.get("bias"), **others)
-            return ir.Recipe.single(spec, names, rows.items())
+            return ir.Recipe.single(joined[0], names, joined[1].items())
         whole = {name: plain(argument(problem, name)) for name in self.exchanged}
         turned = {name: _turned(desc) for name, desc in whole.items()}
         bias = plain_if_any(problem, "bias")
@@ -135,13 +133,12 @@ def _is_slower_than_inner_product(src: ir.Value, weights: ir.Value) -> bool:
 
 
 def _of_all_rows(
-    problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
-) -> tuple[dict[str, dnnl.Desc], dict[str, MemoryDesc], dict[str, Any]] | None:
-    """One product of all rows, where each matrix of a batch is multiplied by the same one: arguments of its Spec.
+    product: Callable[..., dnnl.Spec], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr
+) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
+    """One product of all rows, where each matrix of a batch is multiplied by the same one; and the batches' layouts.
 
-    First the operands by name, in the middle the batches' layouts. A batch is many thin products, whose weights are
-    packed in each run, and few post-ops run optimised on it. ``None`` where rows do not follow each other in memory, or
-    addends are of another form.
+    A batch is many thin products, whose weights are packed in each run, and few post-ops run optimised on it. ``None``
+    where rows do not follow each other in memory, or addends are of another form.
     """
     weights, dst = argument(problem, "weights"), problem.dst
     post_ops = _post_ops_of_rows(attr.post_ops, dst.dims)
@@ -155,8 +152,9 @@ def _of_all_rows(
     scales = tuple((arg, 0b10 if mask else 0) for arg, mask in attr.scales)
     given: Any = {"attr": replace(attr, post_ops=post_ops, scales=scales), "n_threads": problem.n_threads}
     matrix = _packed(problem, seen["weights"].dims) or seen["weights"]
+    spec = product(seen["src"], matrix, seen["dst"], seen.get("bias"), **given)
     # Of constants only the bytes matter.
-    return {**seen, "weights": matrix}, {name: whole[name] for name in whole if name not in problem.constants}, given
+    return spec, {name: desc for name, desc in whole.items() if name not in problem.constants}
 
 
 def _given(desc: dnnl.Desc) -> MemoryDesc:
@@ -253,19 +251,16 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         is_one_row = prod(problem.dst.dims[:-1]) == 1
         if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and not is_one_row:
             return self._over_pixels(problem, attr)
-        given: Any
         if len(problem.dst.dims) > 2:
-            joined = _of_all_rows(problem, _of_matrices(wish), attr)
+            joined = _of_all_rows(dnnl.inner_product, problem, _of_matrices(wish), attr)
             if joined is None:
                 return MatMul(("weights",)).lower(problem, wish, attr)
-            seen, rows, given = joined
-            spec = dnnl.inner_product(seen["src"], seen["weights"], seen["dst"], **given)
-            return ir.Recipe.single(spec, whole=rows.items())
+            return ir.Recipe.single(joined[0], whole=joined[1].items())
         weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         vector = bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias
         src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
-        given = {"prop_kind": wish.prop_kind, "attr": attr, "n_threads": problem.n_threads}
+        given: Any = {"prop_kind": wish.prop_kind, "attr": attr, "n_threads": problem.n_threads}
         spec = dnnl.inner_product(src, _packed(problem, weights.dims) or plain(weights), dst, vector, **given)
         return ir.Recipe.single(spec, whole=whole)
 
