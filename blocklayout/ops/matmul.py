@@ -270,6 +270,8 @@ class InnerProduct(ir.BaseOperator, frozen=True):
         whole = {"src": plain(src), "dst": plain(problem.dst)} | ({"bias": bias} if bias else {})
         post_ops = [*attr.post_ops]
         for index, each in enumerate(attr.post_ops):
+            if isinstance(each, dnnl.Prelu) and len(problem.dst.dims) > 2:
+                return None  # dimension 1, which has its slopes, is none of channels
             if not isinstance(each, dnnl.Binary):
                 continue
             added = each.src1

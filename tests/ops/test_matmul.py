@@ -80,6 +80,24 @@ def test_weights_are_packed_once_where_the_library_can(layout: str, shape: tuple
         assert weights_desc.inner_blks
 
 
+def test_slopes_of_each_row_are_none_of_each_pixels_channel() -> None:
+    lowered = OpCase("MatMul", ((2, 4, 10), Weights((10, 7)))).lowered()
+    problem, wish = problem_of(lowered, (2, 4, 7)), Wish("channels_last", "channels_last")
+    recipe = lowered.operator.lower(problem, wish, dnnl.Attr((dnnl.Prelu(0b10),)))
+    assert recipe is None or recipe.steps[-1].spec.kind != "convolution"
+
+
+@pytest.mark.parametrize("layout", ["auto", "any", "nhwc", "plain"])
+def test_an_addend_whose_extents_are_those_of_pixels_is_one_of_rows(layout: str) -> None:
+    weights = nets.he(np.random.default_rng(7), 256, 64)
+    b = bl.Builder()
+    x, r = b.input("x", (1, 64, 1, 256)), b.input("r", (1, 64, 1, 64))
+    b.output("y", b.op("Add", b.op("MatMul", x, b.constant(weights)), r))
+    session = bl.load(b, layout=layout, tune="model")
+    x_data, r_data = nets.random_input((1, 64, 1, 256)), nets.random_input((1, 64, 1, 64))
+    np.testing.assert_allclose(session(x_data, r_data), x_data @ weights + r_data, atol=1e-4)
+
+
 @pytest.mark.parametrize("layout", ["auto", "any", "nhwc", "blocked", "plain"])
 def test_what_follows_a_product_of_all_rows_reads_it_in_batches(layout: str) -> None:
     rng = np.random.default_rng(5)

@@ -360,9 +360,12 @@ def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Membe
     whole = dict(recipe.whole)
     for index, (follower, wanted, seen) in enumerate(zip(fused, asked.post_ops, given, strict=False)):
         src1, own = (each.src1 if isinstance(each, dnnl.Binary) else None for each in (wanted, seen))
-        if src1 is not None and own is not None and src1.dims != own.dims and follower.use.operand is not None:
+        if src1 is None or own is None or follower.use.operand is None:
+            continue
+        named = whole.pop(f"post_op_{index}_src_1", None)
+        if named is not None or src1.dims != own.dims:
             desc = src1 if isinstance(src1, MemoryDesc) else MemoryDesc(src1.dims, src1.dtype)
-            whole[follower.operand(follower.use.operand)] = whole.pop(f"post_op_{index}_src_1", desc)
+            whole[follower.operand(follower.use.operand)] = named or desc
     return replace(recipe, whole=tuple(whole.items()))
 
 
