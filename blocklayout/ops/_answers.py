@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from blocklayout import ir
-from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout import dnnl, ir
+from blocklayout.dtypes import PRIMITIVE_FLOATS, from_numpy
+from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.layout.permutation import Perm, without
 
 _FLOAT = 1
@@ -162,3 +164,17 @@ def in_order(numbers: np.ndarray, order: Perm) -> np.ndarray:
     if not numbers.size:
         return numbers
     return np.ascontiguousarray(numbers.reshape(-1, len(order))[:, list(order)].reshape(-1))
+
+
+def optimised_impl(lowered: ir.Lowered, dst: ir.TensorInfo) -> str:
+    """The implementation preferred for an operator's last primitive; empty where there are references alone."""
+    sources = {arg: ir.TensorInfo(value.dims, value.dtype) for arg, value in lowered.sources.items()}
+    arrays = lowered.constants.items()
+    constants = {arg: ir.TensorInfo(array.shape, from_numpy(array.dtype)) for arg, array in arrays}
+    problem = ir.Problem(sources, constants, dst, dnnl.default_threads())
+    with suppress(DnnlError, LayoutError, UnsupportedError):
+        recipe = lowered.operator.lower(problem, ir.Wish("any", "any"), dnnl.Attr())
+        spec = recipe.steps[-1].spec if recipe else None
+        found = dnnl.optimised(spec)[0] if isinstance(spec, dnnl.Spec) else None
+        return "" if found is None or found.is_reference else found.spec.impl
+    return ""

@@ -14,7 +14,7 @@ from blocklayout import dnnl, ir
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
-from blocklayout.ops._answers import always, are_floats, broadcast_dims, of_rank
+from blocklayout.ops._answers import always, are_floats, broadcast_dims, of_rank, optimised_impl
 from blocklayout.ops._layouts import argument, has_argument, plain, plain_if_any, seen_as
 
 
@@ -43,9 +43,14 @@ class MatMul(ir.BaseOperator, frozen=True):
                 what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
                 refusal = node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
         operands = {"src": src, "weights": weights}
-        if refusal is None and _is_slower_than_inner_product(src, weights):
-            return InnerProduct().bind(operands, {"weights": of_rank(operands, ndims)["weights"].swapaxes(-1, -2)})
-        return refusal or cls().bind(operands, of_rank(operands, ndims))
+        if refusal is not None:
+            return refusal
+        arrays = of_rank(operands, ndims)
+        lowered, dst = cls().bind(operands, arrays), ir.TensorInfo(node.result.dims, node.result.dtype)
+        if _is_of_rows(src, weights) and "gemm" in optimised_impl(lowered, dst):
+            # It packs a constant in each run, as on AVX2; that of an inner product is packed once.
+            return InnerProduct().bind(operands, {"weights": arrays["weights"].swapaxes(-1, -2)})
+        return lowered
 
     @classmethod
     def backward(cls, call: ir.Called) -> Any:
@@ -121,15 +126,11 @@ def _packed(problem: ir.Problem, dims: tuple[int, ...]) -> dnnl.AnyDesc | None:
     return None if known is None else dnnl.AnyDesc(dims, known.dtype)
 
 
-def _is_slower_than_inner_product(src: ir.Value, weights: ir.Value) -> bool:
-    """Whether the library packs a constant matrix in each run, as on AVX2; that of an inner product is packed once."""
+def _is_of_rows(src: ir.Value, weights: ir.Value) -> bool:
+    """Whether rows of floats that are computed, and stand for no bytes, are multiplied by one constant matrix."""
     is_one = weights.data is not None and src.data is None and prod(weights.shape[:-2]) == 1
-    are_floats_alone = all(each.dtype == "f32" and each.quantization is None for each in (src, weights))
-    if not is_one or not are_floats_alone or 0 in (*src.shape, *weights.shape):
-        return False
-    n_rows, (n_src, n_dst) = prod(src.shape[:-1]), weights.shape[-2:]
-    spec = dnnl.matmul(MemoryDesc((n_rows, n_src)), dnnl.AnyDesc((n_src, n_dst)), MemoryDesc((n_rows, n_dst)))
-    return "gemm" in dnnl.optimised(spec)[0].spec.impl
+    are_floats = all(each.dtype == "f32" and each.quantization is None for each in (src, weights))
+    return is_one and are_floats and 0 not in (*src.shape, *weights.shape)
 
 
 def _of_all_rows(

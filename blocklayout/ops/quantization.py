@@ -6,7 +6,6 @@ Primitives multiply bytes in sums of 32 bits, and take each operand's zero point
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,11 +16,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from blocklayout import dnnl, ir
 from blocklayout.dnnl import own
-from blocklayout.dtypes import BYTE_DTYPES, from_numpy
-from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
+from blocklayout.dtypes import BYTE_DTYPES
 from blocklayout.ir.result_format import dominating, row_major
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._answers import always, beside_axis
+from blocklayout.ops._answers import always, beside_axis, optimised_impl
 from blocklayout.ops._layouts import Follower, argument, has_argument, plain
 from blocklayout.ops._window import read_window
 from blocklayout.ops.conv import Conv
@@ -31,20 +29,6 @@ _EXACT_IN_F32 = 1 << 24
 _MIDDLE_OF_U8 = 128
 _OPERANDS = ("src", "weights")
 _SCALES = ("src_scale", "weights_scale")
-
-
-def _optimised_impl(lowered: ir.Lowered, dst: ir.TensorInfo) -> str:
-    """The implementation preferred for an operator's last primitive; empty where there are references alone."""
-    sources = {arg: ir.TensorInfo(value.dims, value.dtype) for arg, value in lowered.sources.items()}
-    arrays = lowered.constants.items()
-    constants = {arg: ir.TensorInfo(array.shape, from_numpy(array.dtype)) for arg, array in arrays}
-    problem = ir.Problem(sources, constants, dst, dnnl.default_threads())
-    with suppress(DnnlError, LayoutError, UnsupportedError):
-        recipe = lowered.operator.lower(problem, ir.Wish("any", "any"), dnnl.Attr())
-        spec = recipe.steps[-1].spec if recipe else None
-        found = dnnl.optimised(spec)[0] if isinstance(spec, dnnl.Spec) else None
-        return "" if found is None or found.is_reference else found.spec.impl
-    return ""
 
 
 def have_one_number(node: ir.NodeInfo) -> ir.Refusal | None:
@@ -113,7 +97,7 @@ class ByteProduct(ir.BaseOperator, frozen=True):
     @classmethod
     def is_exact(cls, lowered: ir.Lowered, dst: ir.TensorInfo) -> bool:
         """Whether an implementation sums products exactly: any of a CPU that does so, or one beside references."""
-        return dnnl.sums_bytes_exactly() or bool(_optimised_impl(lowered, dst))
+        return dnnl.sums_bytes_exactly() or bool(optimised_impl(lowered, dst))
 
     def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
         if attr.post_ops and problem.dst.dtype == "s32":
@@ -222,7 +206,7 @@ class ScaledProduct(IntegerProduct, frozen=True):
     @classmethod
     def is_exact(cls, lowered: ir.Lowered, dst: ir.TensorInfo) -> bool:
         """Only code of our own was tried with scales that are computed."""
-        return own.implementation(_optimised_impl(lowered, dst)) is not None
+        return own.implementation(optimised_impl(lowered, dst)) is not None
 
 
 def _has_known_weights(node: ir.NodeInfo) -> ir.Refusal | None:
