@@ -168,8 +168,9 @@ class Page(Struct, frozen=True):
 
 
 def framed(html: str) -> str:
-    """A page within another document, such as a notebook."""
-    return f'<iframe srcdoc="{escape(html)}" style="width:100%;height:44rem;border:0"></iframe>'
+    """A page within another document, such as a notebook, whatever that document's encoding."""
+    text = escape(html).encode("ascii", "xmlcharrefreplace").decode()
+    return f'<iframe srcdoc="{text}" style="width:100%;height:44rem;border:0"></iframe>'
 
 
 def spelt(text: object) -> str:
