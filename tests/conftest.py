@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 NUMBERS = count()
+# Where tests run in the background, a shell has them ignore an interrupt, and what they start inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
 # the same examples each run. New ones come with --hypothesis-profile=explore.
