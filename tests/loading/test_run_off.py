@@ -23,6 +23,7 @@ from blocklayout.plan import make, portfolio, prepack
 from blocklayout.plan.policies import BOLD_SOLVE
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.runtime import Workspace
+from blocklayout.show.names import policy_name
 from tests import nets
 from tests.refusing import Refusing
 
@@ -107,7 +108,7 @@ def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
     assert [name for name, _ in plan.raced] == names
     assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, *(2.0 for _ in others)])
     assert plan.raced_ns == pytest.approx(5e6)
-    assert f"run whole, in turn: {first} 1.000, {fastest} 0.500" in plan.explain()
+    assert f"run whole, in turn: {first} 1.000, {policy_name(fastest)} 0.500" in plan.explain()
     assert any("likeliest plans in turn" in what for what in track.told)
     assert track.load() == plan
     assert track.names == []
@@ -178,7 +179,8 @@ def test_all_but_the_bold_solve_always_run_a_few_times_however_long_they_take(tr
     plan = track.load()
     assert [name for name, _ in plan.raced] == track.names
     assert track.names[0] in UNIFORM_POLICIES
-    assert {"nhwc", "plain"} <= {*track.names}
+    assert "plain" in track.names
+    assert len({*track.names} & {*UNIFORM_POLICIES}) > 2
     assert BOLD_SOLVE not in track.names[make.N_LEAST_RUN :]
     assert min(track.n_runs.values()) >= run_off.N_LEAST_ROUNDS
     assert any("which takes" in what for what in track.told)

@@ -43,10 +43,10 @@ _AT_ONCE = 7
 _WEIGHTS_IN_ROWS = 0.25
 """Time of preparing a block's weights, in rows of results."""
 
-_SHARE, _PAIRED_SHARE, _WIDE_PAIRED_SHARE = 0.6, 0.65, 1.0
-"""Of the peak in f32: by products one by one; by those of pairs of bf16 in windows of 3x3, and in larger ones.
+_SHARES, _PAIRED_SHARE, _WIDE_PAIRED_SHARE = {8: 0.44, 16: 0.6}, 0.65, 1.0
+"""Of the peak in f32: by products one by one, by lanes; by pairs of bf16 in windows of 3x3, and in larger ones.
 
-On Zen 4, of 32 channels of 28x28.
+On Zen 4, of 32 channels of 28x28; of 8 lanes, over those of networks on Zen 3.
 """
 
 _BYTES_SHARES = {8: (0.38, 0.62), 16: (0.5, 0.75)}
@@ -94,7 +94,7 @@ def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     if dtype == "bf16" and has_isa("avx512_core_bf16"):
         share = _WIDE_PAIRED_SHARE if is_large else _PAIRED_SHARE
     elif dtype != "s8":
-        share = _SHARE
+        share = _SHARES[lanes_of(spec.impl)]
     return 2 * multiply_adds(spec) / (share * peak_flops)
 
 

@@ -18,8 +18,8 @@ ALGORITHMS = ("eltwise_logistic", "eltwise_swish", "eltwise_gelu_tanh")
 _TANH_AS_LOGISTIC = 1.5957691
 """``(1 + tanh(y)) / 2`` is the logistic function of ``2 * y``; twice GELU's factor, ``sqrt(2 / pi)``."""
 
-_FLOPS = 30
-"""Floating-point operations that take as long as one element, at the peak; reading and writing are in it."""
+_FLOPS = {8: 38, 16: 30}
+"""By lanes, floating-point operations that take as long as one element, at the peak; reading and writing are in it."""
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -60,7 +60,9 @@ OURS = Implementation(
     offer=_offer,
     fields=_fields,
     arguments=lambda _: ("src", "dst"),
-    compute_ns=lambda spec, peak_flops, _: _FLOPS * spec.memory_desc("src").n_elements / peak_flops,
+    compute_ns=lambda spec, peak_flops, _: (
+        _FLOPS[lanes_of(spec.impl)] * spec.memory_desc("src").n_elements / peak_flops
+    ),
     total_ns=lambda compute_ns, _: compute_ns,  # what it reads is in caches as a rule
     is_favourite=lambda _: True,
     algorithms=ALGORITHMS,

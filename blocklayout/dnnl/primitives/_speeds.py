@@ -24,7 +24,7 @@ _PEAK_SHARES = (
 """By prefix of the implementation's name.
 
 Medians over the convolutions of ResNet-50, SqueezeNet, DenseNet, GoogLeNet, Inception, EfficientNet, MobileNet and
-ShuffleNet with cold weights, f32, on an AVX2 machine with 2 threads; layouts make little difference within a class.
+ShuffleNet with cold weights, f32, on an AVX2 machine with 2 threads.
 """
 
 _FUNCTION_FLOPS = {
