@@ -149,8 +149,9 @@ def test_progress_is_told() -> None:
 
 
 @pytest.fixture
-def thawed() -> Iterator[None]:
+def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With nothing frozen, as where no test suite has frozen its cases."""
+    monkeypatch.setattr(garbage, "_frozen_by_others", False)
     gc.unfreeze()
     yield
     gc.freeze()

@@ -159,10 +159,13 @@ def read_fed(
             if is_cut_at(error.node, model.opset, is_piece=is_piece):
                 raise
             is_if = error.node.op_type == "If"
-            found = _deciding(model, shapes, contents, known, undecided, error) if not (is_piece and is_if) else {}
+            asked = (model, shapes, contents, known, undecided, error)
+            found, graph = _deciding(*asked) if not (is_piece and is_if) else ({}, None)
             if not found and (not is_if or error.node.outputs[0] in undecided or has_much_to_do(error.node)):
                 raise
             known |= found
+            if graph is not None:
+                return graph, known
             undecided |= set() if found else {error.node.outputs[0]}
 
 
@@ -173,19 +176,21 @@ def _deciding(
     known: Mapping[str, np.ndarray],
     undecided: Container[str],
     error: DependsOnDataError,
-) -> dict[str, np.ndarray]:
-    """Contents of as few operands as settle the node's extents, as inference tells; none where none do."""
+) -> tuple[dict[str, np.ndarray], Graph | None]:
+    """Contents of as few operands as settle the node's extents, as inference tells; none where none do.
+
+    With them the graph, where they settle all extents.
+    """
     candidates = _candidates(model, shapes, known, error.node)
     chosen = (each for n_operands in range(1, len(candidates) + 1) for each in combinations(candidates, n_operands))
     for names in (frozenset().union(*each) for each in chosen):
         found = {name: np.array(contents(name)) for name in names}
         try:
-            set_shapes(model, shapes, {**known, **found}, undecided)
+            return found, set_shapes(model, shapes, {**known, **found}, undecided)
         except DependsOnDataError as later:
-            if later.node.outputs == error.node.outputs:
-                continue  # the walk did not come to a later one
-        return found
-    return {}
+            if later.node.outputs != error.node.outputs:  # the walk came to a later one
+                return found, None
+    return {}, None
 
 
 def _candidates(model: OnnxModel, shapes: Shapes, known: Collection[str], node: Node) -> list[frozenset[str]]:
