@@ -49,15 +49,12 @@ SHAPE = (1, 16, 8, 8)
 N_CALLS, N_TIMES = 200, 25
 """Calls that are timed together, and how often in a turn."""
 
-WHOLE_SECONDS = 1.0
-"""How long whole networks run in a turn."""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write what is asked for."""
     args = parse(argv)
     if args.work:
-        return work(args.work, args.threads, args.dtype)
+        return work(args.work, args.threads, args.dtype, args.seconds)
     record = keep(args, read_measured(args, "rows") or measure_all(args))
     show(record["rows"])
     write_page(args, record, "What a call costs", charts(record["rows"]))
@@ -67,9 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure_all(args: argparse.Namespace) -> dict[str, Any]:
     """All ways to call, in turn."""
     names = [name for name, (module, _) in WAYS.items() if find_spec(module)] + args.networks
-    dtype = ("--dtype", args.dtype)
+    how = ("--dtype", args.dtype, "--seconds", str(args.seconds))
     with ExitStack() as stack:
-        workers = [stack.enter_context(worker(__file__, name, args.threads, *dtype)) for name in names]
+        workers = [stack.enter_context(worker(__file__, name, args.threads, *how)) for name in names]
         rounds = [[each.turn() for each in workers] for _ in range(args.rounds)]
     rows = [{"name": name, "turns": turns} for name, *turns in zip(names, *rounds, strict=True)]
     counts = {"threads": args.threads, "n_rounds": args.rounds, "dtype": args.dtype}
@@ -82,6 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each (default: 7)")
     parser.add_argument("--threads", type=positive, default=1, help="of each (default: 1)")
     parser.add_argument("--networks", nargs="*", default=[], help="networks of the zoo that are called whole, too")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of such a network's turn (default: 1)")
     parser.add_argument("--dtype", default="f32", help="of these networks (default: f32)")
     add_files(parser)
     parser.add_argument("--work", help=argparse.SUPPRESS)  # what a process of its own runs
@@ -114,9 +112,9 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
     print_table(("call", "us", "us over the primitive", "us before C", "us behind C"), table, title="Calls")
 
 
-def work(name: str, n_threads: int, dtype: str) -> int:
+def work(name: str, n_threads: int, dtype: str, seconds: float) -> int:
     """Be one of the processes: take a turn whenever a line comes in."""
-    turn = turn_of(name, n_threads) if name in WAYS else turn_in_network(name, n_threads, dtype)
+    turn = turn_of(name, n_threads) if name in WAYS else turn_in_network(name, n_threads, dtype, seconds)
     say({})
     for _ in sys.stdin:
         say(turn())
@@ -131,7 +129,7 @@ def turn_of(name: str, n_threads: int) -> Callable[[], dict[str, float]]:
     return lambda: {key: fastest_us(each) for key, each in calls.items()}
 
 
-def turn_in_network(name: str, n_threads: int, dtype: str) -> Callable[[], dict[str, float]]:
+def turn_in_network(name: str, n_threads: int, dtype: str, seconds: float) -> Callable[[], dict[str, float]]:
     """Times runs of a whole network, and of each what comes before and behind the call into C: medians.
 
     Raises:
@@ -157,7 +155,7 @@ def turn_in_network(name: str, n_threads: int, dtype: str) -> Callable[[], dict[
 
     def turn() -> dict[str, float]:
         times: list[tuple[int, int, int]] = []
-        until = now() + 1e9 * WHOLE_SECONDS
+        until = now() + 1e9 * seconds
         while now() < until:
             stamps.clear()
             start = now()

@@ -63,7 +63,7 @@ POLICIES = ("any", "blocked", "nhwc")
 """Uniform policies; plain is left out, being several times slower."""
 
 DTYPES = ("f32", "bf16")
-WARM_S, TURN_S, MIN_RUNS = 0.1, 0.2, 3
+MIN_RUNS = 3
 LOST, LOST_FAR = 1.05, 1.10
 NEAR = 1.1
 """Policies within so much of the best tell how far two processes of one policy are apart."""
@@ -97,6 +97,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--loads", type=positive, default=3, help="by default arguments (default: 3)")
     parser.add_argument("--processes", type=positive, default=2, help="of each policy (default: 2)")
     parser.add_argument("--rounds", type=positive, default=5, help="turns of each process (default: 5)")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a turn (default: 0.2)")
     parser.add_argument("--tuned", action="store_true", help="a load with tune='measure', too")
     parser.add_argument("--tune-seconds", type=float, default=60.0, help="of that (default: 60)")
     parser.add_argument("--busy", action="store_true", help="another process is busy for the first second of each load")
@@ -160,6 +161,7 @@ def measure(path: Path, dtype: str, args: argparse.Namespace) -> dict[str, Any]:
             job = {
                 "path": str(path),
                 "feeds": str(feeds),
+                "turn_s": args.seconds,
                 "options": {"dtype": dtype, "threads": args.threads, **options},
             }
             environ = {"BLOCKLAYOUT_CACHE_DIR": folder} | ({"ONEDNN_MAX_CPU_ISA": args.isa} if args.isa else {})
@@ -224,10 +226,10 @@ def work(job: dict[str, Any]) -> None:
         return
     print(json.dumps(report), flush=True)
     for _ in sys.stdin:
-        until = time.perf_counter() + WARM_S
+        until = time.perf_counter() + job["turn_s"] / 2  # warms up
         while time.perf_counter() < until:
             run()
-        print(json.dumps({"ns": turn_ns(run)}), flush=True)
+        print(json.dumps({"ns": turn_ns(run, job["turn_s"])}), flush=True)
 
 
 def loaded(job: dict[str, Any]) -> tuple[Callable[[], object], dict[str, Any]]:
@@ -250,10 +252,10 @@ def loaded(job: dict[str, Any]) -> tuple[Callable[[], object], dict[str, Any]]:
     return lambda: session.run(None, feeds), report
 
 
-def turn_ns(run: Callable[[], object]) -> float:
+def turn_ns(run: Callable[[], object], turn_s: float) -> float:
     """The lower quartile of the runs of a turn."""
     found: list[float] = []
-    while len(found) < MIN_RUNS or sum(found) < 1e9 * TURN_S:
+    while len(found) < MIN_RUNS or sum(found) < 1e9 * turn_s:
         began = time.perf_counter_ns()
         run()
         found.append(float(time.perf_counter_ns() - began))

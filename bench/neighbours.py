@@ -198,19 +198,20 @@ def share_stolen(before: Sequence[int], after: Sequence[int]) -> float | None:
 
 def time_in(row: str, copy: Copy, second: Copy, other: Copy | None, seconds: float) -> float:
     """Milliseconds of a run in a neighbourhood; of two copies, of the slower one."""
+    warm_s = min(WARM_S, seconds)
     if row == "beside a busy loop":
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-            ms = _asked([copy], "alone", WARM_S, seconds)
+            ms = _asked([copy], "alone", warm_s, seconds)
             busy.kill()
         return ms
     if row == "two copies":
-        return _asked([copy, second], "alone", WARM_S, seconds)
+        return _asked([copy, second], "alone", warm_s, seconds)
     if row == "two of half the threads":
-        return _asked([copy, second], "half the threads", WARM_S, seconds)
+        return _asked([copy, second], "half the threads", warm_s, seconds)
     if row == "after onnxruntime" and other is not None:
-        _asked([other], "alone", 0, WARM_S)
-        return _asked([copy], "alone", 0, WARM_S)
-    return _asked([copy], row, WARM_S, seconds)
+        _asked([other], "alone", 0, warm_s)
+        return _asked([copy], "alone", 0, warm_s)
+    return _asked([copy], row, warm_s, seconds)
 
 
 def _asked(copies: Sequence[Copy], way: str, warm_s: float, seconds: float) -> float:

@@ -12,6 +12,7 @@ from blocklayout import dnnl
 from tests.bench.running import run_bench
 from tests.show.records import record_of
 
+pytestmark = pytest.mark.runs_plans  # as scripts do
 PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
 PAGE = ("--html", "page.html")
 
@@ -52,8 +53,8 @@ def test_an_unknown_model_is_refused(tree_environ: dict[str, str], tmp_path: Pat
 
 def test_planner(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "planner.json"
-    short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune-seconds", "0.2", "--json", str(path))
-    done = run_bench("planner.py", *short, *PAGE, *PICTURE, environ=tree_environ, folder=tmp_path)
+    short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune-seconds", "0.2", "--threads", "1")
+    done = run_bench("planner.py", *short, "--json", str(path), *PAGE, *PICTURE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert set(result["policies"]) == {"auto", "any", "blocked", "nhwc", "plain", "per-op"}
@@ -63,7 +64,7 @@ def test_planner(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_planner_of_first_loads_takes_and_leaves_no_plan(tree_environ: dict[str, str], tmp_path: Path) -> None:
     environ = tree_environ | {"BLOCKLAYOUT_CACHE_DIR": str(tmp_path / "cache")}
-    short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune", "cached")
+    short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune", "cached", "--threads", "1")
     done = run_bench("planner.py", *short, environ=environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "within 2 %" in done.stdout
@@ -90,7 +91,7 @@ def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_eager(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "eager.json"
-    short = ("--sizes", "16x8", "--rounds", "1", "--against", "none", "--json", str(path))
+    short = ("--sizes", "16x8", "--rounds", "1", "--against", "none", "--threads", "1", "--json", str(path))
     done = run_bench("eager.py", *short, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
@@ -111,7 +112,7 @@ def test_torch_layers(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
-    short = ("--rounds", "1", "--networks", "squeezenet1_1", "--json", str(path))
+    short = ("--rounds", "1", "--networks", "m3", "--seconds", "0.01", "--json", str(path))
     done = run_bench("calls.py", *short, *PAGE, environ=tree_environ | {"COLUMNS": "200"}, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(path.read_text())["rows"]
@@ -124,7 +125,7 @@ def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "throughput.json"
-    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
+    short = ("--models", "squeezenet1_1", "--size", "32", "--rounds", "1", "--json", str(path))
     done = run_bench("throughput.py", *short, *PAGE, "--threads", "2", environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [contest] = json.loads(path.read_text())["contests"]
@@ -202,7 +203,7 @@ def test_gains_measured_in_parts_are_one_table(tree_environ: dict[str, str], tmp
 
 def test_prepacking(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "prepacking.json"
-    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
+    short = ("--models", "squeezenet1_1", "--size", "32", "--rounds", "1", "--threads", "1", "--json", str(path))
     done = run_bench("prepacking.py", *short, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
@@ -239,7 +240,7 @@ def test_neighbours(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "first.json"
-    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
+    short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--threads", "1", "--json", str(path))
     done = run_bench("first_result.py", *short, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
@@ -284,7 +285,8 @@ def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_training_step(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--models", "resnet10", "--size", "32", "--batch", "2", "--rounds", "1", "--json", "out.json", *PAGE)
+    short = ("--models", "resnet6", "--size", "32", "--batch", "2", "--rounds", "1", "--json", "out.json", *PAGE)
+    short += ("--seconds", "0.01", "--threads", "1")
     done = run_bench("training_step.py", *short, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
@@ -305,13 +307,13 @@ def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_soak(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--minutes", "0.1", "--only", "ran,saved,forked", "--variants", "1", "--seed", "3", "--json", "out.json")
+    short = ("--minutes", "0.05", "--only", "ran,saved,forked", "--variants", "1", "--seed", "3", "--json", "out.json")
     done = run_bench("soak.py", *short, environ=tree_environ, folder=tmp_path)
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["wrong"] == {}, done.stderr
     assert {*record["counts"]} == {"ran", "saved", "forked"}
     assert record["growth"]["heap MiB"] < 1  # what the library never frees is made once
-    assert "again: python bench/soak.py --minutes 0.1 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
+    assert "again: python bench/soak.py --minutes 0.05 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
     assert "] " in done.stdout.splitlines()[0]
 
 
@@ -327,8 +329,8 @@ def test_ray_scaling(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    small = ("--models", "squeezenet1_1", "--size", "64", "--dtypes", "f32", "--rounds", "1", "--loads", "1", "--busy")
-    others = ("--policies", "nhwc,plain", "--json", "out.json", *PAGE)
+    small = ("--models", "m3", "--size", "4000", "--dtypes", "f32", "--rounds", "1", "--loads", "1", "--busy")
+    others = ("--policies", "nhwc,plain", "--seconds", "0.01", "--threads", "1", "--json", "out.json", *PAGE)
     done = run_bench("default.py", *small, *others, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
@@ -341,8 +343,8 @@ def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime quantises")
 def test_int8(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    small = ("--models", "squeezenet1_1", "--size", "64", "--files", "qdq", "--calibration", "1", "--images", "1")
-    others = ("--rounds", "1", "--against", "onnxruntime", "--folder", "files", "--json", "out.json", *PAGE)
+    small = ("--models", "squeezenet1_1", "--size", "32", "--files", "qdq", "--calibration", "1", "--images", "1")
+    others = ("--rounds", "1", "--threads", "1", "--against", "onnxruntime", "--folder", "files", "--json", "out.json", *PAGE)
     done = run_bench("int8.py", *small, *others, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
