@@ -17,7 +17,7 @@ SCRIPTS = ROOT / "bench"
 
 
 def run_bench(name: str, *arguments: str, environ: dict[str, str], folder: Path) -> CompletedProcess[str]:
-    """What ``python bench/NAME`` prints and returns, run in a folder: by this process, which has imported what it takes.
+    """What ``python bench/NAME`` prints and returns, run in a folder by this process, which has imported much of it.
 
     Processes of its own that a benchmark starts are started.
     """
@@ -38,6 +38,6 @@ def status_of(name: str) -> int:
         return int(import_module(f"bench.{Path(name).stem}").main())
     except SystemExit as ended:
         if isinstance(ended.code, str):
-            print(ended.code, file=sys.stderr)
+            sys.stderr.write(ended.code)
             return 1
         return ended.code or 0

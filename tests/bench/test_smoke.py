@@ -285,9 +285,9 @@ def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_training_step(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--models", "resnet6", "--size", "32", "--batch", "2", "--rounds", "1", "--json", "out.json", *PAGE)
-    short += ("--seconds", "0.01", "--threads", "1")
-    done = run_bench("training_step.py", *short, environ=tree_environ, folder=tmp_path)
+    short = ("--models", "resnet6", "--size", "32", "--batch", "2", "--seconds", "0.01", "--threads", "1")
+    files = ("--rounds", "1", "--json", "out.json", *PAGE)
+    done = run_bench("training_step.py", *short, *files, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
     assert result["losses"][0] > result["losses"][2] > 0
@@ -344,8 +344,8 @@ def test_default(tree_environ: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime quantises")
 def test_int8(tree_environ: dict[str, str], tmp_path: Path) -> None:
     small = ("--models", "squeezenet1_1", "--size", "32", "--files", "qdq", "--calibration", "1", "--images", "1")
-    others = ("--rounds", "1", "--threads", "1", "--against", "onnxruntime", "--folder", "files", "--json", "out.json", *PAGE)
-    done = run_bench("int8.py", *small, *others, environ=tree_environ, folder=tmp_path)
+    others = ("--rounds", "1", "--threads", "1", "--against", "onnxruntime", "--folder", "files", "--json", "out.json")
+    done = run_bench("int8.py", *small, *others, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
     of_qdq = {each["runtime"]: each for each in result["standings"] if each["form"] == "qdq"}

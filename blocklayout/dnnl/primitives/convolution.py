@@ -210,12 +210,12 @@ def _could_be_channels_last(desc: MemoryDesc) -> bool:
 def _peak_share(spec: Spec) -> float:
     n_spatial = spec.side("src").ndims - 2
     if spec.impl == "brgconv_1x1:avx2":
-        return _NARROW_1X1_SHARE if spec.memory_desc("weights").inner_blks == (8,) else _AVX2_1X1_SHARE
+        return _NARROW_1X1_SHARE if spec.side("weights").inner_blks == (8,) else _AVX2_1X1_SHARE
     if spec.impl.startswith("jit:") and {*spec.side("weights").dims[-n_spatial:]} == {1}:
         return _DIRECT_1X1_SHARE_512 if "avx512" in spec.impl else _DIRECT_1X1_SHARE
     is_grouped = spec.side("weights").ndims > n_spatial + 2
     if spec.impl in ("jit:avx2", "brgconv:avx2") and spec.side("src").dtype == "f32" and not is_grouped:
-        name, dst = spec.impl.partition(":")[0], spec.memory_desc("dst")
+        name, dst = spec.impl.partition(":")[0], spec.side("dst")
         is_apart = name == "jit" and not dst.inner_blks
         share, half_speed = _AVX2_SHARES["jit, channels-last" if is_apart else name]
         return share * dst.dims[-1] / (dst.dims[-1] + half_speed)

@@ -111,7 +111,7 @@ def _validate(spec: Spec) -> None:
 
 
 def _bandwidth_share(spec: Spec) -> float:
-    is_slower = spec.impl == "brgemm:avx2" and spec.memory_desc("weights").nbytes > _STREAMED_NBYTES
+    is_slower = spec.impl == "brgemm:avx2" and spec.side("weights").nbytes > _STREAMED_NBYTES
     return _STREAMED_SHARE if is_slower else bandwidth_share_by_name(spec)
 
 
