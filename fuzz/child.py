@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ N_FIRST = 64
 """Random inputs that a guided search begins with."""
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Try inputs, or the one of ``--file``."""
-    args = _parser().parse_args()
+    args = _parser().parse_args(argv)
     faulthandler.enable()
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (args.nbytes, args.nbytes))

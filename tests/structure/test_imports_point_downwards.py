@@ -7,8 +7,6 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.structure.tree import PACKAGE, ROOT, imports, modules, relative
 
 if TYPE_CHECKING:
@@ -90,24 +88,23 @@ def test_every_module_has_a_level() -> None:
     assert not homeless, f"no level for {homeless}: give each its place in LEVELS"
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
-def test_imports_point_downwards(path: Path) -> None:
-    unit = unit_of(path)
+def test_imports_point_downwards() -> None:
     upward = [
         f"{relative(path)}:{found.line} imports {found.target}"
+        for path in modules()
         for found in imports(path)
         if found.target.split(".")[0] == "blocklayout"
-        and unit_of_import(found.target) != unit
-        and ORDER.index(unit_of_import(found.target)) > ORDER.index(unit)
+        and unit_of_import(found.target) != unit_of(path)
+        and ORDER.index(unit_of_import(found.target)) > ORDER.index(unit_of(path))
         and not (unit_of_import(found.target) == "show" and found.function in ASKING)
     ]
     assert not upward, upward
 
 
-@pytest.mark.parametrize("path", modules(), ids=relative)
-def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
+def test_foreign_libraries_stay_in_their_place() -> None:
     strayed = [
         f"{relative(path)}:{found.line} imports {found.target}"
+        for path in modules()
         for found in imports(path)
         if unit_of(path) not in HOMES.get(found.target.split(".")[0], {unit_of(path)})
     ]
