@@ -149,9 +149,8 @@ def test_progress_is_told() -> None:
 
 
 @pytest.fixture
-def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def thawed() -> Iterator[None]:
     """With nothing frozen, as where no test suite has frozen its cases."""
-    monkeypatch.setattr(garbage, "_frozen_by_others", False)
     gc.unfreeze()
     yield
     gc.freeze()

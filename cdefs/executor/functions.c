@@ -17,10 +17,6 @@ typedef struct {
 #if defined(__x86_64__)
 #include "vectors.h"
 
-INLINE TARGET_8 __m256i mask_8(int64_t left) {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(left < 8 ? (int)left : 8), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-
 /* Writing by a mask takes 40 operations on some CPUs. */
 INLINE TARGET_8 void write_8(float *p, int64_t left, vec_8 y) {
     if (left < 8)
@@ -50,7 +46,7 @@ INLINE __mmask16 mask_16(int64_t left) { return left < 16 ? (__mmask16)((1u << l
         VEC x = READ(src + i, last - i), y = RESULT;                                              \
         WRITE(dst + i, last - i, y);                                                              \
     }
-#define READ_8(p, left) ((left) < 8 ? (vec_8)_mm256_maskload_ps(p, mask_8(left)) : *(const vec_8 *)(p))
+#define READ_8(p, left) ((left) < 8 ? first_of_8(p, left) : *(const vec_8 *)(p))
 #define WRITE_8 write_8
 #define READ_16(p, left) (vec_16)_mm512_maskz_loadu_ps(mask_16(left), p)
 #define WRITE_16(p, left, y) _mm512_mask_storeu_ps(p, mask_16(left), (__m512)(y))

@@ -27,11 +27,12 @@ typedef float vec_16 __attribute__((vector_size(64), aligned(4)));
 INLINE TARGET_8 vec_8 min_8(vec_8 a, vec_8 b) { return (vec_8)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE TARGET_8 vec_8 max_8(vec_8 a, vec_8 b) { return (vec_8)_mm256_max_ps((__m256)a, (__m256)b); }
 
-/* The first n of the floats there, or 8; 0 in place of the others, which are not read. */
-INLINE TARGET_8 vec_8 first_of_8(const float *from, int64_t n) {
-    __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    return (vec_8)_mm256_maskload_ps(from, mask);
+INLINE TARGET_8 __m256i mask_8(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
+
+/* The first n of the floats there, or 8; 0 in place of the others, which are not read. */
+INLINE TARGET_8 vec_8 first_of_8(const float *from, int64_t n) { return (vec_8)_mm256_maskload_ps(from, mask_8(n)); }
 
 /* 1 / (1 + 2^y), as are the others. */
 INLINE TARGET_8 vec_8 logistic_8(vec_8 y) {

@@ -12,7 +12,6 @@ from blocklayout import dnnl
 from tests.bench.running import run_bench
 from tests.show.records import record_of
 
-pytestmark = pytest.mark.runs_plans  # as scripts do
 PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
 PAGE = ("--html", "page.html")
 
@@ -285,9 +284,8 @@ def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_training_step(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--models", "resnet6", "--size", "32", "--batch", "2", "--seconds", "0.01", "--threads", "1")
-    files = ("--rounds", "1", "--json", "out.json", *PAGE)
-    done = run_bench("training_step.py", *short, *files, environ=tree_environ, folder=tmp_path)
+    short = ("--models", "resnet10", "--size", "32", "--batch", "2", "--rounds", "1", "--json", "out.json", *PAGE)
+    done = run_bench("training_step.py", *short, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
     assert result["losses"][0] > result["losses"][2] > 0
@@ -307,13 +305,13 @@ def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_soak(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--minutes", "0.05", "--only", "ran,saved,forked", "--variants", "1", "--seed", "3", "--json", "out.json")
+    short = ("--minutes", "0.1", "--only", "ran,saved,forked", "--variants", "1", "--seed", "3", "--json", "out.json")
     done = run_bench("soak.py", *short, environ=tree_environ, folder=tmp_path)
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["wrong"] == {}, done.stderr
     assert {*record["counts"]} == {"ran", "saved", "forked"}
     assert record["growth"]["heap MiB"] < 1  # what the library never frees is made once
-    assert "again: python bench/soak.py --minutes 0.05 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
+    assert "again: python bench/soak.py --minutes 0.1 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
     assert "] " in done.stdout.splitlines()[0]
 
 

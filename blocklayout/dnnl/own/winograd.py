@@ -52,6 +52,7 @@ class Method(Struct, frozen=True):
         tiles_of_task: At most; with fewer, transforming the weights takes a larger share.
         weights_in_tiles: Time of transforming a panel of weights, in tiles that are multiplied by it.
         at_once: Products in the time of one of f32.
+        channels_last: How many times as long it takes there as in blocks.
     """
 
     tile: int
@@ -61,6 +62,7 @@ class Method(Struct, frozen=True):
     tiles_of_task: int
     weights_in_tiles: int
     at_once: float
+    channels_last: float = 1.0
 
     @property
     def n_products(self) -> int:
@@ -73,8 +75,8 @@ _OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3, 1)
 _OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11, 2)
 _OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4, 2)
 
-_AVX2_TIMES, _AVX2_CHANNELS_LAST_TIMES = 1.23, 1.32
-"""How many times as long it takes in f32 with AVX2: medians over fourteen networks, on Zen 3."""
+_OF_FLOATS_AVX2 = Method(4, "f32", 3.415, 7.317, 56, 3, 0.813, 1.073)
+"""As long as was measured over fourteen networks on Zen 3, 1.23 times that of the other."""
 
 _OF_BYTES_AVX2 = Method(4, "s16", 5.5, 15.0, 112, 4, 1.6)
 """On Zen 3: without VNNI it takes a second instruction to add products up."""
@@ -84,9 +86,12 @@ _ALGORITHMS = ("convolution_direct", "convolution_winograd")
 
 
 def _method(spec: Spec) -> Method:
+    has_avx2 = spec.impl.endswith(":avx2")
     if spec.has("weights") and spec.desc("weights").dtype == "s8":
-        return _OF_BYTES_AVX2 if spec.impl.endswith(":avx2") else _OF_BYTES
-    return _OF_BF16 if spec.algorithm == "convolution_winograd" else _OF_FLOATS
+        return _OF_BYTES_AVX2 if has_avx2 else _OF_BYTES
+    if spec.algorithm == "convolution_winograd":
+        return _OF_BF16
+    return _OF_FLOATS_AVX2 if has_avx2 else _OF_FLOATS
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -142,10 +147,8 @@ def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     method, (of_tiles, of_weights) = _method(spec), _transformed(spec)
     transforms_ns = of_tiles / method.transformed_per_ns + of_weights / method.transformed_weights_per_ns
     products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * method.at_once * peak_flops)
-    total_ns = transforms_ns / n_threads + products_ns
-    if method is _OF_FLOATS and spec.impl.endswith(":avx2"):
-        total_ns *= _AVX2_TIMES if spec.memory_desc("src").inner_blks else _AVX2_CHANNELS_LAST_TIMES
-    return total_ns
+    slower = 1.0 if spec.memory_desc("src").inner_blks else method.channels_last
+    return slower * (transforms_ns / n_threads + products_ns)
 
 
 def _n_tiles(spec: Spec) -> int:
