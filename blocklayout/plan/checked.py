@@ -118,16 +118,17 @@ def _check_given(plan: Plan, used: Mapping[int, str]) -> None:
         if result.desc is not None and (result.shape or (1,)) != result.desc.dims:
             raise PlanError(f"results.{result.name}.shape is {result.shape}; its layout has {result.desc.dims}")
     given = {
-        "entry": {f"entries.{entry.input}": entry.buffer for entry in plan.entries},
-        "output": {f"results.{each.name}": each.buffer for each in plan.results if each.buffer is not None},
+        "entry": [(f"entries.{entry.input}", entry.buffer) for entry in plan.entries],
+        "output": [(f"results.{each.name}", each.buffer) for each in plan.results if each.buffer is not None],
     }
     for kind, places in given.items():
-        for where, number in places.items():
+        for where, number in places:
             if plan.buffers[number].kind != kind:
                 raise PlanError(f"{where}.buffer is {number}, of kind {plan.buffers[number].kind}; it must be {kind}")
+    known = {number for places in given.values() for _, number in places}
     for number, where in used.items():
         kind = plan.buffers[number].kind
-        if kind in given and number not in given[kind].values():
+        if kind in given and number not in known:
             raise PlanError(f"{where}.buffer is {number}, of kind {kind}, and none of {', '.join(given[kind])}")
 
 

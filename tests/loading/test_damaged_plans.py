@@ -19,6 +19,7 @@ import blocklayout as bl
 from blocklayout.ir import HostSpec, Program
 from blocklayout.loading.saved_plan import check_here, check_program
 from blocklayout.model import legalize, lower, simplify
+from blocklayout.plan.checked import check_bounds
 from blocklayout.plan.plan import Rationale
 from tests import nets
 from tests.loading.mutations import fields, mutations
@@ -260,3 +261,12 @@ def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
         with pytest.raises(bl.PlanError, match="cannot be saved as"):
             plan.save(path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_input_may_enter_in_two_layouts() -> None:
+    """As a compiled step's parameters do, which a convolution and its gradients read in several orders."""
+    plan = subject("single").plan
+    entry, buffer = plan.entries[0], plan.buffers[plan.entries[0].buffer]
+    again = replace(entry, buffer=len(plan.buffers))
+    twice = replace(plan, buffers=(*plan.buffers, buffer), entries=(*plan.entries, again))
+    check_bounds(twice, {packed.buffer: packed.desc.nbytes for packed in plan.constants})
