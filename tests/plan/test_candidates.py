@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import make, portfolio
+from blocklayout.plan.candidates.tiles import fuse, problem_key
 from blocklayout.plan.network import Choice, Network, propose_all
 from blocklayout.plan.portfolio import Portfolio
 from tests import nets
@@ -65,3 +68,14 @@ def _check_all(name: str, dtype: str, tolerance: float, monkeypatch: pytest.Monk
         error = np.abs(result - outputs[0]).max() / np.abs(outputs[0]).max()
         assert error < tolerance, f"round {number}: {session.plan}"
     assert len(tried) == sum(map(len, networks[0].candidates))
+
+
+def test_kernels_that_round_otherwise_share_no_candidates() -> None:
+    """One that stands for a normalisation, too, may be by products of fewer bits; its twin may not."""
+    b = bl.Builder()
+    weights, ones, x = np.ones((16, 16, 3, 3), np.float32), np.ones(16, np.float32), b.input("x", (1, 16, 8, 8))
+    b.output("y", x.conv(weights, ones, pads=1))
+    b.output("z", x.conv(weights, pads=1).batch_norm(ones, ones, ones, ones))
+    first, second = fuse(lower(legalize(simplify(b.to_graph()))), "bf16", 1)
+    assert first.main.operator == second.main.operator
+    assert problem_key(first, "bf16") != problem_key(second, "bf16") == problem_key(replace(second), "bf16")

@@ -249,7 +249,8 @@ def problem_key(tile: Tile, dtype: str) -> object:
         (kernel.operator, arg, use, len(kernel.sources), problem.arguments)
         for (kernel, arg, use), problem in zip(kernels, problems, strict=True)
     )
-    return tile.shared, _bytes_key(tile), *rows
+    spared = tuple(tile.spares_roundings(tile.followers[:n]) for n in range(len(tile.followers) + 1))
+    return tile.shared, _bytes_key(tile), spared, *rows
 
 
 def _bytes_key(tile: Tile) -> object:
