@@ -29,4 +29,4 @@ def fetching(package: dict[str, Any], homes: Mapping[str, str]) -> tuple[Callabl
         package[name] = value = getattr(importlib.import_module(homes[name]), name)
         return value
 
-    return fetch, lambda: sorted({*package, *homes})
+    return fetch, lambda: sorted(homes)

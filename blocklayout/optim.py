@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["SGD", "AdamW", "LossScale", "Optimizer"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class Optimizer:
     """Parameters, the state of each, and steps that update both.
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NetworkInfo", "build", "detector", "info", "names"]
 
+
+def __dir__() -> list[str]:
+    return [*__all__, "digits"]
+
+
 ZOO = "zoo:"
 """Prefix of the names of its networks, where a command takes files as well."""
 

@@ -125,6 +125,12 @@ def test_public_names_show_in_dir_before_they_are_fetched() -> None:
     assert public - names <= {*dir(blocklayout.eager), *dir(blocklayout.eager.backward), *dir(blocklayout.errors)}
 
 
+@pytest.mark.parametrize("module", ["dnnl", "eager", "optim", "zoo"])
+def test_modules_with_names_of_many_others_list_their_own(module: str) -> None:
+    own = getattr(blocklayout, module)
+    assert {*own.__all__} <= {*dir(own)} <= {*own.__all__, "backward", "digits"}
+
+
 def test_help_is_a_page() -> None:
     assert len(pydoc.render_doc(blocklayout).splitlines()) < 130
 
