@@ -17,7 +17,7 @@ from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan, PlanConfig, Rationale
-from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy, exceptions_of, with_reasons
+from blocklayout.plan.policies import SOLVE, SOLVES, Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, Portfolio
 from blocklayout.plan.refused import in_floats, refused_in
 from blocklayout.plan.request import Request, computed_dtype
@@ -115,11 +115,11 @@ def _fastest(
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
-    All run, but for a bold solve that is not one of the first two: that does where there is time.
+    All run, but for a solve that is not one of the first two: that does where there is time.
     """
     plans: list[Plan] = []
     for contender in contenders if len(contenders) > 1 else ():
-        if contender.name == BOLD_SOLVE and len(plans) >= N_LEAST_RUN and not run_off.has_time():
+        if contender.name in SOLVES and len(plans) >= N_LEAST_RUN and not run_off.has_time():
             break
         plans.append(finish(contender))
         run_off.enter(plans[-1])

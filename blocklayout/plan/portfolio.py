@@ -32,6 +32,9 @@ NEAR = 1.2
 APART = 0.1
 """Of the cost of a uniform policy, in steps that the cheapest one lacks: with less it cannot be much faster."""
 
+BOLDLY = 0.5
+"""How much of what the bold solve is to save counts, next to what the other is: many of its gains are small ones."""
+
 _cost_ns = attrgetter("cost_ns")
 
 
@@ -121,13 +124,15 @@ class Portfolio(Struct, frozen=True):
 
     @property
     def likeliest(self) -> Sequence[Contender]:
-        """Those worth running: the cheapest uniform one, the solve's, uniform ones near the cheapest, the bold solve's.
+        """Those worth running: the cheapest uniform one, a solve's, uniform ones near the cheapest, the other solve's.
 
         Of those that imply the same steps there is only one.
         """
         first, *others = sorted((each for each in self.policies if each.name in UNIFORM_POLICIES), key=_cost_ns)
         near = [each for each in others if each.cost_ns < NEAR * first.cost_ns and each.own_share(first) > APART]
+        solve, bold = self.solves
+        is_bold = BOLDLY * (first.cost_ns - bold.cost_ns) > first.cost_ns - solve.cost_ns
         found: dict[object, Contender] = {}
-        for each in (first, self.solves[0], *near, *self.solves[1:]):
+        for each in (first, bold, *near, solve) if is_bold else (first, solve, *near, bold):
             found.setdefault(each.specs, each)
         return [*found.values()]
