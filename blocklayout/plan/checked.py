@@ -129,7 +129,7 @@ def _check_given(plan: Plan, used: Mapping[int, str]) -> None:
     for number, where in used.items():
         kind = plan.buffers[number].kind
         if kind in given and number not in known:
-            raise PlanError(f"{where}.buffer is {number}, of kind {kind}, and none of {', '.join(given[kind])}")
+            raise PlanError(f"{where}.buffer is {number}, of kind {kind}, and none of {', '.join(dict(given[kind]))}")
 
 
 def _uses(plan: Plan) -> Iterator[tuple[str, int, MemoryDesc]]:

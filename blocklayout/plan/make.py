@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 N_LEAST_RUN = 2
 """How many plans run at least: the best uniform one, and the likeliest that takes other steps."""
 
+CHEAPER = 0.95
+"""A second solve whose cost is at most this share of that of each plan before runs, however long that takes."""
+
 CLEARLY, BY_FAR = 0.99, 0.95
 """Shares of the first plan's time: one that takes less in three of four rounds is faster, or less by far in half."""
 
@@ -115,14 +118,17 @@ def _fastest(
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
-    All run, but for a solve that is not one of the first two: that does where there is time.
+    All run, but for a solve that is not one of the first two and hardly cheaper: that does where there is time.
     """
     plans: list[Plan] = []
+    least_ns = inf
     for contender in contenders if len(contenders) > 1 else ():
-        if contender.name in SOLVES and len(plans) >= N_LEAST_RUN and not run_off.has_time():
+        is_second = contender.name in SOLVES and len(plans) >= N_LEAST_RUN
+        if is_second and contender.cost_ns > CHEAPER * least_ns and not run_off.has_time():
             break
         plans.append(finish(contender))
         run_off.enter(plans[-1])
+        least_ns = min(least_ns, contender.cost_ns)
     if not plans:
         return contenders[0], finish(contenders[0])
     times = run_off.times()

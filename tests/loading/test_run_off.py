@@ -20,7 +20,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.ir import HostSpec
 from blocklayout.loading import run_off
 from blocklayout.plan import make, portfolio, prepack
-from blocklayout.plan.policies import SOLVES
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, SOLVES
 from blocklayout.plan.portfolio import UNIFORM_POLICIES
 from blocklayout.runtime import Workspace
 from blocklayout.show.names import policy_name
@@ -161,11 +161,25 @@ class Rounds:
 def test_a_plan_is_taken_that_is_clearly_faster_in_three_of_four_rounds_or_by_far_in_half(
     rounds: tuple[float, ...], *, is_taken: bool
 ) -> None:
-    contenders: Any = [SimpleNamespace(name="first"), SimpleNamespace(name="second")]
+    contenders: Any = [SimpleNamespace(name=name, cost_ns=1.0) for name in ("first", "second")]
     taken, plan = make._fastest(contenders, lambda _: Raced(), Rounds(rounds))  # type: ignore[arg-type,return-value]
     assert taken.name == ("second" if is_taken else "first")
     assert [name for name, _ in plan.rationale.raced] == ["first", "second"]
     assert plan.rationale.raced_ns == (median(rounds) if is_taken else 1.0)
+
+
+@pytest.mark.parametrize(("cost_ns", "is_run"), [(0.94, True), (0.96, False)])
+def test_without_time_a_second_solve_runs_where_prices_have_it_cheaper(cost_ns: float, *, is_run: bool) -> None:
+    costs = {"blocked": 1.1, SOLVE: 1.0, "nhwc": 1.2, BOLD_SOLVE: cost_ns}
+    contenders: Any = [SimpleNamespace(name=name, cost_ns=each) for name, each in costs.items()]
+    finished: list[Any] = []
+
+    def finish(contender: Any) -> Any:
+        finished.append(contender.name)
+        return Raced()
+
+    make._fastest(contenders, finish, Rounds((1.0,)))
+    assert finished == [*costs][: 4 if is_run else 3]
 
 
 def test_only_auto_runs_plans_and_never_by_the_model(track: Track) -> None:
