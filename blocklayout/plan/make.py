@@ -118,6 +118,9 @@ def _fastest(
 ) -> tuple[Contender, Plan]:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
 
+    Of several that are faster than the first it is that of the least product of median and least time: in a few rounds,
+    each of which may be disturbed, neither alone tells it from others.
+
     All run, but for a solve that is not one of the first two and hardly cheaper: that does where there is time.
     """
     plans: list[Plan] = []
@@ -135,7 +138,7 @@ def _fastest(
     shares = [Spread.of_ratios(own, times[0]) for own in times]
     raced = tuple((contender.name, share.median) for contender, share in zip(contenders, shares, strict=False))
     faster = [i for i, share in enumerate(shares) if share.third_quartile < CLEARLY or share.median < BY_FAR]
-    taken = min(faster, key=lambda index: shares[index].median, default=0)
+    taken = min(faster, key=lambda index: shares[index].median * min(times[index]), default=0)
     why = replace(plans[taken].rationale, raced=raced, raced_ns=Spread.of(times[taken]).median)
     return contenders[taken], replace(plans[taken], rationale=why)
 
