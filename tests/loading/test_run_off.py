@@ -208,6 +208,13 @@ def test_all_but_a_second_solve_always_run_a_few_times_however_long_they_take(tr
     assert any("which takes" in what for what in track.told)
 
 
+@pytest.mark.parametrize(("run_s", "n_runs"), [(60.0, 1), (0.09, 2)])
+def test_a_plan_whose_run_takes_long_enters_with_one(track: Track, run_s: float, n_runs: int) -> None:
+    track.run_s = (run_s,)
+    track.load()
+    assert {*track.n_runs.values()} == {n_runs + run_off.N_LEAST_ROUNDS}
+
+
 def test_a_policy_that_prices_know_to_be_far_slower_is_not_run(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portfolio, "NEAR", 0.0)
     track.load()
