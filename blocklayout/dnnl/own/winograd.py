@@ -119,7 +119,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
         return None
     if not _fills_panels(weights.dims, 2 * lanes):
         return None
-    is_grouped = len(weights.dims) > _NDIMS
+    is_grouped = _is_grouped(spec)
     if is_grouped and _method(spec).dtype == "bf16" and _panel_src(spec, lanes) % 2:
         return None  # sources are read by twos, the last with one of another group, which may be infinite
     tag = "hwigo" if is_grouped else f"OhwI{2 * lanes}o2i" if weights.dtype == "s8" else f"Ohwi{2 * lanes}o"
@@ -150,7 +150,7 @@ def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     transforms_ns = of_tiles / method.transformed_per_ns + of_weights / method.transformed_weights_per_ns
     products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * method.at_once * peak_flops)
     slower = 1.0 if spec.memory_desc("src").inner_blks else method.channels_last
-    if len(spec.desc("weights").dims) > _NDIMS:
+    if _is_grouped(spec):
         slower *= method.in_groups
     return slower * (transforms_ns / n_threads + products_ns)
 
@@ -171,10 +171,13 @@ def _is_of_our_kind(spec: Spec) -> bool:
     if not is_square or set(spec.param("strides")) != {1} or set(spec.param("dilations")) != {0}:
         return False
     if "s8" in dtypes:
-        is_plain = len(spec.desc("weights").dims) == _NDIMS and spec.algorithm == "convolution_direct"
-        return is_plain and are_known_bytes(spec)
+        return not _is_grouped(spec) and spec.algorithm == "convolution_direct" and are_known_bytes(spec)
     is_known = dtypes == {_method(spec).dtype} or (dtypes == {"bf16"} and library.has_bf16())
     return is_known and not spec.attr.scales and not spec.attr.zero_points
+
+
+def _is_grouped(spec: Spec) -> bool:
+    return len(spec.desc("weights").dims) > _NDIMS
 
 
 def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
@@ -188,8 +191,7 @@ def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
 def _panel_src(spec: Spec, lanes: int) -> int:
     """Sources that a panel of results depends on."""
     *_, group_dst, group_src, _, _ = spec.desc("weights").dims
-    is_grouped = len(spec.desc("weights").dims) > _NDIMS
-    return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
+    return group_src * max(1, 2 * lanes // group_dst) if _is_grouped(spec) else group_src
 
 
 def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
