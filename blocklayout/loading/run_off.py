@@ -43,6 +43,9 @@ _TURN_NS, _BRIEF_TURN_NS = 15e6, 2e6
 _LONG_NS = 100e6
 """Of a run: what it finds in caches and memory for the first time matters little then."""
 
+_FAR = 0.9
+"""A plan whose long runs take less than this share of each other one's, first and in a round, is the fastest."""
+
 _SEED = 0
 
 _SPREAD = 1 / 16
@@ -72,8 +75,8 @@ class RunOff(Struct):
     _readying_s: float = 0.0
     _room: Room = field(default_factory=Room)
 
-    def enter(self, plan: Plan) -> None:
-        """Make a plan ready, and run it to see how long that takes: a second time, unless the first took long."""
+    def enter(self, plan: Plan) -> float:
+        """Make a plan ready, and run it for the seconds that it takes: a second time, unless the first took long."""
         began_s = monotonic()
         self._began_s = self._began_s or began_s
         if self._room.arena.nbytes < plan.arena_nbytes:
@@ -82,11 +85,12 @@ class RunOff(Struct):
         self._ready.append(self.make_ready(plan))
         self._calls.append(_run_of(self._ready[-1], self._room))
         once = partial(fastest_ns, self._calls[-1], 1.0)
-        run_ns = self._in_region(once)
+        run_ns: float = self._in_region(once)
         self._readying_s = max(self._readying_s, monotonic() - began_s)
         if run_ns < _LONG_NS:
             run_ns = self._in_region(once)
         self._turn_s.append(max(run_ns, _BRIEF_TURN_NS) / 1e9)
+        return run_ns / 1e9
 
     def has_time(self) -> bool:
         """Whether there is time to make another one ready and for a few rounds with it."""
@@ -114,9 +118,18 @@ class RunOff(Struct):
         """Nanoseconds by round and plan."""
         rounds: list[list[float]] = []
         until_s = self._began_s + self.seconds - sum(self._turn_s)
-        while len(rounds) < n_rounds and (len(rounds) < N_LEAST_ROUNDS or monotonic() < until_s):
+        while len(rounds) < n_rounds and (monotonic() < until_s or not self._is_told(rounds)):
             rounds.append([self._in_region(partial(fastest_ns, call, turn_ns)) for call in calls])
         return rounds
+
+    def _is_told(self, rounds: Sequence[Sequence[float]]) -> bool:
+        """Whether the rounds tell which plan is the fastest: a few do, and of long runs one where it is so by far."""
+        if len(rounds) >= N_LEAST_ROUNDS:
+            return True
+        if not rounds or min(self._turn_s) < _LONG_NS / 1e9:
+            return False
+        ahead = {_far_ahead(times) for times in (self._turn_s, *rounds)}
+        return len(ahead) == 1 and None not in ahead
 
     def _in_region(self, call: Callable[[], object]) -> Any:
         return dnnl.run_parallel(call, self._ready[0].plan.config.n_threads)
@@ -159,6 +172,12 @@ def _by_dtype(plan: Plan) -> dict[str, list[PackedConstant]]:
         if item.desc.dtype in FLOATS and item.buffer not in others:
             found.setdefault(item.desc.dtype, []).append(item)
     return found
+
+
+def _far_ahead(times: Sequence[float]) -> int | None:
+    """Which one took far less than each other one, if one did."""
+    least, second = sorted(times)[:2]
+    return times.index(least) if least < _FAR * second else None
 
 
 def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float) -> float:

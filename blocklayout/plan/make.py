@@ -18,7 +18,7 @@ from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan, PlanConfig, Rationale
 from blocklayout.plan.policies import SOLVE, SOLVES, Policy, exceptions_of, with_reasons
-from blocklayout.plan.portfolio import Contender, Portfolio
+from blocklayout.plan.portfolio import NEAR, Contender, Portfolio
 from blocklayout.plan.refused import in_floats, refused_in
 from blocklayout.plan.request import Request, computed_dtype
 from blocklayout.plan.runs import check_losses
@@ -39,6 +39,9 @@ N_LEAST_RUN = 2
 CHEAPER = 0.95
 """A second solve whose cost is at most this share of that of each plan before runs, however long that takes."""
 
+LONG_S = 0.5
+"""Of a run: one tells as much as many short ones, and many would take long."""
+
 CLEARLY, BY_FAR = 0.99, 0.95
 """Shares of the first plan's time: one that takes less in three of four rounds is faster, or less by far in half."""
 
@@ -46,7 +49,7 @@ CLEARLY, BY_FAR = 0.99, 0.95
 class RunOff(Protocol):
     """Runs plans whole, in turn; see :class:`blocklayout.loading.run_off.RunOff`."""
 
-    def enter(self, plan: Plan) -> None: ...
+    def enter(self, plan: Plan) -> float: ...
     def has_time(self) -> bool: ...
     def times(self) -> Sequence[Sequence[float]]: ...
 
@@ -121,26 +124,33 @@ def _fastest(
     Of several that are faster than the first it is that of the least product of median and least time: in a few rounds,
     each of which may be disturbed, neither alone tells it from others.
 
-    All run, but for a solve that is not one of the first two and hardly cheaper: that does where there is time.
+    The first two run, and those that prices have near the fastest (:func:`_is_near`), or for which there is time.
     """
+    entered: list[Contender] = []
     plans: list[Plan] = []
-    least_ns = inf
+    took_s: list[float] = []
     for contender in contenders if len(contenders) > 1 else ():
-        is_second = contender.name in SOLVES and len(plans) >= N_LEAST_RUN
-        if is_second and contender.cost_ns > CHEAPER * least_ns and not run_off.has_time():
-            break
-        plans.append(finish(contender))
-        run_off.enter(plans[-1])
-        least_ns = min(least_ns, contender.cost_ns)
+        if len(plans) < N_LEAST_RUN or _is_near(contender, entered, took_s) or run_off.has_time():
+            entered.append(contender)
+            plans.append(finish(contender))
+            took_s.append(run_off.enter(plans[-1]))
     if not plans:
         return contenders[0], finish(contenders[0])
     times = run_off.times()
     shares = [Spread.of_ratios(own, times[0]) for own in times]
-    raced = tuple((contender.name, share.median) for contender, share in zip(contenders, shares, strict=False))
+    raced = tuple((contender.name, share.median) for contender, share in zip(entered, shares, strict=True))
     faster = [i for i, share in enumerate(shares) if share.third_quartile < CLEARLY or share.median < BY_FAR]
     taken = min(faster, key=lambda index: shares[index].median * min(times[index]), default=0)
     why = replace(plans[taken].rationale, raced=raced, raced_ns=Spread.of(times[taken]).median)
-    return contenders[taken], replace(plans[taken], rationale=why)
+    return entered[taken], replace(plans[taken], rationale=why)
+
+
+def _is_near(contender: Contender, entered: Sequence[Contender], took_s: Sequence[float]) -> bool:
+    """Whether a plan may be the fastest, by its price, and by how long others' took where one run tells that."""
+    if contender.name in SOLVES:
+        return contender.cost_ns <= CHEAPER * min(each.cost_ns for each in entered)
+    share = min(took_s) / took_s[0] if took_s[0] > LONG_S else 1.0
+    return contender.cost_ns < NEAR * share * entered[0].cost_ns
 
 
 def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Contender) -> Plan:

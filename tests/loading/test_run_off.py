@@ -94,6 +94,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
         return 1e9 * (track.now_s - began_s)
 
     monkeypatch.setattr(portfolio, "NEAR", inf)
+    monkeypatch.setattr(make, "NEAR", inf)
     monkeypatch.setattr(run_off, "workspace_of", Runner)
     monkeypatch.setattr(run_off, "monotonic", lambda: track.now_s)
     monkeypatch.setattr(run_off, "fastest_ns", once)
@@ -137,9 +138,13 @@ class Rounds:
     """Gives the times that plans took in some rounds."""
 
     taken: list[tuple[float, ...]]
+    entering_s: tuple[float, ...] = (0.0,)
+    entered: list[object] = field(default_factory=list)
 
-    def enter(self, plan: object) -> None:
+    def enter(self, plan: object) -> float:
         """Nothing is run."""
+        self.entered.append(plan)
+        return self.entering_s[min(len(self.entered), len(self.entering_s)) - 1]
 
     def has_time(self) -> bool:
         return False
@@ -176,9 +181,20 @@ def test_of_two_that_are_faster_one_is_taken_that_others_disturbed_less() -> Non
     assert taken.name == "second"
 
 
-@pytest.mark.parametrize(("cost_ns", "is_run"), [(0.94, True), (0.96, False)])
-def test_without_time_a_second_solve_runs_where_prices_have_it_cheaper(cost_ns: float, *, is_run: bool) -> None:
-    costs = {"blocked": 1.1, SOLVE: 1.0, "nhwc": 1.2, BOLD_SOLVE: cost_ns}
+@pytest.mark.parametrize(
+    ("second_ns", "bold_ns", "entering_s", "n_run"),
+    [
+        (1.2, 0.94, (0.1, 0.05), 4),
+        (1.2, 0.96, (0.1, 0.05), 3),
+        (1.2, 0.96, (2.0, 1.8), 2),
+        (1.0, 0.96, (2.0, 1.8), 3),
+        (1.0, 0.96, (2.0, 1.8, 1.0), 3),
+    ],
+)
+def test_without_time_the_first_two_run_and_those_that_are_near_by_price_and_by_long_runs(
+    second_ns: float, bold_ns: float, entering_s: tuple[float, ...], n_run: int
+) -> None:
+    costs = {"blocked": 1.1, SOLVE: 1.0, "nhwc": second_ns, BOLD_SOLVE: bold_ns}
     contenders: Any = [SimpleNamespace(name=name, cost_ns=each) for name, each in costs.items()]
     finished: list[Any] = []
 
@@ -186,8 +202,8 @@ def test_without_time_a_second_solve_runs_where_prices_have_it_cheaper(cost_ns: 
         finished.append(contender.name)
         return Raced()
 
-    make._fastest(contenders, finish, Rounds([(1.0,)] * 4))
-    assert finished == [*costs][: 4 if is_run else 3]
+    make._fastest(contenders, finish, Rounds([(1.0,)] * n_run, entering_s))
+    assert finished == [*costs][:n_run]
 
 
 def test_only_auto_runs_plans_and_never_by_the_model(track: Track) -> None:
@@ -206,6 +222,26 @@ def test_all_but_a_second_solve_always_run_a_few_times_however_long_they_take(tr
     assert not {*track.names[make.N_LEAST_RUN :]} & {*SOLVES}
     assert min(track.n_runs.values()) >= run_off.N_LEAST_ROUNDS
     assert any("which takes" in what for what in track.told)
+
+
+@pytest.mark.parametrize(
+    ("run_s", "n_rounds"),
+    [
+        ((60.0, 50.0), 1),
+        ((50.0, 60.0), 1),
+        ((0.11, 0.12), run_off.N_LEAST_ROUNDS),
+        ((0.09, 0.07), run_off.N_LEAST_ROUNDS),
+    ],
+)
+def test_one_round_does_where_of_two_long_runs_one_is_far_ahead_twice(
+    track: Track, run_s: tuple[float, float], n_rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portfolio, "NEAR", 0.0)
+    monkeypatch.setattr(make, "CHEAPER", 0.0)
+    track.run_s = run_s
+    plan = track.load()
+    assert plan.chosen == track.names[run_s.index(min(run_s))]
+    assert {*track.n_runs.values()} == {n_rounds + (2 if min(run_s) < 0.1 else 1)}
 
 
 @pytest.mark.parametrize(("run_s", "n_runs"), [(60.0, 1), (0.09, 2)])
