@@ -624,46 +624,61 @@ def _dynamic_lstm(
     /,
     **attrs: Any,
 ) -> tuple[BuildValue, BuildValue, BuildValue]:
-    """Steps one by one: the source is quantised as a whole, the state of each step on its own."""
-    direction, activations = attrs.pop("direction", "forward"), attrs.pop("activations", ())
-    b, (length, batch, _) = x.builder, x.shape
-    size = recurrent.shape[1]
-    given = [
-        _gates(weights, weights_scale, weights_zero),
-        _gates(recurrent, recurrent_scale, recurrent_zero),
-        *(bias, hidden, cell, peepholes),
-    ]
-    whole = _requantized(x)
+    """Steps one by one: the source is quantised as a whole, the state of each step on its own.
+
+    Their products are of bytes, and those of the source are computed for all steps at once.
+    """
+    if attrs.get("activation_alpha") or attrs.get("activation_beta"):
+        raise NotDoneError("there are attributes activation_alpha or activation_beta; activations have no numbers here")
+    b, (length, batch, _), size = x.builder, x.shape, recurrent.shape[1]
+    kinds = attrs.get("activations") or ("Sigmoid", "Tanh", "Tanh") * weights.shape[0]
+    in_bytes, x_scale, x_zero = b.op("DynamicQuantizeLinear", x.reshape((length * batch, -1)), n_outputs=3)
     results = []
+    of_weights, of_recurrent = (weights, weights_scale, weights_zero), (recurrent, recurrent_scale, recurrent_zero)
     for index in range(weights.shape[0]):
-        w, r, own_bias, h, c, p = (None if each is None else each.slice([index], [index + 1], [0]) for each in given)
-        nothing = b.constant(np.zeros((1, batch, size), np.float32))
+        w, w_scale, w_zero, r, r_scale, r_zero = (_of_direction(each, index) for each in of_weights + of_recurrent)
+        given = (bias, hidden, cell, peepholes)
+        own_bias, h, c, peeps = (None if each is None else _of_direction(each, index) for each in given)
+        if own_bias is not None:
+            own_bias = own_bias.slice([0], [4 * size], [0]) + own_bias.slice([4 * size], [8 * size], [0])
+        nothing = b.constant(np.zeros((batch, size), np.float32))
         h, c = nothing if h is None else h, nothing if c is None else c
-        own = {**attrs, "activations": activations[3 * index : 3 * index + 3] or None}
-        places = range(length)[:: -1 if direction == "reverse" or index else 1]
+        gates = _matmul_to_float(in_bytes, w, x_scale, w_scale, x_zero, w_zero, own_bias)
         steps: dict[int, BuildValue] = {}
-        for place in places:
-            one = whole.slice([place], [place + 1], [0])
-            steps[place], h, c = b.op("LSTM", one, w, r, own_bias, None, _requantized(h), c, p, n_outputs=3, **own)
+        for place in range(length)[:: -1 if attrs.get("direction") == "reverse" or index else 1]:
+            own = gates.slice([place * batch], [(place + 1) * batch], [0])
+            own = own.reshape((4 * size,)) if batch == 1 else own  # then it is a bias
+            h, c = _lstm_step(_dynamic_matmul(h, r, r_scale, r_zero, own), c, peeps, kinds[3 * index :], attrs)
+            steps[place] = h.reshape((1, 1, batch, size))
         results.append((b.concat([steps[place] for place in range(length)], 0), h, c))
-    y, h, c = zip(*results, strict=True)
-    return b.concat(y, 1), b.concat(h, 0), b.concat(c, 0)
+    y, *last = zip(*results, strict=True)
+    h, c = (b.concat([each.reshape((1, batch, size)) for each in states], 0) for states in last)
+    return b.concat(y, 1), h, c
 
 
-def _gates(x: BuildValue, scale: BuildValue, zero: BuildValue) -> BuildValue:
-    """Weights of gates as LSTM has them: (directions, gates, features)."""
-    steps = x.astype("f32") - _of_gates(zero.astype("f32"))
-    return (steps * _of_gates(scale)).transpose((0, 2, 1))
+def _lstm_step(
+    gates: BuildValue, cell: BuildValue, peepholes: Given, kinds: Sequence[str], attrs: Mapping[str, Any]
+) -> tuple[BuildValue, BuildValue]:
+    """The next state and cell; gates, and peepholes, are of input, output and forgetting, then of the cell."""
+    size, limit = cell.shape[1], attrs.get("clip", 0.0)
+
+    def activated(gate: BuildValue, kind: str) -> BuildValue:
+        return _op(kind, gate.clip(-limit, limit) if limit else gate)
+
+    i, o, f, new = gates.split([size] * 4, 1)
+    if peepholes is not None:
+        of_input, of_output, of_forgetting = peepholes.split([size] * 3, 0)
+        i, f = i + cell * of_input, f + cell * of_forgetting
+    i = activated(i, kinds[0])
+    f = 1.0 - i if attrs.get("input_forget") else activated(f, kinds[0])
+    cell = f * cell + i * activated(new, kinds[1])
+    if peepholes is not None:
+        o = o + cell * of_output
+    return activated(o, kinds[0]) * _op(kinds[2], cell), cell
 
 
-def _of_gates(x: BuildValue) -> BuildValue:
-    """One number for each direction, or for each gate in it, as they stand in rows of weights."""
-    return x.reshape((x.shape[0], 1, -1))
-
-
-def _requantized(x: BuildValue) -> BuildValue:
-    """Numbers rounded to bytes of a range of their own, and back."""
-    return _dequantized(*x.builder.op("DynamicQuantizeLinear", x, n_outputs=3))
+def _of_direction(x: BuildValue, index: int) -> BuildValue:
+    return x.slice([index], [index + 1], [0]).reshape(x.shape[1:])
 
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {

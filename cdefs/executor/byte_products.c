@@ -47,7 +47,8 @@ static int64_t n_held(const bl_byte_products_t *p, int dim, int64_t n) {
 
 static int64_t n_quads(const bl_byte_products_t *p) { return p->kernel[0] * p->kernel[1] * pixel_nbytes(p) / BL_QUAD; }
 
-/* Of a thread: the source of a task, then the largest byte of each channel there, then sums of results in a panel, then a chunk. */
+/* Of a thread: the source of a task, then the largest byte of each channel there, then what the zero point of the weights comes
+   to in each result, then sums of results in a panel, then a chunk. */
 static int64_t source_nbytes(const bl_byte_products_t *p) {
     if (p->is_read_in_place) return 0;
     int64_t rows = n_held(p, 0, p->results_of_task[0]), columns = n_held(p, 1, p->results_of_task[1]);
@@ -59,8 +60,12 @@ static int64_t sums_nbytes(const bl_byte_products_t *p) {
     return p->results_of_task[0] * p->results_of_task[1] * BL_PANEL * (int64_t)sizeof(int32_t);
 }
 
+static int64_t excesses_nbytes(const bl_byte_products_t *p) {
+    return p->has_weights_zero ? whole_lines(p->results_of_task[0] * p->results_of_task[1] * (int64_t)sizeof(int32_t)) : 0;
+}
+
 static int64_t own_nbytes(const bl_byte_products_t *p) {
-    return source_nbytes(p) + whole_lines(pixel_nbytes(p)) + sums_nbytes(p) + whole_lines(sizeof(bl_chunk_t));
+    return source_nbytes(p) + whole_lines(pixel_nbytes(p)) + excesses_nbytes(p) + sums_nbytes(p) + whole_lines(sizeof(bl_chunk_t));
 }
 
 int64_t bl_byte_products_scratchpad(const bl_byte_products_t *problem) { return problem->n_threads * own_nbytes(problem); }
@@ -82,6 +87,7 @@ typedef struct {
     char *dst;
     char *scratchpad;
     bl_bytes_t bytes;
+    int weights_zero;
     const float *factors; /* of results, or NULL */
 } bl_byte_products_run_t;
 
@@ -90,7 +96,8 @@ typedef struct {
     int64_t image;
     bl_range_t rows, columns;
     const uint8_t *src;
-    uint8_t *largest; /* of each channel */
+    uint8_t *largest;  /* of each channel */
+    int32_t *excesses; /* of each result: what is too much in its sums, since weights have a zero point, or NULL */
     int64_t row, pixel, steps[2];
 } bl_task_t;
 
@@ -200,6 +207,28 @@ TARGET_8 static void find_source(const bl_byte_products_run_t *run, bl_task_t *t
     }
 }
 
+/* What the source of each result comes to, less zero points, times the zero point of the weights. */
+TARGET_8 static void find_excesses(const bl_byte_products_run_t *run, const bl_task_t *task) {
+    const bl_byte_products_t *p = run->problem;
+    int32_t *to = task->excesses, nothing = (int32_t)(p->kernel[0] * p->kernel[1] * p->n_src * run->bytes.zero);
+    for (int64_t y = 0; y < task->rows.last - task->rows.first; y++)
+        for (int64_t x = 0; x < task->columns.last - task->columns.first; x++) {
+            const uint8_t *first = task->src + y * task->steps[0] + x * task->steps[1];
+            __m256i sums = _mm256_setzero_si256();
+            int32_t rest = 0;
+            for (int64_t tap = 0; tap < p->kernel[0] * p->kernel[1]; tap++) {
+                int64_t row = tap / p->kernel[1] * p->dilations[0], column = tap % p->kernel[1] * p->dilations[1], i = 0;
+                const uint8_t *at = first + row * task->row + column * task->pixel;
+                for (; i + 32 <= p->n_src; i += 32)
+                    sums = _mm256_add_epi64(sums, _mm256_sad_epu8(_mm256_loadu_si256((const __m256i *)(at + i)), _mm256_setzero_si256()));
+                for (; i < p->n_src; i++) rest += at[i];
+            }
+            int64_t parts[4];
+            _mm256_storeu_si256((__m256i *)parts, sums);
+            *to++ = run->weights_zero * (rest + (int32_t)(parts[0] + parts[1] + parts[2] + parts[3]) - nothing);
+        }
+}
+
 /* A result's channels as words, around the zero point of bytes without sign. */
 INLINE TARGET_8 __m256i words_of(const bl_panel_t *panel, vec_8 first, vec_8 second) {
     __m256i quanta = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)first), _mm256_cvtps_epi32((__m256)second));
@@ -239,7 +268,7 @@ TARGET_8 static bl_panel_t panel_at(const bl_byte_products_run_t *run, int64_t f
     panel.flip = _mm256_set1_epi8((char)(p->dst_is_signed ? 0x80 : 0));
     panel.least = _mm256_setzero_si256(), panel.most = _mm256_set1_epi8(-1);
     panel.is_plain = panel.n % 8 == 0 && panel.is_direct && t->slope == 1 && !p->dst_is_f32 && !p->dst_is_s32;
-    float most_of_sums = 255.0f * 128 * BL_QUAD * (float)n_quads(p);
+    float most_of_sums = 255.0f * (p->has_weights_zero ? 256 : 128) * BL_QUAD * (float)n_quads(p);
     for (int v = 0; v < 2; v++) { /* so that no result is beyond 32 bits */
         vec_8 largest = max_8(panel.scale[v], -panel.scale[v]) * most_of_sums + max_8(panel.bias[v], -panel.bias[v]);
         panel.is_plain &= _mm256_movemask_ps(_mm256_cmp_ps((__m256)largest, _mm256_set1_ps(0x1p30f), _CMP_LT_OQ)) == 0xff;
@@ -418,6 +447,13 @@ INLINE TARGET_8 void compute_strip(const bl_chunk_t *chunk, const __m256i *shift
         }
 }
 
+INLINE TARGET_8 void take_away(const int32_t *excesses, __m256i sums[BL_STRIP][2], const int n) {
+#pragma GCC unroll 6
+    for (int r = 0; r < n; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; v++) sums[r][v] = _mm256_sub_epi32(sums[r][v], _mm256_set1_epi32(excesses[r]));
+}
+
 INLINE TARGET_8 void copy_sums(__m256i from[BL_STRIP][2], __m256i (*to)[2], const int n) {
 #pragma GCC unroll 6
     for (int r = 0; r < n; r++) to[r][0] = from[r][0], to[r][1] = from[r][1];
@@ -439,6 +475,7 @@ TARGET_8 static void compute_panel(const bl_byte_products_run_t *run, const bl_t
         read_weights(run, task, weights, quads.first, chunk, shifts);
         __m256i of_strip[BL_STRIP][2], (*so_far)[2] = n_chunks == 1 ? of_strip : sums;
         int is_plain = n_chunks == 1 && panel.is_plain;
+        const int32_t *excesses = part == n_chunks - 1 ? task->excesses : NULL;
         for (int64_t y = task->rows.first; y < task->rows.last; y++) {
             const uint8_t *src = task->src + (y - task->rows.first) * task->steps[0];
             int64_t place = task->image * p->dst_image + y * p->dst_row + task->columns.first * p->dst_pixel + first;
@@ -450,11 +487,13 @@ TARGET_8 static void compute_panel(const bl_byte_products_run_t *run, const bl_t
         for (; is_plain && strip < end; strip++, src += N * step, to += N * dst_step) {         \
             __m256i results[BL_STRIP][2];                                                       \
             compute_strip(chunk, shifts, src, step, NULL, results, N);                          \
+            if (excesses) take_away(excesses, results, N), excesses += N;                       \
             write_plain(&panel, results, to, dst_step, N);                                      \
         }                                                                                       \
         for (; strip < end; strip++, src += N * step, to += N * dst_step) {                     \
             __m256i results[BL_STRIP][2];                                                       \
             compute_strip(chunk, shifts, src, step, part ? so_far : NULL, results, N);          \
+            if (excesses) take_away(excesses, results, N), excesses += N;                       \
             copy_sums(results, so_far, N);                                                      \
             if (part == n_chunks - 1) write_strip(run, &panel, so_far, to, N);                  \
             if (n_chunks > 1) so_far += N;                                                      \
@@ -474,7 +513,8 @@ static void work(void *given) {
     int64_t n_panels = n_parts(p->n_dst, BL_PANEL), n_shares = n_parts(n_panels, p->panels_of_task), last_block = -1;
     bl_range_t tasks = bl_share(p->n_images * n_rows * n_columns * n_shares);
     char *own = run->scratchpad + omp_get_thread_num() * own_nbytes(p);
-    bl_task_t task = {.largest = (uint8_t *)own + source_nbytes(p)};
+    char *largest = own + source_nbytes(p), *excesses = largest + whole_lines(pixel_nbytes(p));
+    bl_task_t task = {.largest = (uint8_t *)largest, .excesses = p->has_weights_zero ? (int32_t *)excesses : NULL};
     for (int64_t i = tasks.first; i < tasks.last; i++) {
         int64_t block = i / n_shares;
         if (block != last_block) {
@@ -483,21 +523,25 @@ static void work(void *given) {
             task.columns = part_of(p->results[1], block % n_columns, n_columns);
             find_source(run, &task, (uint8_t *)own);
             find_largest(p, &task);
+            if (task.excesses) find_excesses(run, &task);
             last_block = block;
         }
         bl_range_t panels = part_of(n_panels, i % n_shares, n_shares);
         for (int64_t number = panels.first; number < panels.last; number++) {
-            char *sums = own + source_nbytes(p) + whole_lines(pixel_nbytes(p));
+            char *sums = excesses + excesses_nbytes(p);
             compute_panel(run, &task, number * BL_PANEL, (__m256i(*)[2])sums, (bl_chunk_t *)(sums + sums_nbytes(p)));
         }
     }
 }
 
 static int run_all(const bl_byte_products_t *p, void *const *data) {
+    const int32_t *weights_zero = data[BL_PRODUCTS_WEIGHTS_ZERO];
     bl_byte_products_run_t run = {p, data[BL_PRODUCTS_SRC], data[BL_PRODUCTS_WEIGHTS], data[BL_PRODUCTS_BIAS],
         data[BL_PRODUCTS_DST], data[BL_PRODUCTS_SCRATCHPAD],
-        bytes_of(data + BL_PRODUCTS_SRC_SCALE, p->src_is_signed, p->dst_is_signed), data[BL_PRODUCTS_FACTORS]};
-    if (run.bytes.zero != (uint8_t)run.bytes.zero) return 2; /* dnnl_invalid_arguments: padding is bytes, too */
+        bytes_of(data + BL_PRODUCTS_SRC_SCALE, p->src_is_signed, p->dst_is_signed), weights_zero ? *weights_zero : 0,
+        data[BL_PRODUCTS_FACTORS]};
+    /* dnnl_invalid_arguments: padding is bytes, too */
+    if (run.bytes.zero != (uint8_t)run.bytes.zero || run.weights_zero != (int8_t)run.weights_zero) return 2;
     bl_parallel(p->n_threads, work, &run);
     return 0;
 }

@@ -6,7 +6,7 @@ typedef struct {
     bl_get_data_t get_data;
     int n_threads;
     int src_is_signed, dst_is_signed, dst_is_f32, has_scales; /* has_scales: whether each channel's weights have a scale */
-    int dst_is_s32;                                           /* whether results are the sums, in 32 bits */
+    int dst_is_s32, has_weights_zero;                         /* dst_is_s32: whether results are the sums, in 32 bits */
     int64_t n_images, n_src, n_dst;                           /* n_src, n_dst: channels */
     int64_t extents[2], results[2];                           /* height and width of the source and of the result */
     int64_t kernel[2], strides[2], dilations[2], pads[2];     /* pads: in front */
@@ -18,8 +18,8 @@ typedef struct {
 } bl_byte_products_t;
 
 enum { BL_PRODUCTS_SRC, BL_PRODUCTS_WEIGHTS, BL_PRODUCTS_BIAS, BL_PRODUCTS_DST, BL_PRODUCTS_SCRATCHPAD, BL_PRODUCTS_SRC_SCALE,
-    BL_PRODUCTS_WEIGHTS_SCALE, BL_PRODUCTS_DST_SCALE, BL_PRODUCTS_SRC_ZERO, BL_PRODUCTS_DST_ZERO, BL_PRODUCTS_FACTORS,
-    BL_PRODUCTS_ARGS };
+    BL_PRODUCTS_WEIGHTS_SCALE, BL_PRODUCTS_DST_SCALE, BL_PRODUCTS_SRC_ZERO, BL_PRODUCTS_DST_ZERO, BL_PRODUCTS_WEIGHTS_ZERO,
+    BL_PRODUCTS_FACTORS, BL_PRODUCTS_ARGS };
 
 /* Bytes of scratchpad. */
 int64_t bl_byte_products_scratchpad(const bl_byte_products_t *problem);

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
 
 import blocklayout as bl
 from blocklayout.commands.against import contest as contest_module
-from blocklayout.commands.against import pytorch
+from blocklayout.commands.against import pytorch, worker
 from blocklayout.commands.against.contest import Competitor, Contest, Result, check_agreement, save_feeds
 from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runtimes
 from blocklayout.commands.feeds import n_images
 from blocklayout.timing import Spread
 from tests import nets
+from tests.loading.test_carried_layouts import STEP, feed, looped
 from tests.show.records import record_of
 
 if TYPE_CHECKING:
@@ -53,6 +55,17 @@ def test_networks_of_the_zoo_and_the_embedded_one_are_written_for_others(cli: Co
     others = ("--against", "onnxruntime" if find_spec("onnxruntime") else "all", "--rounds", 1)
     assert "ms/image" not in cli.ok("bench", *others)
     assert "ms/image" in cli.ok("bench", "zoo:m3", "--shape", "x=2x1x4000", *others)
+
+
+def test_a_saved_session_holds_what_a_run_plans(tmp_path: Path) -> None:
+    """As of the body of a loop, which is planned as it runs."""
+    onnx.save(looped(STEP), tmp_path / "model.onnx")
+    save_feeds(feed(), tmp_path / "feeds.npz")
+    files = [str(tmp_path / name) for name in ("model.onnx", "feeds.npz", "model.session")]
+    assert worker.main(["save", *files, "1", "f32"]) == 0
+    expected = bl.load(files[0]).run(None, feed())
+    for given, wanted in zip(bl.load(files[2]).run(None, feed()), expected, strict=True):
+        np.testing.assert_allclose(given, wanted, rtol=1e-5)
 
 
 def test_what_cannot_be_compared_is_one_line(cli: Command, tiny: Path) -> None:

@@ -188,6 +188,27 @@ def typed(model: ModelProto, session: Any) -> ModelProto:
     return model
 
 
+@pytest.mark.parametrize(
+    ("attrs", "has_peepholes"),
+    [({"direction": "reverse", "clip": 0.5}, True), ({"activations": ["Sigmoid", "Relu", "Tanh"]}, False)],
+)
+def test_bytes_of_an_lstm_stand_for_numbers(attrs: dict[str, Any], *, has_peepholes: bool) -> None:
+    """As an LSTM of these numbers, but for what rounding states to bytes takes away."""
+    batch, size = 2, 4
+    kept = {"hidden_size": size, "input_forget": int(not has_peepholes), **attrs}
+    weights, recurrent = s8(1, 3, 4 * size), s8(1, size, 4 * size)
+    inputs = [f(5, batch, 3), weights, recurrent, f(1, 8 * size), None, f(1, batch, size), f(1, batch, size)]
+    inputs.append(f(1, 3 * size) if has_peepholes else None)
+    scales = [np.full(1, 0.01, np.float32), np.full(1, 3, np.int8)] * 2
+    quantized = written(("DynamicQuantizeLSTM", [*inputs, *scales], kept, (0, 1, 2)))
+    inputs[1:3] = [np.float32(0.01) * (each.transpose(0, 2, 1) - np.float32(3)) for each in (weights, recurrent)]
+    real = written(("LSTM", inputs, kept, (0, 1, 2), ""))
+    theirs = their_session(real[0])
+    expected, given = theirs.run(None, real[1]), bl.load(typed(quantized[0], theirs)).run(None, quantized[1])
+    for got, wanted in zip(given, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=0.03)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_operators_of_onnxruntime_are_written_in_those_of_onnx(case: tuple[Any, ...]) -> None:
     model, feed = written(case)

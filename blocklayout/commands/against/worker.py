@@ -50,7 +50,7 @@ def _save(model: str, feeds_path: str, path: str, threads: str, dtype: str) -> N
 
     feeds = _load_feeds(feeds_path)
     session = blocklayout.load(model, threads=int(threads), dtype=dtype)
-    session.prepare({name: array.shape for name, array in feeds.items()}, feeds)
+    session.run(None, feeds)  # which plans bodies of loops, too
     session.save(path)
     _say({})
 

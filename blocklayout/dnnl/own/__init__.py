@@ -220,10 +220,13 @@ def are_known_bytes(spec: Spec) -> bool:
     return are_bytes and spec.desc("weights").dtype == "s8" and is_simple
 
 
-def has_known_numbers(spec: Spec) -> bool:
-    """Whether source and result have one scale and zero point at most, weights a scale for all or for each channel."""
+def has_known_numbers(spec: Spec, *zero_points: tuple[str, int]) -> bool:
+    """Whether source and result have one scale and zero point at most, weights a scale for all or for each channel.
+
+    There may be these ``zero_points``, too.
+    """
     masks = {("src", 0), ("weights", 0), ("weights", _of_channels(spec)), ("dst", 0)}
-    return masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0)} >= {*spec.attr.zero_points}
+    return masks >= {*spec.attr.scales} and {("src", 0), ("dst", 0), *zero_points} >= {*spec.attr.zero_points}
 
 
 def fields_of_bytes(spec: Spec) -> dict[str, Any]:

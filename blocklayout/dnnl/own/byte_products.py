@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
@@ -40,8 +40,10 @@ _MOST = 1 << 31
 _TAGS = {3: "OwI16o4i", 4: "OhwI16o4i"}
 """Of a convolution's weights, by its dimensions."""
 
-_OF_SUMS = (NO_ATTR, Attr(zero_points=(("src", 0),)))
-"""Attributes where results are the sums themselves."""
+_ARGUMENTS = ("src", "weights", "bias", "dst", "scratchpad", *NUMBERS, "zero_point_weights")
+
+_ZERO_OF_WEIGHTS = ("weights", 0)
+"""Of attributes: one zero point of all weights."""
 
 _CHANNELS = {"convolution": 0, "inner_product": 0, "matmul": 1}
 """The dimension of weights that results are counted along."""
@@ -61,7 +63,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     dimensions, channels last, and products of a matrix of rows by known weights.
 
     Results are bytes, floats or, with nothing behind them, the sums in 32 bits. Each tensor has one scale and zero
-    point at most, weights a scale for each channel or one for all, and none. Behind the sum may come a (leaky) ReLU,
+    point at most, weights a scale for each channel or one for all. Behind the sum may come a (leaky) ReLU,
     clip, Swish or HardSwish, then a linear function, then a factor for each channel.
     """
     if not _is_of_our_kind(spec):
@@ -103,7 +105,9 @@ def _is_of_our_kind(spec: Spec) -> bool:
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
     if src.dtype not in BYTE_DTYPES or weights.dtype != "s8" or dst.dtype not in (*BYTE_DTYPES, "f32", "s32"):
         return False
-    if dst.dtype == "s32" and (spec.has("bias") or spec.attr not in _OF_SUMS):
+    zeros = {*spec.attr.zero_points}
+    are_sums = not spec.has("bias") and ("dst", 0) not in zeros and replace(spec.attr, zero_points=()) == NO_ATTR
+    if dst.dtype == "s32" and not are_sums:
         return False
     if library.sums_bytes_exactly() or library.is_sequential() or 0 in (*src.dims, *dst.dims):
         return False
@@ -120,8 +124,8 @@ def _is_of_our_kind(spec: Spec) -> bool:
         or (spec.has("bias") and not _is_of_channels(spec.desc("bias"), dst))
     ):
         return False
-    is_small = 255 * 128 * multiply_adds(spec) // prod(dst.dims) < _MOST > max(prod(src.dims), prod(weights.dims))
-    return has_known_numbers(spec) and is_small
+    largest = 255 * (255 if _ZERO_OF_WEIGHTS in zeros else 128) * multiply_adds(spec) // prod(dst.dims)
+    return has_known_numbers(spec, _ZERO_OF_WEIGHTS) and largest < _MOST > max(prod(src.dims), prod(weights.dims))
 
 
 def _is_of_channels(bias: Desc, dst: Desc) -> bool:
@@ -176,6 +180,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "dst_is_signed": dst.dtype == "s8",
         "dst_is_f32": dst.dtype == "f32",
         "dst_is_s32": dst.dtype == "s32",
+        "has_weights_zero": _ZERO_OF_WEIGHTS in spec.attr.zero_points,
         "has_scales": dict(spec.attr.scales).get("weights", 0) != 0,
         "n_images": n_images,
         "n_src": src.dims[1],
@@ -247,9 +252,9 @@ OURS = Implementation(
     isas=lambda _: ("avx2",),
     offer=_offer,
     fields=_fields,
-    arguments=lambda spec: ("src", "weights", "bias", "dst", "scratchpad", *NUMBERS, *_factors(spec)),
+    arguments=lambda spec: (*_ARGUMENTS, *_factors(spec)),
     compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
     is_favourite=lambda _: True,
-    rule="the zero point of the source is none of its bytes",
+    rule="the zero point of the source or the weights is none of their bytes",
 )

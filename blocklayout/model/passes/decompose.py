@@ -19,6 +19,9 @@ from blocklayout.model.passes.rewrite import Draft
 
 _FIRST_OPSET_OF_SLICE_INPUTS = 10
 _FIRST_OPSET_OF_AXES_INPUT = 13
+_FLOAT = 1
+"""ONNX's number of f32."""
+
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
 
@@ -74,6 +77,10 @@ class Steps:
     def constant(self, array: np.ndarray, what: str) -> str:
         """The name of a new constant."""
         return self._draft.constant(f"{self._node.name}.{what}", array)
+
+    def contents(self, name: str) -> np.ndarray:
+        """The array of a value of the graph that must be a constant."""
+        return self._draft.contents(name)
 
     def number(self, number: float, what: str) -> str:
         """The name of a new scalar of the node's data type."""
@@ -185,7 +192,38 @@ def _scaled(steps: Steps, name: str, scale: float, what: str) -> str:
     return name if scale == 1 else steps.add("Mul", (name, steps.number(scale, what)), steps.shape(name))
 
 
-_FALLBACKS = (_clip, _selu, _softsign, _shrink, _gemm)
+def has_known_factor(graph: Graph, node: Node) -> bool:
+    """Whether floats compute a ``Scaled`` product of bytes: of two matrices or images, the second one known."""
+    _, weights, x_zero, w_zero, *_ = node.inputs
+    is_known = all(graph.constant(name) is not None for name in (weights, w_zero) if name)
+    has_matrices = min(len(graph.shape(name)) for name in node.inputs[:2]) > 1
+    return is_known and has_matrices and (not x_zero or prod(graph.shape(x_zero)) == 1)
+
+
+def _scaled_product(steps: Steps, node: Node) -> None:
+    """A product of floats: of the bytes less their zero points, times their scales where these are one or known."""
+    x, weights, x_zero, w_zero, x_scale, w_scale, bias, *_ = (*node.inputs, *[""] * 3)
+    op_type = node.op_type.removeprefix("blocklayout.Scaled").removesuffix("Integer")
+    is_image, shape, wanted = op_type == "Conv", steps.shape(x), steps.result_shape
+    of_weights = (-1, *(1,) * (len(shape) - 1)) if is_image else (-1,)
+    numbers = steps.contents(weights).astype(np.float32)
+    numbers -= steps.contents(w_zero).reshape(of_weights) if w_zero else 0
+    if w_scale and steps.graph.constant(w_scale) is not None:
+        numbers, w_scale = numbers * steps.contents(w_scale).reshape(of_weights), ""
+    x = steps.add("Cast", (x,), shape, {"to": _FLOAT})
+    if x_zero:
+        x = steps.add("Sub", (x, steps.add("Cast", (x_zero,), steps.shape(x_zero), {"to": _FLOAT})), shape)
+    is_one = bool(w_scale) and prod(steps.shape(w_scale)) == 1
+    for scale in (x_scale, w_scale if is_one else ""):
+        x = steps.add("Mul", (x, scale), shape) if scale else x
+    y = steps.add(op_type, (x, steps.constant(numbers, "weights")), wanted, node.attrs)
+    for op_type, vector in (("Mul", "" if is_one else w_scale), ("Add", bias)):
+        if vector:
+            behind = (1,) * (len(shape) - 2) if is_image else ()
+            y = steps.add(op_type, (y, steps.reshape(vector, (prod(steps.shape(vector)), *behind))), wanted)
+
+
+_FALLBACKS = (_clip, _selu, _softsign, _shrink, _gemm, _scaled_product)
 
 
 # --- always
@@ -425,6 +463,8 @@ def _spread(steps: Steps, term: Term, letters: str) -> str:
 
 DECOMPOSITIONS: Mapping[str, Callable[[Steps, Node], None]] = {
     "AveragePool": _pool,
+    "blocklayout.ScaledConvInteger": _scaled_product,
+    "blocklayout.ScaledMatMulInteger": _scaled_product,
     "Clip": _clip,
     "DepthToSpace": _space,
     "Einsum": _einsum,

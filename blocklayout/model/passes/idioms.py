@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
 from blocklayout.layout.permutation import Perm, inverse, permuted
-from blocklayout.model.graph import Graph, Node
+from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.lowering import is_native
+from blocklayout.model.passes.decompose import has_known_factor
 from blocklayout.model.passes.expressions import Expressions, scale_and_shift
 from blocklayout.model.passes.patterns import Match, calls, parsed, roots
 from blocklayout.model.passes.rewrite import Draft
@@ -47,10 +48,12 @@ class Merging(Draft):
         inputs: Sequence[str],
         attrs: Mapping[str, Any],
         perm: Perm = (),
+        first: Sequence[Node] = (),
     ) -> bool:
         """Compute ``root`` by one node in place of ``nodes``, unless one was merged, or others read values between.
 
-        Returns whether it did. ``perm`` is another order of dimensions of the new node's first input and output.
+        Returns whether it did. ``perm`` is another order of dimensions of the new node's first input and output, and
+        nodes that come ``first`` compute others of its inputs.
         """
         last = self.expressions.producers.get(root)
         if last is None or last.name not in nodes or not self._is_closed(root, nodes):
@@ -61,11 +64,12 @@ class Merging(Draft):
             self.replace(node)
         x, *others_read = inputs
         if not perm:
-            self.replace(last, Node(last.name, op_type, (x, *others_read), (root,), attrs, absorbed=absorbed))
+            self.replace(last, *first, Node(last.name, op_type, (x, *others_read), (root,), attrs, absorbed=absorbed))
             return True
         before, behind = self._permuted(x, perm), self._permuted(root, perm)
         self.replace(
             last,
+            *first,
             Node(self.fresh_name(f"{before}.transpose"), "Transpose", (x,), (before,), {"perm": perm}),
             Node(last.name, op_type, (before, *others_read), (behind,), attrs, absorbed=absorbed),
             Node(self.fresh_name(f"{behind}.transpose"), "Transpose", (behind,), (root,), {"perm": inverse(perm)}),
@@ -145,7 +149,8 @@ def _merged(graph: Graph, idiom: Idiom | Structure) -> Graph:
     merging = Merging(graph)
     for node in nodes:
         idiom.merge(merging, node)
-    return merging.result()
+    merged = merging.result()
+    return merged if merged is graph else merged.replace(nodes=live_nodes(merged.nodes, merged.outputs))
 
 
 def _normalization(merging: Merging, root: Node) -> None:
@@ -276,26 +281,49 @@ _CHANNELS = {"MatMulInteger": -1, "ConvInteger": 1}
 
 
 def _scaled_sums(merging: Merging, cast: Node) -> None:
-    """Sums of products of bytes as floats, times the operands' scales, plus a bias, where one primitive does so."""
+    """Sums of products of bytes as floats, times the operands' scales, plus a bias.
+
+    It is merged where one primitive computes that, or where none computes the sums, and floats do instead.
+    """
     graph, expressions = merging.graph, merging.expressions
-    product, scaled = expressions.producer(cast.inputs[0], *_CHANNELS), _behind(merging, cast, "Mul")
+    product, summed = (expressions.producer(cast.inputs[0], *types) for types in (_CHANNELS, ("Add",)))
+    bias = ""
+    if summed is not None:  # a bias in 32 bits
+        product, bias = expressions.producer(summed.inputs[0], *_CHANNELS), summed.inputs[1]
+    scaled = _behind(merging, cast, "Mul")
     if product is None or scaled is None:
         return
-    last, scale = scaled
-    nodes, axis = {product.name, cast.name, last.name}, _CHANNELS[product.op_type]
+    (last, scale), axis = scaled, _CHANNELS[product.op_type]
+    nodes = {each.name for each in (product, summed, cast, last) if each is not None}
     factors = expressions.producer(scale, "Mul")
     scales = ["", scale] if factors is None else sorted(factors.inputs, key=lambda name: math.prod(graph.shape(name)))
     numbers = [name and _as_vector(merging, name, cast, axis) for name in scales]
     if None in numbers or (scales[0] and math.prod(graph.shape(scales[0])) > 1):
         return
-    added = _behind(merging, last, "Add")
-    bias = added and _as_vector(merging, added[1], cast, axis)
-    if added and bias and merging.values[bias].shape == (graph.shape(last.outputs[0])[axis],):
-        last, numbers = added[0], [*numbers, bias]
+    of_channels = (graph.shape(last.outputs[0])[axis],)
+    first: list[Node] = []
+    if bias:
+        vector, factor = (_as_vector(merging, name, cast, axis) for name in (bias, scale))
+        if not vector or not factor or merging.values[vector].shape != of_channels:
+            return
+        real, before = merging.value(f"{bias}.real", of_channels, "f32"), expressions.producer(vector, "Cast")
+        wide = before.inputs[0] if before is not None else ""
+        if expressions.producer(wide, "Floor", "Round") is None:
+            wide = merging.value(f"{bias}.f32", of_channels, "f32")
+            first.append(Node(wide, "Cast", (vector,), (wide,), {"to": 1}))
+        first.append(Node(real, "Mul", (wide, factor), (real,)))
+        numbers.append(real)
+    elif added := _behind(merging, last, "Add"):
+        vector = _as_vector(merging, added[1], cast, axis)
+        if vector and merging.values[vector].shape == of_channels:
+            last = added[0]
+            nodes.add(last.name)
+            numbers.append(vector)
     inputs = *product.inputs, *[""] * (4 - len(product.inputs)), *(name or "" for name in numbers)
     node = Node(last.name, f"blocklayout.Scaled{product.op_type}", inputs, last.outputs, product.attrs)
-    if is_native(replace(graph, values=merging.values), node):
-        merging.merge(last.outputs[0], {*nodes, last.name}, node.op_type, inputs, node.attrs)
+    is_in_floats = has_known_factor(graph, node) and not is_native(graph, product)
+    if is_in_floats or is_native(replace(graph, values=merging.values), node):
+        merging.merge(last.outputs[0], nodes, node.op_type, inputs, node.attrs, first=first)
 
 
 def _behind(merging: Merging, node: Node, op_type: str) -> tuple[Node, str] | None:
@@ -315,9 +343,11 @@ def _as_vector(merging: Merging, name: str, node: Node, axis: int) -> str | None
     if any(extent != 1 for dim, extent in enumerate(aligned) if dim != axis % len(dims)):
         return None
     array = merging.graph.constant(name)
-    if len(shape) <= 1 or array is None:
-        return name if len(shape) <= 1 else None
-    return merging.constant(f"{name}.vector", array.reshape(-1))
+    if len(shape) > 1 and array is None and (before := merging.expressions.producer(name, "Reshape", "Unsqueeze")):
+        name = before.inputs[0]
+    if len(merging.values[name].shape) <= 1:
+        return name
+    return None if array is None else merging.constant(f"{name}.vector", array.reshape(-1))
 
 
 IDIOMS: tuple[Idiom | Structure, ...] = (

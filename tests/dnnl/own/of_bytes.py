@@ -55,7 +55,7 @@ def check(spec: dnnl.Spec, given: Mapping[str, Array] | None = None) -> None:
     def of_channels(name: str, default: float) -> Any:
         return number(name, default).reshape(-1, *(1,) * (len(spec.desc("dst").dims) - 2))
 
-    src, weights = values["src"] - number("zero_point_src", 0), number("weights", 0)
+    src, weights = (number(name, 0) - number(f"zero_point_{name}", 0) for name in ("src", "weights"))
     if spec.kind == "convolution":
         weights = weights.reshape(spec.desc("dst").dims[1], -1, *weights.shape[2 - src.ndim :])
         strides, pads, dilations = (spec.param(name) for name in ("strides", "pads", "dilations"))

@@ -49,13 +49,13 @@ def check(spec: dnnl.Spec, **given: np.ndarray) -> None:
 
 
 SCALED = (SCALES, SCALES[1:], (("src", 0), ("weights", 0)), SCALES[::2], ())
-SHIFTED = ((), ZEROS, ZEROS[:1], ZEROS[1:])
+SHIFTED = ((), ZEROS, ZEROS[:1], ZEROS[1:], (("src", 0), ("weights", 0)), (*ZEROS, ("weights", 0)))
 
 
 def attr_of(dtype: str, tail: tuple[Any, ...] = (), scales: Any = (), zero_points: Any = ()) -> dnnl.Attr:
-    """Of results of a data type; floats have neither scale nor zero point, and sums a source's zero point alone."""
+    """Of results of a data type; floats have neither scale nor zero point, and sums zero points of operands alone."""
     if dtype == "s32":
-        return dnnl.Attr(zero_points=tuple(each for each in zero_points if each[0] == "src"))
+        return dnnl.Attr(zero_points=tuple(each for each in zero_points if each[0] != "dst"))
     kept = [tuple(each for each in masks if each[0] != "dst" or dtype != "f32") for masks in (scales, zero_points)]
     return dnnl.Attr(tail, scales=kept[0], zero_points=kept[1])
 
@@ -138,7 +138,7 @@ def test_products_of_matrices(rows: int, n_src: int, dtype: str) -> None:
     src, dst = MemoryDesc((rows, n_src), "u8"), MemoryDesc((rows, 50), dtype)
 
     def given(mask: int, *bias: int) -> dict[str, Any]:
-        attr = attr_of(dtype, (RELU,), (("src", 0), ("weights", mask), ("dst", 0)), ZEROS)
+        attr = attr_of(dtype, (RELU,), (("src", 0), ("weights", mask), ("dst", 0)), SHIFTED[-1])
         return {"bias": dnnl.AnyDesc(bias, "f32"), "attr": attr, "n_threads": 2} | bias_of(dtype)
 
     inner = dnnl.inner_product(src, dnnl.AnyDesc((50, n_src), "s8"), dst, **given(1, 50))
@@ -155,19 +155,20 @@ def test_sources_with_gaps_between_pixels() -> None:
         check(made.replace(descs=tuple((name, part if name == "src" else desc) for name, desc in made.descs)))
 
 
-def test_zero_points_that_no_byte_has() -> None:
-    spec = convolution((1, 16, 5, 5), 16, (3, 3), pads=1)
+@pytest.mark.parametrize("name", ["src", "weights"])
+def test_zero_points_that_no_byte_has(name: str) -> None:
+    spec = convolution((1, 16, 5, 5), 16, (3, 3), pads=1, attr=dnnl.Attr(zero_points=((name, 0),)))
     [ours] = [each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_products"]
-    given = of_bytes.operands(ours.spec) | {"zero_point_src": np.array([300], np.int32)}
+    given = of_bytes.operands(ours.spec) | {f"zero_point_{name}": np.array([300], np.int32)}
     del given["dst"]
-    with pytest.raises(InvalidArgumentsError, match="zero point of the source"):
+    with pytest.raises(InvalidArgumentsError, match="zero point of the source or the weights"):
         execute(ours.spec, given)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"attr": dnnl.Attr(zero_points=(("weights", 0),))},
+        {"attr": dnnl.Attr(zero_points=(("weights", 1),))},
         {"attr": dnnl.Attr((dnnl.Eltwise("tanh"),))},
         {"attr": dnnl.Attr((dnnl.Sum(),))},
         {"bias": dnnl.AnyDesc((16,), "s32")},
