@@ -19,7 +19,7 @@ with one_at_a_time(pathlib.Path(sys.argv[1]), lambda: True):
 
 
 def test_another_process_is_waited_for_until_it_is_done_or_killed(tmp_path: Path) -> None:
-    path = tmp_path / "not yet there" / "costs.sqlite3"
+    path = tmp_path / "not yet there" / "costs.bin"
     asked = 0
 
     def go_on() -> bool:
@@ -40,7 +40,7 @@ def test_another_process_is_waited_for_until_it_is_done_or_killed(tmp_path: Path
 
 
 def test_nobody_is_waited_for_longer_than_one_may(tmp_path: Path) -> None:
-    path = tmp_path / "costs.sqlite3"
+    path = tmp_path / "costs.bin"
     with one_at_a_time(path, lambda: True), one_at_a_time(path, lambda: False):
         pass
     with one_at_a_time(path, lambda: False):
@@ -49,6 +49,6 @@ def test_nobody_is_waited_for_longer_than_one_may(tmp_path: Path) -> None:
 
 def test_where_no_lock_can_be_made_nobody_waits(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    path = tmp_path / "file" / "costs.sqlite3"
+    path = tmp_path / "file" / "costs.bin"
     with one_at_a_time(path, lambda: False), one_at_a_time(path, lambda: False):
         pass

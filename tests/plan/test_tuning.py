@@ -31,9 +31,8 @@ def counts(tuned: Tuned) -> tuple[int, int, int, int]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore(tmp_path / "costs.sqlite3", environment="here") as opened:
-        yield opened
+def store(tmp_path: Path) -> CostStore:
+    return CostStore(tmp_path / "costs.bin", environment="here")
 
 
 class FakeTimer:
@@ -127,8 +126,8 @@ def test_whoever_interrupts_it_keeps_the_turns_before(
     timer.errors = {2: [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
         tune(requests(1, 2, 3, 4), store, math.inf)
-    with CostStore(store.path, environment="here") as other:
-        assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
+    other = CostStore(store.path, environment="here")
+    assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
 
 
 @pytest.mark.usefixtures("timer")
