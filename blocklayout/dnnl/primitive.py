@@ -365,14 +365,6 @@ def _lasting(spec: Spec) -> Primitive:
     return Primitive(spec)
 
 
-def clear_cache() -> None:
-    """Lets go of the reorders that calls have needed, and of primitives that are shared or leave code behind."""
-    _held.clear()
-    _reorder.cache_clear()
-    _lasting.cache_clear()
-    _smallest.cache_clear()
-
-
 def _to_plain(memory: Memory, n_threads: int) -> np.ndarray:
     desc = memory.desc
     plain = MemoryDesc(desc.dims, desc.dtype)

@@ -70,9 +70,9 @@ class HostSpec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         raise InvalidArgumentsError(f"{self.kind} has no argument {name!r}; it has {[arg for arg, _ in self.descs]}")
 
 
-def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
-    """Zeros to an operand's padded lanes, overwritten by a function that does not keep zero."""
-    return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", operand),))
+def zero_padding_step(desc: MemoryDesc) -> RecipeStep:
+    """Zeros to the result's padded lanes, overwritten by a function that does not keep zero."""
+    return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", "dst"),))
 
 
 def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:

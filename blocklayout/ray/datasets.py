@@ -27,8 +27,7 @@ from blocklayout.errors import CostStoreWarning, InputError, UnsupportedError
 from blocklayout.loading import options
 from blocklayout.loading.saved_session import is_saved_session
 from blocklayout.model import whole_contents
-from blocklayout.plan.costs.one_at_a_time import is_taken
-from blocklayout.plan.costs.store import CostStore, cost_store_path
+from blocklayout.plan.costs.store import CostStore, cost_store_path, is_taken
 
 if TYPE_CHECKING:
     from ray import ObjectRef

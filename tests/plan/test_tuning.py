@@ -161,7 +161,7 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(
         store.keep(spec_number(2), 77.0)
         yield
 
-    monkeypatch.setattr("blocklayout.plan.costs.tuning.one_at_a_time", other_turn)
+    monkeypatch.setattr(CostStore, "alone", other_turn)
     assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 1, 0, 0)
     assert timer.timed == [3, 1]
 

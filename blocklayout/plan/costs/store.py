@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 import warnings
+from contextlib import contextmanager
 from functools import cached_property
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from blocklayout.dnnl.spec import DIGEST_NBYTES, spec_digest
 from blocklayout.errors import CostStoreWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from blocklayout.dnnl import Spec
 
@@ -35,6 +38,8 @@ _RECORD = np.dtype([("environment", "<u8"), ("spec", f"V{DIGEST_NBYTES}"), ("ns"
 
 _WEIGHTS = np.array([1, 3, 5, 7], np.uint64)
 """Of the words in that sum; one more is added, so that zeros are no record."""
+
+_ASK_EVERY_S = 0.02
 
 _reported: set[Path] = set()
 
@@ -140,6 +145,23 @@ class CostStore:
         """A text that changes with the times that are kept; ``None`` where the file does not take them."""
         return None if self._times else _digest(self._records().tobytes()).hex()
 
+    @contextmanager
+    def alone(self, go_on: Callable[[], bool]) -> Iterator[None]:
+        """While no other process measures that keeps its times here: those that do at the same time disturb each other.
+
+        A lock lies beside the file. Where its folder takes none, nobody waits; the wait is over when ``go_on`` says no.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = self.path.with_name(f"{self.path.name}.lock").open("ab")
+        except OSError:
+            yield
+            return
+        with lock:
+            while not is_taken(lock) and go_on():
+                time.sleep(_ASK_EVERY_S)
+            yield
+
     def _records(self) -> np.ndarray:
         """Those of this environment in the file, the newest last; none where it cannot be read."""
         content = b""
@@ -178,6 +200,17 @@ class CostStore:
         remedy = f"see to its disk and permissions, or set {VARIABLE} to another folder"
         message = f"measured costs cannot be kept in {self.path}: {error}; {remedy}"
         warn_once(self.path, f"{message}. This process goes on without the file.", CostStoreWarning)
+
+
+def is_taken(lock: IO[bytes]) -> bool:
+    """Whether the lock is ours now; closing the file gives it back, and so does the end of the process."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def _checks(records: np.ndarray) -> np.ndarray:

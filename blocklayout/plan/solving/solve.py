@@ -249,13 +249,6 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         cost_ns = network.total_ns(choice)
         return cls(choice, cost_ns, cost_ns, is_optimal=True, is_exact=False, network=network)
 
-    @property
-    def gap(self) -> float:
-        """How far above the cheapest it can be at most, as a share of the bound."""
-        if self.is_optimal:
-            return 0.0
-        return max(0.0, self.cost_ns / self.bound_ns - 1) if self.bound_ns > 0 else inf
-
     @cached_property
     def costs_of_candidates(self) -> list[list[float]]:
         """For each tile, the least cost of the whole network with each of its candidates.
