@@ -43,16 +43,12 @@ class HostSpec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     descs: tuple[tuple[str, MemoryDesc], ...]
     label: str = ""
     node: str = ""
+    attr: ClassVar[Attr] = NO_ATTR  # there is nothing to fuse
 
     @property
     def impl(self) -> str:
         """Name of the implementation."""
         return _IMPLEMENTATIONS.get(self.kind, "numpy")
-
-    @property
-    def attr(self) -> Attr:
-        """No attributes: there is nothing to fuse."""
-        return Attr()
 
     @property
     def nbytes_moved(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import warnings
@@ -204,6 +203,8 @@ class CostStore:
 
 def is_taken(lock: IO[bytes]) -> bool:
     """Whether the lock is ours now; closing the file gives it back, and so does the end of the process."""
+    import fcntl  # on Unix alone
+
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
