@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,11 @@ def _not_installed() -> UnsupportedError:
 
 def _installed_library() -> Path:
     """The file that the distribution lists; looked for without ``importlib.metadata``, which takes 30 ms."""
-    begin, folders = f"{DISTRIBUTION.replace('-', '_')}-", [folder for folder in sys.path if Path(folder).is_dir()]
-    infos = [Path(each) for folder in folders for each in os.scandir(folder or ".") if each.name.startswith(begin)]
+    begin = f"{DISTRIBUTION.replace('-', '_')}-"
+    infos: list[Path] = []
+    for folder in sys.path:
+        with suppress(OSError):  # it is none, or may not be read
+            infos += [Path(entry) for entry in os.scandir(folder or ".") if entry.name.startswith(begin)]
     if not infos:
         raise _not_installed()
     record = infos[0] / "RECORD"
