@@ -25,12 +25,9 @@ def dim_order(placement: Placement) -> tuple[int, ...]:
 def dense_tag(placement: Placement) -> FormatTag | None:
     """The tag under which these extents get the same addresses and size; ``None`` if there is none."""
     layout = placement.layout
-    if placement.padded_dims != padded(placement.dims, placement.layout.blocks):
-        return None
     for order in (dim_order(placement), _order_with_idle_extents(placement)):
         tag = FormatTag(order, layout.inner_blks, layout.inner_idxs)
-        dense = place_dense(placement.dims, tag)
-        if _same(dense, placement):
+        if is_placed_by(placement, tag):
             return tag
     return None
 
