@@ -32,13 +32,6 @@ def dense_tag(placement: Placement) -> FormatTag | None:
     return None
 
 
-def _same(dense: Placement, placement: Placement) -> bool:
-    if 0 in placement.dims:
-        return dense.layout == placement.layout
-    alike = addressing(dense.layout, dense.padded_dims) == addressing(placement.layout, dense.padded_dims)
-    return alike and dense.last_address() == placement.last_address() - placement.offset
-
-
 def _order_with_idle_extents(placement: Placement) -> tuple[int, ...]:
     """The order of the dimensions that have steps; each other one follows its left neighbour."""
     outer = placement.outer_dims
@@ -54,7 +47,11 @@ def is_placed_by(placement: Placement, tag: FormatTag) -> bool:
     whole_dims = padded(placement.dims, placement.layout.blocks)
     if placement.padded_dims != whole_dims or placement.layout.inner_blks != tag.inner_blks:
         return False
-    return _same(place_dense(placement.dims, tag), placement)
+    dense = place_dense(placement.dims, tag)
+    if 0 in placement.dims:
+        return dense.layout == placement.layout
+    alike = addressing(dense.layout, dense.padded_dims) == addressing(placement.layout, dense.padded_dims)
+    return alike and dense.last_address() == placement.last_address() - placement.offset
 
 
 def view_tag(placement: Placement, before: FormatTag) -> FormatTag:
