@@ -11,6 +11,7 @@ import pytest
 from blocklayout.dnnl import Spec, execution, handles, known_bugs, primitive, resolution
 from blocklayout.dnnl.memory import Memory
 from blocklayout.errors import UnimplementedError
+from tests.dnnl.caches import clear_primitives
 
 _UNIMPLEMENTED = 3
 _NO_ARGUMENT = 9999
@@ -30,7 +31,7 @@ class Refusing:
     def create(self, is_refused: Callable[[Spec], bool]) -> None:
         """Have the library create none of these."""
         really = handles.create
-        primitive.clear_cache()
+        clear_primitives()
 
         def create(*arguments: Any, subject: Spec) -> Any:
             if is_refused(subject):

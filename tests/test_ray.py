@@ -200,8 +200,7 @@ def spec_number(number: int) -> dnnl.Spec:
 def test_what_a_node_has_measured_is_known_to_the_next_one(cluster: Any, model: Path, tmp_path: Path) -> None:
     own = cost_store_path()
     for number, path in enumerate((own, tmp_path / "first" / own.name, tmp_path / "second" / own.name), 1):
-        with CostStore(path) as store:
-            store.keep(spec_number(number), float(number))
+        CostStore(path).keep(spec_number(number), float(number))
 
     def measured(name: str) -> dict[bytes, float]:
         folder = tmp_path / name
@@ -209,14 +208,12 @@ def test_what_a_node_has_measured_is_known_to_the_next_one(cluster: Any, model: 
         node = cluster.add_node(num_cpus=2, object_store_memory=STORE_NBYTES, env_vars=variables)
         assert bl.ray.map_batches(rows().limit(8), model, threads=2).count() == 8  # more threads than other nodes have
         cluster.remove_node(node, allow_graceful=False)
-        with CostStore(folder / own.name) as store:
-            return store.measured()
+        return CostStore(folder / own.name).measured()
 
     assert sorted(measured("first").values()) == [1.0, 2.0]
     second = measured("second")
     assert sorted(second.values()) == [1.0, 2.0, 3.0]
-    with CostStore() as store:
-        assert store.measured() == second
+    assert CostStore().measured() == second
 
 
 @pytest.mark.usefixtures("cluster")

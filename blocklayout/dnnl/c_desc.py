@@ -53,12 +53,6 @@ def is_expressible(desc: Desc) -> bool:
     return True
 
 
-def clear_cache() -> None:
-    """Lets go of every cached C descriptor; those still in use live on."""
-    _any_to_c.cache_clear()
-    _layout_to_c.cache_clear()
-
-
 @lru_cache(maxsize=_MAX_CACHED)
 def _any_to_c(desc: AnyDesc) -> Handle:
     return _from_tag(desc.dims, desc.dtype, _TAG_ANY)

@@ -14,7 +14,6 @@ from blocklayout.dnnl.own import OwnPrimitive
 from blocklayout.dnnl.resolution import refused
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import DnnlError, InvalidArgumentsError
-from blocklayout.layout import MemoryDesc
 
 _INVALID_ARGUMENTS = enums.value("status", "invalid_arguments")
 
@@ -97,12 +96,6 @@ def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Me
                 raise InvalidArgumentsError(f"{spec.kind}: scratchpad {rule}")
         elif name not in wanted:
             raise InvalidArgumentsError(f"{spec.kind}: no argument {name!r}; it takes {', '.join(wanted)}")
-        elif not _is_alike(memory.desc, spec.memory_desc(name)):
+        elif memory.desc != (desc := spec.memory_desc(name)) and not memory.desc.physically_equal(desc):
             rule = f"is a Memory of {memory.desc}; it takes {wanted[name]}: reorder it first"
             raise InvalidArgumentsError(f"{spec.kind}: {name} {rule}")
-
-
-def _is_alike(given: MemoryDesc, desc: MemoryDesc) -> bool:
-    if given is desc or given == desc:
-        return True
-    return given.dtype == desc.dtype and given.dims == desc.dims and given.physically_equal(desc)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,31 +68,11 @@ def find_library() -> Path:
     """
     chosen = os.environ.get(VARIABLE)
     if not chosen:
-        return _recorded_library() or _installed_library()
+        return _installed_library()
     path = Path(chosen).expanduser()
     if not path.is_file():
         raise UnsupportedError(f"{VARIABLE}={chosen}: there is no such file; name the libdnnl.so.3 itself")
     return path.resolve()
-
-
-def _recorded_library() -> Path | None:
-    """The file that pip's record lists; found without ``importlib.metadata``, which takes 30 ms."""
-    name, _, version = REQUIREMENT.partition("==")
-    for folder in sys.path:
-        record = Path(folder, f"{name.replace('-', '_')}-{version}.dist-info", "RECORD")
-        if record.is_file():
-            return _first_file(_listed(record.read_text(encoding="utf-8"), Path(folder).joinpath))
-    return None
-
-
-def _listed(record: str, locate: Callable[[str], object]) -> list[Path]:
-    """Where the library is by pip's record, whose files may be missing."""
-    files = (line.partition(",")[0] for line in record.splitlines())
-    return [Path(str(locate(file))) for file in files if Path(file).name == FILE_NAME]
-
-
-def _first_file(paths: list[Path]) -> Path | None:
-    return next((path.resolve() for path in paths if path.is_file()), None)
 
 
 def _not_installed() -> UnsupportedError:
@@ -106,26 +86,31 @@ def _not_installed() -> UnsupportedError:
 
 
 def _installed_library() -> Path:
-    from importlib import metadata
-
-    try:
-        distribution = metadata.distribution(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        raise _not_installed() from None
-    # Not ``distribution.files``: from Python 3.12 on it leaves out files that are missing.
-    listed = _listed(distribution.read_text("RECORD") or "", distribution.locate_file)
+    """The file that the distribution lists; looked for without ``importlib.metadata``, which takes 30 ms."""
+    begin = f"{DISTRIBUTION.replace('-', '_')}-"
+    infos: list[Path] = []
+    for folder in sys.path:
+        with suppress(OSError):  # it is none, or may not be read
+            infos += [Path(entry) for entry in os.scandir(folder or ".") if entry.name.startswith(begin)]
+    if not infos:
+        raise _not_installed()
+    record = infos[0] / "RECORD"
+    lines = record.read_text(encoding="utf-8").splitlines() if record.is_file() else []
+    files = [line.partition(",")[0] for line in lines]
+    listed = [infos[0].parent / file for file in files if Path(file).name == FILE_NAME]
     unlisted = Path(sys.prefix) / "lib" / FILE_NAME  # for packagers who install without a list of files
-    found = _first_file(listed or [unlisted])
+    found = next((path.resolve() for path in listed or [unlisted] if path.is_file()), None)
     if found is not None:
         return found
+    installed = infos[0].stem.replace("-", " ").replace("_", "-")
     if listed:
         raise UnsupportedError(
-            f"{DISTRIBUTION} {distribution.version} is installed, but its {FILE_NAME} is missing ({listed[0]}): "
+            f"{installed} is installed, but its {FILE_NAME} is missing ({listed[0]}): "
             f"'pip install --target' drops that file, because the wheel puts it into the environment's lib/; "
             f"install {REQUIREMENT} into a virtual environment or with --user, {_OWN_BUILD}"
         )
     raise UnsupportedError(
-        f"{DISTRIBUTION} {distribution.version} lists no {FILE_NAME}, and there is none in {unlisted.parent}: this "
+        f"{installed} lists no {FILE_NAME}, and there is none in {unlisted.parent}: this "
         f"package needs {REQUIREMENT}; run 'pip install {REQUIREMENT}', {_OWN_BUILD}"
     )
 

@@ -156,9 +156,11 @@ class Primitive:
         Raises:
             InvalidArgumentsError: An argument is missing, unknown, or of another shape or data type.
         """
-        results = _results(self.spec)
-        _check_names(self.spec, arguments, results)
-        memories = {name: _argument(self.spec, name, arguments.get(name), results) for name, _ in self.spec.descs}
+        results, names = _results(self.spec), [name for name, _ in self.spec.descs]
+        for name in arguments:
+            if name not in names:
+                raise InvalidArgumentsError(f"{self.spec.kind}: no argument {name!r}; it takes {', '.join(names)}")
+        memories = {name: _argument(self.spec, name, arguments.get(name), results) for name in names}
         _executable(self, memories).run()
         return {name: memories[name] for name in results}
 
@@ -254,30 +256,19 @@ def _smallest() -> Handle:
     return open_pd(eltwise(MemoryDesc((1,)), algorithm="relu", n_threads=1))[0]
 
 
-def _check_names(spec: Spec, given: Mapping[str, Any], results: tuple[str, ...]) -> None:
-    names = [name for name, _ in spec.descs]
-    for name in given:
-        if name not in names:
-            raise InvalidArgumentsError(f"{spec.kind}: no argument {name!r}; it takes {', '.join(names)}")
-    for name in names:
-        desc = spec.memory_desc(name)
-        if name not in results and name not in given:
-            raise InvalidArgumentsError(f"{spec.kind}: {name} is missing; give an array of {desc.dtype} {desc.dims}")
-    if spec.attr.has_sum and "dst" not in given:
-        desc = spec.memory_desc("dst")
-        rule = f"is missing, and the sum post-op adds to it; give an array of {desc.dtype} {desc.dims}"
-        raise InvalidArgumentsError(f"{spec.kind}: dst {rule}")
-
-
 def _argument(spec: Spec, name: str, value: Any, results: tuple[str, ...]) -> Memory:
     desc = spec.memory_desc(name)
+    is_added_to = name == "dst" and spec.attr.has_sum
+    if value is None and (name not in results or is_added_to):
+        rule = "is missing, and the sum post-op adds to it" if is_added_to else "is missing"
+        raise InvalidArgumentsError(f"{spec.kind}: {name} {rule}; give an array of {desc.dtype} {desc.dims}")
     if name not in results:
         return _to_memory(spec, name, value)
     if value is None:
         return Memory.empty(desc)
     if isinstance(value, Memory):
         return value
-    if name == "dst" and spec.attr.has_sum:
+    if is_added_to:
         return _copy_to(desc, _to_memory(spec, name, value), spec.n_threads)
     raise InvalidArgumentsError(f"{spec.kind}: {name} is a result; leave it out, or give a Memory of {desc} to hold it")
 
@@ -363,14 +354,6 @@ _held: WeakValueDictionary[Spec, Primitive] = WeakValueDictionary()
 @lru_cache(maxsize=_MAX_LASTING)
 def _lasting(spec: Spec) -> Primitive:
     return Primitive(spec)
-
-
-def clear_cache() -> None:
-    """Lets go of the reorders that calls have needed, and of primitives that are shared or leave code behind."""
-    _held.clear()
-    _reorder.cache_clear()
-    _lasting.cache_clear()
-    _smallest.cache_clear()
 
 
 def _to_plain(memory: Memory, n_threads: int) -> np.ndarray:

@@ -204,27 +204,12 @@ def spec_digest(spec: Spec) -> bytes:
     """
     import hashlib  # only where costs are kept
 
-    names = (spec.kind, spec.algorithm, spec.prop_kind, spec.impl, spec.n_threads)
-    descs = [(name, _desc_text(desc)) for name, desc in spec.descs]
-    text = repr((names, descs, _normal(spec.params), _attr_text(spec.attr)))
-    return hashlib.blake2b(text.encode(), digest_size=DIGEST_NBYTES).digest()
+    return hashlib.blake2b(repr(_normal(spec)).encode(), digest_size=DIGEST_NBYTES).digest()
 
 
-# A network's Specs share most of their descriptors and attributes.
-
-
-@lru_cache(maxsize=_MAX_CACHED)
+@lru_cache(maxsize=_MAX_CACHED)  # a network's Specs share most of their descriptors
 def _desc_text(desc: Desc) -> str:
-    if isinstance(desc, AnyDesc):
-        return repr(("any", desc.dtype, desc.dims))
-    layout = desc.layout
-    blocks = (layout.inner_blks, layout.inner_idxs)
-    return repr((desc.dtype, desc.dims, desc.padded_dims, layout.strides, blocks, desc.offset0))
-
-
-@lru_cache(maxsize=_MAX_CACHED)
-def _attr_text(attr: Attr) -> str:
-    return repr(_normal(attr))
+    return repr(desc if isinstance(desc, AnyDesc) else (desc.dtype, desc.placement))
 
 
 def _normal(value: Any) -> Any:

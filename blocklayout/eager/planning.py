@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
@@ -249,9 +248,6 @@ def _has_detour(plan: Plan) -> bool:
 @cache
 def _pricing(n_threads: int) -> Pricing:
     return Pricing(n_threads, "cached", TUNE_SECONDS, lambda _: None)
-
-
-atexit.register(_pricing.cache_clear)  # the store of costs closes its file, for which it needs modules that go later
 
 
 _IMAGES = range(3, 6)

@@ -43,16 +43,12 @@ class HostSpec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     descs: tuple[tuple[str, MemoryDesc], ...]
     label: str = ""
     node: str = ""
+    attr: ClassVar[Attr] = NO_ATTR  # there is nothing to fuse
 
     @property
     def impl(self) -> str:
         """Name of the implementation."""
         return _IMPLEMENTATIONS.get(self.kind, "numpy")
-
-    @property
-    def attr(self) -> Attr:
-        """No attributes: there is nothing to fuse."""
-        return Attr()
 
     @property
     def nbytes_moved(self) -> int:
@@ -70,9 +66,9 @@ class HostSpec(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         raise InvalidArgumentsError(f"{self.kind} has no argument {name!r}; it has {[arg for arg, _ in self.descs]}")
 
 
-def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
-    """Zeros to an operand's padded lanes, overwritten by a function that does not keep zero."""
-    return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", operand),))
+def zero_padding_step(desc: MemoryDesc) -> RecipeStep:
+    """Zeros to the result's padded lanes, overwritten by a function that does not keep zero."""
+    return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", "dst"),))
 
 
 def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:

@@ -25,21 +25,11 @@ def dim_order(placement: Placement) -> tuple[int, ...]:
 def dense_tag(placement: Placement) -> FormatTag | None:
     """The tag under which these extents get the same addresses and size; ``None`` if there is none."""
     layout = placement.layout
-    if placement.padded_dims != padded(placement.dims, placement.layout.blocks):
-        return None
     for order in (dim_order(placement), _order_with_idle_extents(placement)):
         tag = FormatTag(order, layout.inner_blks, layout.inner_idxs)
-        dense = place_dense(placement.dims, tag)
-        if _same(dense, placement):
+        if is_placed_by(placement, tag):
             return tag
     return None
-
-
-def _same(dense: Placement, placement: Placement) -> bool:
-    if 0 in placement.dims:
-        return dense.layout == placement.layout
-    alike = addressing(dense.layout, dense.padded_dims) == addressing(placement.layout, dense.padded_dims)
-    return alike and dense.last_address() == placement.last_address() - placement.offset
 
 
 def _order_with_idle_extents(placement: Placement) -> tuple[int, ...]:
@@ -57,7 +47,11 @@ def is_placed_by(placement: Placement, tag: FormatTag) -> bool:
     whole_dims = padded(placement.dims, placement.layout.blocks)
     if placement.padded_dims != whole_dims or placement.layout.inner_blks != tag.inner_blks:
         return False
-    return _same(place_dense(placement.dims, tag), placement)
+    dense = place_dense(placement.dims, tag)
+    if 0 in placement.dims:
+        return dense.layout == placement.layout
+    alike = addressing(dense.layout, dense.padded_dims) == addressing(placement.layout, dense.padded_dims)
+    return alike and dense.last_address() == placement.last_address() - placement.offset
 
 
 def view_tag(placement: Placement, before: FormatTag) -> FormatTag:

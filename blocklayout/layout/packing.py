@@ -89,8 +89,6 @@ def write(array: NDArray[Any], elements: NDArray[Any], desc: MemoryDesc) -> None
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")
     if 0 in desc.dims:
         np.broadcast_to(array, desc.dims)  # refuses as it would
-    elif not desc.layout.inner_blks:
-        blocked_view(elements, desc)[...] = array
     elif desc.padded_dims != desc.dims or desc.ends_inside_a_block:
         elements[all_offsets(desc.placement)] = array
     else:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from blocklayout.layout.desc import MemoryDesc
 
 
-def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
-    """Write zeros to every element of padding, and to nothing else that belongs to the descriptor.
+def clear_padding(elements: NDArray[Any], desc: MemoryDesc, value: Any = 0) -> None:
+    """Write zeros, or another value, to every element of padding, and to nothing else that belongs to the descriptor.
 
     ``elements`` is a flat array of the descriptor's data type that reaches as far as the descriptor does.
 
@@ -30,32 +30,20 @@ def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
         >>> elements
         array([1., 1., 1., 0., 1., 1., 1., 0.], dtype=float32)
     """
-    fill_padding(elements, desc, 0)
-
-
-def fill_padding(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
-    """Write a value to every element of padding; see :func:`clear_padding`."""
-    if not desc.n_padding or 0 in desc.dims:
-        return
-    if desc.ends_inside_a_block:  # it has no view of whole blocks
+    if desc.ends_inside_a_block and desc.n_padding:
         kept = elements[desc.offsets()]
         elements[all_offsets(desc.placement, desc.padded_dims)] = value
         elements[desc.offsets()] = kept
         return
-    view = blocked_view(elements, desc)
-    for dim in range(desc.ndims):
-        for index in _padded_lanes(desc, dim):
-            view[index] = value
+    for lane in _padded_lanes(elements, desc):
+        lane[...] = value
 
 
 def padding_is_zero(elements: NDArray[Any], desc: MemoryDesc) -> bool:
     """Whether every element of padding is zero; see :func:`clear_padding`."""
-    if not desc.n_padding or 0 in desc.dims:
-        return True
     if desc.ends_inside_a_block:
         return not _padding_of(elements, desc).any()
-    view = blocked_view(elements, desc)
-    return not any(view[index].any() for dim in range(desc.ndims) for index in _padded_lanes(desc, dim))
+    return not any(lane.any() for lane in _padded_lanes(elements, desc))
 
 
 def first_dirty_lane(elements: NDArray[Any], desc: MemoryDesc) -> tuple[tuple[int, ...], float] | None:
@@ -81,18 +69,22 @@ def _padding_of(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     return padded
 
 
-def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...]]:
-    """Indices into the blocked view at which a dimension's padding lies: lanes of its last block."""
-    if desc.padded_dims[dim] == desc.dims[dim]:
+def _padded_lanes(elements: NDArray[Any], desc: MemoryDesc) -> Iterator[NDArray[Any]]:
+    """Views of all padding, which is lanes of the last block of dimensions; of a descriptor of whole blocks."""
+    if not desc.n_padding:
         return
-    n_used = desc.dims[dim] - (desc.padded_dims[dim] - desc.layout.blocks[dim])
-    axes = [axis for axis, idx in enumerate(desc.inner_idxs) if idx == dim]
-    lanes: Iterable[tuple[int | slice, ...]] = [(slice(n_used, None),)]
-    if len(axes) > 1:
-        lanes = islice(product(*(range(desc.inner_blks[axis]) for axis in axes)), n_used, None)
-    for lane in lanes:
-        index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
-        index[dim] = -1
-        for axis, position in zip(axes, lane, strict=True):
-            index[desc.ndims + axis] = position
-        yield tuple(index)
+    view = blocked_view(elements, desc)
+    for dim, (extent, padded, block) in enumerate(zip(desc.dims, desc.padded_dims, desc.layout.blocks, strict=True)):
+        if padded == extent:
+            continue
+        n_used = extent - (padded - block)
+        axes = [axis for axis, idx in enumerate(desc.inner_idxs) if idx == dim]
+        lanes: Iterable[tuple[int | slice, ...]] = [(slice(n_used, None),)]
+        if len(axes) > 1:
+            lanes = islice(product(*(range(desc.inner_blks[axis]) for axis in axes)), n_used, None)
+        for lane in lanes:
+            index: list[int | slice] = [slice(None)] * view.ndim
+            index[dim] = -1
+            for axis, position in zip(axes, lane, strict=True):
+                index[desc.ndims + axis] = position
+            yield view[*index, ...]

@@ -102,16 +102,16 @@ def checked_policy(name: str) -> str:
     return name
 
 
-def choose_by(policy: Policy, network: Network, dtype: str | None = None) -> Choice:
+def choose_by(policy: Policy, network: Network) -> Choice:
     """Walk the network once, choosing each candidate by the policy; ties go to the cheaper.
 
     In the layouts that it prefers a policy takes the library's own favourite implementation, in the data type that
-    was asked for, or in another one.
+    was asked for.
     """
     choice: list[int] = []
     for index, tile in enumerate(network.tiles):
         incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in tile.sources.items()}
-        choice.append(_preferred(policy, network, index, incoming, dtype or network.dtype))
+        choice.append(_preferred(policy, network, index, incoming))
     return tuple(choice)
 
 
@@ -124,10 +124,10 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
     return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain and isinstance(desc, MemoryDesc) else desc
 
 
-def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout], dtype: str) -> int:
+def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout]) -> int:
     """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
     tile, offered = network.tiles[index], network.candidates[index]
-    operator, dtype = tile.main.operator, value_info(tile.dst, tile.dtypes(dtype)[0]).dtype
+    operator, dtype = tile.main.operator, value_info(tile.dst, tile.dtypes(network.dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
         if candidate.is_fused:

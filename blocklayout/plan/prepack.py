@@ -77,12 +77,6 @@ class PackedWeights(Struct):
             pass
         return packed
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all packed constants that are held by anybody."""
-        held = (pack.packed() for packs in self._packs.values() for pack in packs)
-        return sum(array.nbytes for array in held if array is not None)
-
     def _one(self, item: PackedConstant, source: np.ndarray) -> np.ndarray:
         alike = self._packs.setdefault((item.constant, item.desc, item.made), [])
         origin = origin_of(source)

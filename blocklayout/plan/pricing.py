@@ -64,10 +64,8 @@ class Pricing(Struct, frozen=True):
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""
-        from blocklayout.plan.costs.one_at_a_time import one_at_a_time
-
         until = monotonic() + self.seconds
-        return one_at_a_time(self.store.path, lambda: monotonic() < until)
+        return self.store.alone(lambda: monotonic() < until)
 
     def priced(self, network: Network) -> Network:
         """A network that was proposed by the model, at those that were measured here where there are any."""

@@ -27,8 +27,7 @@ from blocklayout.errors import CostStoreWarning, InputError, UnsupportedError
 from blocklayout.loading import options
 from blocklayout.loading.saved_session import is_saved_session
 from blocklayout.model import whole_contents
-from blocklayout.plan.costs.one_at_a_time import is_taken
-from blocklayout.plan.costs.store import CostStore, cost_store_path
+from blocklayout.plan.costs.store import CostStore, cost_store_path, is_taken
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -252,13 +251,13 @@ class _SharedCosts(Struct):
         if ray.get_runtime_context().get_node_id() == self.node:
             yield
             return
-        with CostStore() as store:
-            known = self._answer("known", store.environment) or {}
-            store.add(known)
-            yield
-            others = {digest: ns for digest, ns in store.measured().items() if digest not in known}
-            if others:
-                self._answer("add", store.environment, others)
+        store = CostStore()
+        known = self._answer("known", store.environment) or {}
+        store.add(known)
+        yield
+        others = {digest: ns for digest, ns in store.measured().items() if digest not in known}
+        if others:
+            self._answer("add", store.environment, others)
 
     def _answer(self, method: str, *arguments: object) -> Any:
         """Of the keeper; ``None`` where it cannot be asked, which loses nothing but time."""
@@ -279,12 +278,10 @@ class _Keeper:
         self._path = path
 
     def known(self, environment: str) -> dict[bytes, float]:
-        with CostStore(self._path, environment=environment) as store:
-            return store.measured()
+        return CostStore(self._path, environment=environment).measured()
 
     def add(self, environment: str, measured: dict[bytes, float]) -> None:
-        with CostStore(self._path, environment=environment) as store:
-            store.add(measured)
+        CostStore(self._path, environment=environment).add(measured)
 
 
 def _column(batch: Mapping[str, np.ndarray], name: str, asked_by: str) -> np.ndarray:

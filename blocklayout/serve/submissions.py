@@ -57,7 +57,7 @@ class Submission(Future[list[Any]]):
         self.arrived_ns = time.monotonic_ns()
         self.stopping = Stop(0 if deadline is None else self.arrived_ns + int(1e9 * deadline))
         self.leave: Callable[[Submission], None] | None = None
-        self.together: _Together | None = None
+        self.look: Callable[[], object] | None = None  # whether those that it runs with want no answer either
 
     def cancel(self) -> bool:
         """Cancel it unless it has begun; returns whether it is cancelled."""
@@ -78,20 +78,9 @@ class Submission(Future[list[Any]]):
         if self.cancel():
             return
         self.stopping.ask()
-        together = self.together
-        if together is not None:
-            together.look()
-
-
-class _Together(Struct, eq=False):
-    """The stop of requests that run together: none of them wants an answer any more."""
-
-    stop: Stop
-    members: Sequence[Stop]
-
-    def look(self) -> None:
-        if all(member.is_asked for member in self.members):
-            self.stop.ask()
+        look = self.look
+        if look is not None:
+            look()
 
 
 class _Batch(Struct, eq=False):
@@ -290,18 +279,23 @@ class Submissions:
         """Run them together; returns the calls that answer each, alone if that fails."""
         stops = [request.stopping for request in requests]
         deadlines = [stop.deadline_ns for stop in stops]
-        together = _Together(Stop(max(deadlines) if all(deadlines) else 0), stops)
+        together = Stop(max(deadlines) if all(deadlines) else 0)
+
+        def look() -> None:
+            if all(stop.is_asked for stop in stops):
+                together.ask()
+
         for request in requests:
-            request.together = together
-        together.look()  # some may have been stopped before they had it
+            request.look = look
+        look()  # some may have been stopped before they had it
         try:
             assert self.joining is not None  # noqa: S101 - for mypy: else none run together
-            return self.joining.run([request.row for request in requests if request.row], together.stop)
+            return self.joining.run([request.row for request in requests if request.row], together)
         except Exception:  # noqa: BLE001 - each alone raises its own error to its caller
             return [request.call for request in requests]
         finally:
             for request in requests:
-                request.together = None
+                request.look = None
 
     def _answer(self, request: Submission, call: Call, begun_ns: int) -> None:
         try:

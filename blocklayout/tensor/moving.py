@@ -12,7 +12,7 @@ from blocklayout.dtypes import from_numpy
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.desc import integers
-from blocklayout.layout.padding import clear_padding, fill_padding
+from blocklayout.layout.padding import clear_padding
 from blocklayout.layout_events import report
 from blocklayout.recording import recorded
 from blocklayout.tensor.formats import contiguous_format
@@ -107,7 +107,7 @@ def mapped(tensor: Tensor, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
     if own.desc.n_padding and own.desc.n_elements:
         # Of zeros the function might warn, or raise, where of no element it does.
         elements = elements.copy()
-        fill_padding(elements, own.desc, elements[own.desc.offset(*(0,) * own.ndim)])
+        clear_padding(elements, own.desc, elements[own.desc.offset(*(0,) * own.ndim)])
     given = elements.view()
     given.flags.writeable = False
     result = f(given)

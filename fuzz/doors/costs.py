@@ -1,29 +1,17 @@
-"""Measured costs, kept from process to process in a database."""
+"""Measured costs, kept from process to process in a file of records."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
 from pathlib import Path
 
+import numpy as np
+
 from blocklayout import dnnl
-from blocklayout.plan.costs.store import CostStore, cost_environment
+from blocklayout.plan.costs.store import _RECORD, CostStore, _checks, cost_environment
 from fuzz.choices import Choices
 
 SUMMARY = "stores of costs"
-
-_STATEMENTS = (
-    "UPDATE times SET ns = ?",
-    "UPDATE times SET spec = ?",
-    "UPDATE environments SET description = ?",
-    "INSERT INTO times VALUES (1, ?, 1)",
-    "DROP TABLE times",
-    "DROP TABLE environments",
-    "PRAGMA user_version = 7",
-    "ALTER TABLE times RENAME TO x",
-    "CREATE VIEW y AS SELECT ?",
-)
 
 
 def opened(folder: Path) -> Callable[[bytes], None]:
@@ -31,36 +19,32 @@ def opened(folder: Path) -> Callable[[bytes], None]:
     specs = [
         dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((n, 17)), algorithm="relu", n_threads=1)).spec for n in range(1, 5)
     ]
-    seed = folder / "seed.sqlite3"
-    with CostStore(seed, environment=cost_environment()) as store:
-        for spec in specs:
-            store.keep(spec, 1500.0)
-    content = seed.read_bytes()
+    seed = CostStore(folder / "seed.bin", environment=cost_environment())
+    for spec in specs:
+        seed.keep(spec, 1500.0)
+    content = seed.path.read_bytes()
     number = iter(range(1 << 60))
 
     def attempt(data: bytes) -> None:
         choices = Choices(data)
-        path = folder / f"given{next(number)}.sqlite3"
+        path = folder / f"given{next(number)}.bin"
         try:
             _read(path, choices)
         finally:
-            for each in folder.glob(f"{path.name}*"):
-                each.unlink()
+            path.unlink()
 
     def _read(path: Path, choices: Choices) -> None:
         if choices.below(2):
             path.write_bytes(choices.spoilt(content))
-        else:
-            path.write_bytes(content)
-            value = choices.pick((choices.number(), choices.integer(), choices.text(), choices.rest(8), None))
-            # sqlite refuses some of it
-            with suppress(sqlite3.Error, UnicodeError), closing(sqlite3.connect(path)) as database:
-                statement = choices.pick(_STATEMENTS)
-                database.execute(statement, (value,) * statement.count("?"))
-                database.commit()
-        with CostStore(path, environment=cost_environment()) as store:
-            store.times(specs)
-            store.has_times()
-            store.keep(specs[0], 7.0)
+        else:  # whole records of times that are none
+            records = np.frombuffer(content, _RECORD).copy()
+            records["ns"][choices.below(len(records))] = choices.number()
+            records["check"] = _checks(records)
+            path.write_bytes(records.tobytes())
+        store = CostStore(path, environment=cost_environment())
+        store.times(specs)
+        store.has_times()
+        store.keep(specs[0], 7.0)
+        assert store.times(specs)[specs[0]] == 7.0
 
     return attempt

@@ -15,6 +15,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.handles import create
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import FormatTag, Layout, MemoryDesc
+from tests.dnnl.caches import clear_descs
 
 EXTENTS = st.sampled_from((1, 2, 3, 5, 8, 16, 17, 32))
 
@@ -153,12 +154,12 @@ def test_our_own_c_reads_descriptors_as_python_does(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cached_descriptor_is_made_once_and_let_go() -> None:
-    c_desc.clear_cache()
+    clear_descs()
     gc.collect()
     before = live_handles()["memory_desc"]
     desc = MemoryDesc((2, 3, 4, 5), "f32", "nhwc")
     assert c_desc.to_c(desc) is c_desc.to_c(MemoryDesc((2, 3, 4, 5), "f32", "acdb"))
     assert live_handles()["memory_desc"] == before + 1
-    c_desc.clear_cache()
+    clear_descs()
     gc.collect()
     assert live_handles()["memory_desc"] == before

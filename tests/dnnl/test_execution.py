@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl import c_desc, primitive
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
+from tests.dnnl.caches import clear_descs, clear_primitives
 from tests.dnnl.running import DIMS, LAYOUTS, assert_close, conv, desc, packed, poisoned, random, relu
 
 PLAIN = dnnl.MemoryDesc
@@ -116,8 +116,8 @@ def test_memories_of_another_spelling_fit() -> None:
 
 def owned() -> dict[str, int]:
     """Live handles without those of caches."""
-    c_desc.clear_cache()
-    primitive.clear_cache()
+    clear_descs()
+    clear_primitives()
     gc.collect()
     return {kind: n for kind, n in dnnl.live_handles().items() if kind not in ("engine", "stream")}
 

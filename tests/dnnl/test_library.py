@@ -7,7 +7,6 @@ import platform
 import sys
 import threading
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     gc.disable()  # what other tests left behind takes the library when it goes
     monkeypatch.setattr(library, "_loaded", None)
     monkeypatch.delenv(library.VARIABLE, raising=False)
-    monkeypatch.setattr(library, "_recorded_library", lambda: None)
     yield monkeypatch
     gc.enable()
 
@@ -43,30 +41,24 @@ def message_of_loading() -> str:
     return str(caught.value)
 
 
-def installed_at(folder: Path, record: str | None) -> metadata.Distribution:
+def installed_at(folder: Path, record: str | None) -> list[str]:
+    """A path for modules, on which nothing else is."""
     info = folder / "onednn_cpu_gomp-2023.2.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onednn-cpu-gomp\nVersion: 2023.2.0\n")
     if record is not None:
         (info / "RECORD").write_text(record)
-    return metadata.Distribution.at(info)
-
-
-def raise_not_found(name: str) -> Any:
-    raise metadata.PackageNotFoundError(name)
+    return [str(folder)]
 
 
 def test_the_installed_library_is_found(unloaded: pytest.MonkeyPatch) -> None:
-    path = library.find_library()
-    assert path.is_file()
-    unloaded.undo()
-    unloaded.delenv(library.VARIABLE, raising=False)
-    assert library.find_library() == path
+    assert library.find_library().is_file()
+    unloaded.setattr(sys, "path", ["", "/no/such/folder", *sys.path])
+    assert library.find_library().is_file()
 
 
 def test_a_chosen_library_comes_first(unloaded: pytest.MonkeyPatch) -> None:
     path = library.find_library()
-    unloaded.setattr(metadata, "distribution", raise_not_found)
+    unloaded.setattr(sys, "path", [])
     unloaded.setenv(library.VARIABLE, str(path))
     assert library.find_library() == path
 
@@ -77,7 +69,7 @@ def test_a_chosen_library_that_is_missing(unloaded: pytest.MonkeyPatch, tmp_path
 
 
 def test_not_installed(unloaded: pytest.MonkeyPatch) -> None:
-    unloaded.setattr(metadata, "distribution", raise_not_found)
+    unloaded.setattr(sys, "path", [])
     unloaded.setattr(sys, "platform", "linux")
     unloaded.setattr(platform, "machine", lambda: "x86_64")
     assert "pip install onednn-cpu-gomp==2023.2.0" in message_of_loading()
@@ -85,7 +77,7 @@ def test_not_installed(unloaded: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("system", "machine"), [("linux", "aarch64"), ("darwin", "x86_64"), ("win32", "AMD64")])
 def test_wrong_platform(unloaded: pytest.MonkeyPatch, system: str, machine: str) -> None:
-    unloaded.setattr(metadata, "distribution", raise_not_found)
+    unloaded.setattr(sys, "path", [])
     unloaded.setattr(sys, "platform", system)
     unloaded.setattr(platform, "machine", lambda: machine)
     message = message_of_loading()
@@ -94,15 +86,14 @@ def test_wrong_platform(unloaded: pytest.MonkeyPatch, system: str, machine: str)
 
 
 def test_installed_with_target_which_drops_the_file(unloaded: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    distribution = installed_at(tmp_path / "target", "../libdnnl.so.3,,\n")
-    unloaded.setattr(metadata, "distribution", lambda _name: distribution)
+    unloaded.setattr(sys, "path", installed_at(tmp_path / "target", "../libdnnl.so.3,,\n"))
     assert "pip install --target" in message_of_loading()
 
 
 def test_installed_for_the_user_puts_the_file_elsewhere(unloaded: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    distribution = installed_at(tmp_path / "lib" / "python3" / "site-packages", "../../libdnnl.so.3,,\n")
+    path = installed_at(tmp_path / "lib" / "python3" / "site-packages", "../../libdnnl.so.3,,\n")
     (tmp_path / "lib" / "libdnnl.so.3").write_bytes(b"")
-    unloaded.setattr(metadata, "distribution", lambda _name: distribution)
+    unloaded.setattr(sys, "path", path)
     assert library.find_library() == (tmp_path / "lib" / "libdnnl.so.3").resolve()
 
 
@@ -110,8 +101,7 @@ def test_installed_for_the_user_puts_the_file_elsewhere(unloaded: pytest.MonkeyP
 def test_installed_without_a_usable_list_of_files(
     unloaded: pytest.MonkeyPatch, tmp_path: Path, record: str | None
 ) -> None:
-    distribution = installed_at(tmp_path / "site", record)
-    unloaded.setattr(metadata, "distribution", lambda _name: distribution)
+    unloaded.setattr(sys, "path", installed_at(tmp_path / "site", record))
     unloaded.setattr(sys, "prefix", str(tmp_path))
     assert "lists no libdnnl.so.3" in message_of_loading()
     (tmp_path / "lib").mkdir()

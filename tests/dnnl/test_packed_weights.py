@@ -11,6 +11,7 @@ import pytest
 from blocklayout import describe, dnnl
 from blocklayout.dnnl import AnyDesc, Attr, MemoryDesc, Spec, c_desc, library
 from blocklayout.errors import LayoutError, UnsupportedError
+from tests.dnnl.caches import clear_descs
 
 X = np.random.default_rng(0).integers(-100, 100, (1, 17, 9, 9)).astype(np.int8)
 W = np.random.default_rng(1).integers(-60, 60, (33, 17, 3, 3)).astype(np.int8)
@@ -53,7 +54,7 @@ def test_the_descriptor_goes_through_json_and_to_the_library(packed: MemoryDesc)
     again = MemoryDesc.from_dict(json.loads(json.dumps(packed.to_dict())))
     assert again == packed
     assert hash(again) == hash(packed)
-    c_desc.clear_cache()
+    clear_descs()
     assert library.load().dnnl_memory_desc_get_size(c_desc.to_c(again).c) == packed.nbytes
 
 
@@ -119,7 +120,7 @@ def test_a_record_that_the_library_has_not_is_refused(packed: MemoryDesc, field:
 
 
 def test_another_version_of_the_library_is_not_read(packed: MemoryDesc, monkeypatch: pytest.MonkeyPatch) -> None:
-    c_desc.clear_cache()
+    clear_descs()
     monkeypatch.setattr(library, "version", lambda: (3, 9, 9))
     with pytest.raises(UnsupportedError, match="oneDNN"):
         c_desc.to_c(packed)

@@ -294,23 +294,6 @@ def test_what_follows_from_extents_is_a_result_like_others() -> None:
     assert bl.op("Size", x).item() == X.size
 
 
-def test_the_store_of_costs_is_closed_while_modules_are_there(tree_environ: dict[str, str]) -> None:
-    code = (
-        "import atexit, numpy as np, blocklayout as bl\n"
-        "from blocklayout.plan.costs.store import CostStore\n"
-        "CostStore.__del__ = lambda self: print('closed')\n"
-        "atexit.register(print, 'first')\n"
-        "bl.relu(np.ones((1, 3, 4, 4), np.float32))\n"
-        "atexit._run_exitfuncs()\n"
-        "print('last')\n"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=tree_environ, check=True, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split()[0] == "closed"
-    assert done.stdout.split()[-1] == "last"
-    assert not done.stderr
-
-
 def test_a_repeated_call_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x = tensor("nhwc")
     bl.relu(x)

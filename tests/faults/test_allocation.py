@@ -16,7 +16,7 @@ import ctypes, mmap, threading
 import numpy as np
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.dnnl import primitive
+from tests.dnnl.caches import clear_primitives
 from tests import nets
 from tests.forking import in_child
 
@@ -64,7 +64,7 @@ def load():
 def run():
     return session.run(None, feed)[0]
 
-primitive.clear_cache()  # loads make code again
+clear_primitives()  # loads make code again
 """
 SURVIVED = "True {0}"
 

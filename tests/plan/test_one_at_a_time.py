@@ -7,19 +7,19 @@ import sys
 import time
 from pathlib import Path
 
-from blocklayout.plan.costs.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.store import CostStore
 
 HOLDER = """
-import sys, pathlib
-from blocklayout.plan.costs.one_at_a_time import one_at_a_time
-with one_at_a_time(pathlib.Path(sys.argv[1]), lambda: True):
+import sys
+from blocklayout.plan.costs.store import CostStore
+with CostStore(sys.argv[1]).alone(lambda: True):
     print("held", flush=True)
     sys.stdin.readline()
 """
 
 
 def test_another_process_is_waited_for_until_it_is_done_or_killed(tmp_path: Path) -> None:
-    path = tmp_path / "not yet there" / "costs.sqlite3"
+    path = tmp_path / "not yet there" / "costs.bin"
     asked = 0
 
     def go_on() -> bool:
@@ -34,21 +34,21 @@ def test_another_process_is_waited_for_until_it_is_done_or_killed(tmp_path: Path
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         until = time.monotonic() + 60
-        with one_at_a_time(path, go_on):
+        with CostStore(path).alone(go_on):
             assert asked >= 3
             assert time.monotonic() < until
 
 
 def test_nobody_is_waited_for_longer_than_one_may(tmp_path: Path) -> None:
-    path = tmp_path / "costs.sqlite3"
-    with one_at_a_time(path, lambda: True), one_at_a_time(path, lambda: False):
+    path = tmp_path / "costs.bin"
+    with CostStore(path).alone(lambda: True), CostStore(path).alone(lambda: False):
         pass
-    with one_at_a_time(path, lambda: False):
+    with CostStore(path).alone(lambda: False):
         pass
 
 
 def test_where_no_lock_can_be_made_nobody_waits(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    path = tmp_path / "file" / "costs.sqlite3"
-    with one_at_a_time(path, lambda: False), one_at_a_time(path, lambda: False):
+    path = tmp_path / "file" / "costs.bin"
+    with CostStore(path).alone(lambda: False), CostStore(path).alone(lambda: False):
         pass

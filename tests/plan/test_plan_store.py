@@ -125,8 +125,7 @@ def test_another_machine_or_version_is_no_hit(
 
 def test_other_costs_are_no_hit(n_made: Callable[[], int]) -> None:
     bl.load(nets.residual())
-    with CostStore() as costs:
-        costs.keep(dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu")).spec, 1500.0)
+    CostStore().keep(dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu")).spec, 1500.0)
     bl.load(nets.residual())
     assert n_made() == 2
 
@@ -142,11 +141,6 @@ def test_the_model_alone_neither_asks_nor_fills_the_store(n_made: Callable[[], i
 def test_what_was_measured_is_replayed_by_default(n_made: Callable[[], int]) -> None:
     measured = bl.load(nets.chain(convs=1), tune="measure", tune_seconds=0.3)
     assert bl.load(nets.chain(convs=1)).plan == measured.plan
-    assert n_made() == 1
-    measured.close()
-    plan = measured.plan
-    del measured  # the last connection to the costs is closed, as where a process ends
-    assert bl.load(nets.chain(convs=1)).plan == plan
     assert n_made() == 1
 
 

@@ -34,7 +34,6 @@ def test_an_optimal_choice_is_the_cheapest_of_all(network: Network) -> None:
     solution = solve_layouts(network)
     best = min(map(network.total_ns, _choices(network)))
     assert solution.is_optimal
-    assert solution.gap == 0
     assert solution.cost_ns == network.total_ns(solution.choice) == pytest.approx(best)
 
 
@@ -45,8 +44,6 @@ def test_where_tables_are_kept_small_the_bound_holds(network: Network, max_entri
     best = min(map(network.total_ns, _choices(network)))
     assert solution.bound_ns <= best + 1e-6
     assert solution.cost_ns >= best - 1e-6
-    if solution.bound_ns > 0:
-        assert solution.cost_ns <= solution.bound_ns * (1 + solution.gap) + 1e-6
     if solution.is_optimal:
         assert solution.cost_ns == pytest.approx(best)
 
@@ -56,7 +53,7 @@ def test_where_tables_are_kept_small_the_bound_holds(network: Network, max_entri
 def test_the_cost_of_every_other_candidate_is_that_of_the_best_choice_with_it(network: Network) -> None:
     problem = LayoutProblem(network)
     costs = {choice: network.total_ns(choice) for choice in _choices(network)}
-    found = problem.costs_of_candidates(problem.min_sum.solve())
+    found = problem.costs_of_candidates()
     for group, by_candidate in enumerate(found):
         for taken, cost in enumerate(by_candidate):
             assert cost == pytest.approx(min(c for choice, c in costs.items() if choice[group] == taken))
@@ -66,10 +63,8 @@ def test_the_cost_of_every_other_candidate_is_that_of_the_best_choice_with_it(ne
 @given(networks())
 def test_the_cost_without_a_copy_is_that_of_the_best_choice_that_makes_none(network: Network) -> None:
     problem = LayoutProblem(network)
-    solution = problem.min_sum.solve()
-    choice = problem.choice_of(solution)
-    copies = [(value, desc) for value in network.readers for desc in network.copies(value, choice)]
-    for (value, desc), cost in zip(copies, problem.costs_without(solution, copies), strict=True):
+    copies = [(value, desc) for value in network.readers for desc in network.copies(value, problem.choice)]
+    for (value, desc), cost in zip(copies, problem.costs_without(copies), strict=True):
         without = [network.total_ns(c) for c in _choices(network) if desc not in network.copies(value, c)]
         assert cost == pytest.approx(min(without, default=float("inf")))
 

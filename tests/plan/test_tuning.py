@@ -31,9 +31,8 @@ def counts(tuned: Tuned) -> tuple[int, int, int, int]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore(tmp_path / "costs.sqlite3", environment="here") as opened:
-        yield opened
+def store(tmp_path: Path) -> CostStore:
+    return CostStore(tmp_path / "costs.bin", environment="here")
 
 
 class FakeTimer:
@@ -127,8 +126,8 @@ def test_whoever_interrupts_it_keeps_the_turns_before(
     timer.errors = {2: [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
         tune(requests(1, 2, 3, 4), store, math.inf)
-    with CostStore(store.path, environment="here") as other:
-        assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
+    other = CostStore(store.path, environment="here")
+    assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
 
 
 @pytest.mark.usefixtures("timer")
@@ -162,7 +161,7 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(
         store.keep(spec_number(2), 77.0)
         yield
 
-    monkeypatch.setattr("blocklayout.plan.costs.tuning.one_at_a_time", other_turn)
+    monkeypatch.setattr(CostStore, "alone", other_turn)
     assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 1, 0, 0)
     assert timer.timed == [3, 1]
 

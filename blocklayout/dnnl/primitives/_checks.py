@@ -94,10 +94,10 @@ def check_dims(spec: Spec, name: str, dims: Iterable[int], why: str) -> None:
         raise invalid(spec.kind, name, f"has extents {given}; {why} makes them {right}")
 
 
-def check_broadcast(spec: Spec, name: str, given: Sequence[int], right: Sequence[int], rule: str) -> None:
-    """Refuse extents that are neither those of another argument nor 1; ``rule`` says so."""
+def check_broadcast(spec: Spec, name: str, given: Sequence[int], right: Sequence[int], whose: str) -> None:
+    """Refuse extents that are neither those of another argument, the ``whose``, nor 1."""
     fits = len(given) == len(right) and all(extent in (1, other) for extent, other in zip(given, right, strict=True))
-    require(fits, spec, name, rule)
+    require(fits, spec, name, f"has extents {given}; each must be the {whose}'s {right}, or 1")
 
 
 def check_dtype(spec: Spec, name: str, allowed: Sequence[str], why: str) -> None:
@@ -214,5 +214,4 @@ def _check_post_op(post_op: PostOp, spec: Spec, where: str, dst: Desc) -> None:
     elif isinstance(post_op, Prelu):
         _check_mask(spec, where, post_op.mask, dst.dims)
     elif isinstance(post_op, Binary) and post_op.src1 is not None:
-        rule = f"has src1 of extents {post_op.src1.dims}; each must be the destination's {dst.dims}, or 1"
-        check_broadcast(spec, where, post_op.src1.dims, dst.dims, rule)
+        check_broadcast(spec, f"{where}.src1", post_op.src1.dims, dst.dims, "destination")

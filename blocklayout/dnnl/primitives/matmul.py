@@ -61,9 +61,7 @@ def _validate(spec: Spec) -> None:
     check_dims(spec, "dst", dims, "src @ weights")
     check_weights_dtype(spec)
     if spec.has("bias"):
-        bias = spec.desc("bias").dims
-        rule = f"has extents {bias}; each must be the destination's {dims}, or 1"
-        check_broadcast(spec, "bias", bias, dims, rule)
+        check_broadcast(spec, "bias", spec.desc("bias").dims, dims, "destination")
 
 
 def _dst_dims(spec: Spec) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def prelu(
 
 def _validate(spec: Spec) -> None:
     src, weights = spec.desc("src").dims, spec.desc("weights").dims
-    check_broadcast(spec, "weights", weights, src, f"has extents {weights}; each must be the source's {src}, or 1")
+    check_broadcast(spec, "weights", weights, src, "source")
 
 
 KIND = Kind(

@@ -54,8 +54,7 @@ def reduction(
 
 def _validate(spec: Spec) -> None:
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
-    rule = f"has extents {dst}; each must be the source's {src}, or 1 where it is reduced"
-    check_broadcast(spec, "dst", dst, src, rule)
+    check_broadcast(spec, "dst", dst, src, "source")
     require(
         src != dst, spec, "dst", f"has the source's extents {src}; at least one must be 1 where the source's is not"
     )

@@ -113,7 +113,7 @@ class SpecTimer:
             for dtype, nbytes in needed.items():
                 self._sources.setdefault(dtype, Tape(random_elements(dtype))).reserve(nbytes)
         if n_written > self._room.nbytes:
-            self._room = random_bytes(n_written)
+            self._room = random_bytes(n_written, random_elements("f32"))  # as a network could have left
 
     def _bind(self, trial: _Trial) -> None:
         """Results overwrite each other; sources begin where those of other Specs do, and constants go on and on."""

@@ -41,17 +41,14 @@ def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Genera
     return generator.integers(0, 2, shape).astype(to_numpy(dtype))
 
 
-def random_bytes(nbytes: int) -> np.ndarray:
-    """A buffer to write to, which holds f32 that a network could have."""
-    buffer = dnnl.aligned_empty(-(-nbytes // 4) * 4)
-    _repeat(buffer.view(np.float32), random_elements("f32"))
+def random_bytes(nbytes: int, pattern: np.ndarray) -> np.ndarray:
+    """So many aligned bytes, or a few more: a pattern over and over."""
+    n_elements = -(-nbytes // pattern.itemsize)
+    buffer = dnnl.aligned_empty(n_elements * pattern.itemsize)
+    elements, n_whole = buffer.view(pattern.dtype), n_elements // pattern.size * pattern.size
+    elements[:n_whole].reshape(-1, pattern.size)[...] = pattern
+    elements[n_whole:] = pattern[: n_elements - n_whole]
     return buffer
-
-
-def _repeat(target: np.ndarray, pattern: np.ndarray) -> None:
-    n_whole = target.size // pattern.size
-    target[: n_whole * pattern.size].reshape(n_whole, pattern.size)[...] = pattern
-    target[n_whole * pattern.size :] = pattern[: target.size % pattern.size]
 
 
 class Tape:
@@ -73,9 +70,7 @@ class Tape:
     def reserve(self, nbytes: int) -> None:
         """Make it at least so long; pieces of a shorter one stay valid."""
         if nbytes > self._bytes.nbytes:
-            n_elements = -(-nbytes // self._pattern.itemsize)
-            self._bytes = dnnl.aligned_empty(n_elements * self._pattern.itemsize)
-            _repeat(self._bytes.view(self._pattern.dtype), self._pattern)
+            self._bytes = random_bytes(nbytes, self._pattern)
             self._place = 0
 
     def rewind(self) -> None:

@@ -18,7 +18,6 @@ from blocklayout.dnnl import Spec
 from blocklayout.errors import DisturbedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.measuring import SpecTimer
-from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 from blocklayout.plan.costs.store import CostStore
 
 Tell = Callable[[str], None]
@@ -105,7 +104,7 @@ class _Tuning(Struct):
 
     def _take_turn(self, specs: list[Spec]) -> dict[Spec, float | Exception]:
         """Measured times, to be kept, of those Specs that no other process has measured meanwhile."""
-        with one_at_a_time(self.store.path, self._has_time):
+        with self.store.alone(self._has_time):
             known = self.store.times(specs)
             self.n_unknown -= len(known)
             unknown = [spec for spec in specs if spec not in known]

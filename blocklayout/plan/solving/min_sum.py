@@ -55,10 +55,6 @@ class _Bunch(Struct, frozen=True, eq=False):
     tables: tuple[_Table, ...]
     message: _Table
 
-    def total(self) -> np.ndarray:
-        """The sum of the tables."""
-        return _sum(self.scope, self.tables)
-
 
 class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     """An assignment, its cost, and a lower bound of all costs.
@@ -99,7 +95,7 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
         outside: dict[int, np.ndarray] = {}
         origins = {id(bunch.message): bunch for bunch in self._bunches}
         for bunch in reversed(self._bunches):
-            best = bunch.total()
+            best = _sum(bunch.scope, bunch.tables)
             if bunch.variable in outside:
                 best = best + np.expand_dims(outside.pop(bunch.variable), bunch.scope.index(bunch.variable))
             for table in bunch.tables:

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.plan.solving.copies import CopyStates, Layouts
-from blocklayout.plan.solving.min_sum import MAX_ENTRIES, MinSum, MinSumSolution
+from blocklayout.plan.solving.min_sum import MAX_ENTRIES, MinSum
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, ValueLayout
@@ -182,10 +182,16 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
 
 class LayoutProblem:
-    """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`; tiles are its first variables."""
+    """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`, solved; tiles are variables first.
 
-    def __init__(self, network: Network) -> None:
-        """Add up the costs of candidates and of the layouts between them."""
+    Attributes:
+        solution: By faces of tiles, and states of values.
+        is_exact: Whether elimination proves it, so that the cost of every other choice is known.
+        choice: The cheapest candidate of each tile that shows its neighbours the chosen layouts.
+    """
+
+    def __init__(self, network: Network, max_entries: int = MAX_ENTRIES) -> None:
+        """Add up the costs of candidates and of the layouts between them, and find the least."""
         offers = list(zip(network.candidates, network.work_ns, strict=True))
         distinct = {(id(offered), id(work_ns)): (offered, work_ns) for offered, work_ns in offers}  # some are shared
         made = {key: Faces.of(*each) for key, each in distinct.items()}
@@ -195,27 +201,27 @@ class LayoutProblem:
         self._variables = {link.value: len(self._faces) + position for position, link in enumerate(shared)}
         sizes = [len(faces.cheapest) for faces in self._faces] + [len(link.states.costs) for link in shared]
         self.is_complete = all(link.states.is_complete for link in shared)
-        self.min_sum = MinSum(sizes)
+        min_sum = MinSum(sizes)
         for tile, faces in enumerate(self._faces):
-            self.min_sum.add((tile,), faces.costs)
+            min_sum.add((tile,), faces.costs)
         for link in self._links.values():
             for scope, costs in link.costs(self._variables.get(link.value)):
-                self.min_sum.add(scope, costs)
+                min_sum.add(scope, costs)
+        self.solution = min_sum.solve(max_entries)
+        self.is_exact = self.solution.is_exact and self.is_complete
+        taken = zip(self._faces, self.solution.choice, strict=False)
+        self.choice: Choice = tuple(faces.cheapest[face] for faces, face in taken)
 
-    def choice_of(self, solution: MinSumSolution) -> Choice:
-        """The cheapest candidate of each tile that shows its neighbours the chosen layouts."""
-        return tuple(faces.cheapest[taken] for faces, taken in zip(self._faces, solution.choice, strict=False))
-
-    def costs_of_candidates(self, solution: MinSumSolution) -> list[list[float]]:
-        """For each tile, the least cost of the network with each of its candidates."""
-        best = solution.best_given([(tile,) for tile in range(len(self._faces))])
+    def costs_of_candidates(self) -> list[list[float]]:
+        """For each tile, the least cost of the network with each of its candidates, of an exact solution."""
+        best = self.solution.best_given([(tile,) for tile in range(len(self._faces))])
         return [faces.spread(best[(tile,)]) for tile, faces in enumerate(self._faces)]
 
-    def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
+    def costs_without(self, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
         """For each copy of a value in a layout, the least cost of the network without it, of an exact solution."""
         asked = [self._links[value].without(desc, self._variables.get(value)) for value, desc in copies]
-        best = solution.best_given([tuple(sorted(each[0])) for each in asked if each is not None])
-        return [solution.cost if each is None else _least(best, *each) for each in asked]
+        best = self.solution.best_given([tuple(sorted(each[0])) for each in asked if each is not None])
+        return [self.solution.cost if each is None else _least(best, *each) for each in asked]
 
 
 def _least(best: Mapping[tuple[int, ...], np.ndarray], scope: tuple[int, ...], extra: np.ndarray) -> float:
@@ -238,7 +244,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     is_optimal: bool
     is_exact: bool
     network: Network
-    _exact: tuple[LayoutProblem, MinSumSolution] | None = None
+    _exact: LayoutProblem | None = None
 
     @classmethod
     def only(cls, network: Network) -> Self | None:
@@ -249,13 +255,6 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         cost_ns = network.total_ns(choice)
         return cls(choice, cost_ns, cost_ns, is_optimal=True, is_exact=False, network=network)
 
-    @property
-    def gap(self) -> float:
-        """How far above the cheapest it can be at most, as a share of the bound."""
-        if self.is_optimal:
-            return 0.0
-        return max(0.0, self.cost_ns / self.bound_ns - 1) if self.bound_ns > 0 else inf
-
     @cached_property
     def costs_of_candidates(self) -> list[list[float]]:
         """For each tile, the least cost of the whole network with each of its candidates.
@@ -263,8 +262,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         Where the solution is not exact, the cost if nothing else is chosen anew.
         """
         if self._exact is not None:
-            problem, solution = self._exact
-            return problem.costs_of_candidates(solution)
+            return self._exact.costs_of_candidates()
         return [
             [self._with(tile, taken) for taken in range(len(offered))] if len(offered) > 1 else [self.cost_ns]
             for tile, offered in enumerate(self.network.candidates)
@@ -275,10 +273,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
         Infinity where it cannot be had, or the solution is not exact.
         """
-        if self._exact is None:
-            return [inf] * len(copies)
-        problem, solution = self._exact
-        return problem.costs_without(solution, copies)
+        return [inf] * len(copies) if self._exact is None else self._exact.costs_without(copies)
 
     def _with(self, tile: int, taken: int) -> float:
         other = [*self.choice[:tile], taken, *self.choice[tile + 1 :]]
@@ -288,16 +283,12 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
 def solve_layouts(network: Network, max_entries: int = MAX_ENTRIES) -> Solution:
     """The cheapest choice: proven so where elimination can, else the best that local search reaches from it."""
-    problem = LayoutProblem(network)
-    solution = problem.min_sum.solve(max_entries)
-    choice = problem.choice_of(solution)
-    is_exact = solution.is_exact and problem.is_complete
-    if not is_exact:
-        choice = improve(network, choice)
+    problem = LayoutProblem(network, max_entries)
+    is_exact, bound = problem.is_exact, problem.solution.bound
+    choice = problem.choice if is_exact else improve(network, problem.choice)
     cost_ns = network.total_ns(choice)
-    is_proven = problem.is_complete and cost_ns <= solution.bound * (1 + ROUNDING)
-    exact = (problem, solution) if is_exact else None
-    return Solution(choice, cost_ns, solution.bound, is_proven, is_exact, network, exact)
+    is_proven = problem.is_complete and cost_ns <= bound * (1 + ROUNDING)
+    return Solution(choice, cost_ns, bound, is_proven, is_exact, network, problem if is_exact else None)
 
 
 def improve(network: Network, choice: Choice) -> Choice:

@@ -146,7 +146,7 @@ def test_math_modes_only_permit(fpmath: str) -> None:
 @pytest.mark.parametrize(
     ("attr", "message"),
     [
-        (dnnl.Attr((dnnl.Binary("add", dnnl.AnyDesc((2, 18, 1, 1))),)), "src1 of extents"),
+        (dnnl.Attr((dnnl.Binary("add", dnnl.AnyDesc((2, 18, 1, 1))),)), "src1 has extents"),
         (dnnl.Attr((dnnl.Binary("add"),)), "no src1"),
         (dnnl.Attr((dnnl.Prelu(16),)), "mask 16"),
         (dnnl.Attr((dnnl.Sum(dtype="s8"),)), "as wide as its f32"),
