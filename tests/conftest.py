@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -55,10 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.ignore_glob = [*(config.option.ignore_glob or []), str(ROOT / "blocklayout" / "http" / "*")]
 
 
-def pytest_collection_finish() -> None:
-    """Spare the garbage collector the thousands of cases, which stay to the end, each time it looks for garbage."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector the thousands of cases, which stay to the end: as they are made, and ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_unconfigure() -> None:
