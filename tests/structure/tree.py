@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "blocklayout"
@@ -59,23 +55,31 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop)
+"""Nodes that hold no import."""
+
+
 @cache
 def imports(path: Path) -> list[Import]:
     """Every import of a module of the package: inside functions and under TYPE_CHECKING too."""
-    return [*_imports(path, parsed(path), "")]
+    found: list[Import] = []
+    _find_imports(path, parsed(path), "", found)
+    return found
 
 
-def _imports(path: Path, parent: ast.AST, function: str) -> Iterator[Import]:
+def _find_imports(path: Path, parent: ast.AST, function: str, found: list[Import]) -> None:
     for node in ast.iter_child_nodes(parent):
+        if isinstance(node, _LEAVES):
+            continue
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, function) for alias in node.names)
+            found += (Import(alias.name, node.lineno, function) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(path, node)
-            yield from (Import(_deepest(base, alias.name), node.lineno, function) for alias in node.names)
+            found += (Import(_deepest(base, alias.name), node.lineno, function) for alias in node.names)
         elif isinstance(node, ast.Call) and _is_import_module(node):
-            yield Import(_literal(node.args[0]), node.lineno, function)
+            found.append(Import(_literal(node.args[0]), node.lineno, function))
         within = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
-        yield from _imports(path, node, within)
+        _find_imports(path, node, within, found)
 
 
 def _absolute(path: Path, node: ast.ImportFrom) -> str:
@@ -86,6 +90,7 @@ def _absolute(path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*parents, *filter(None, [node.module])])
 
 
+@cache
 def _deepest(base: str, name: str) -> str:
     """``from blocklayout import dnnl`` imports a module, ``from blocklayout import load`` only the facade."""
     candidate = ROOT.joinpath(*base.split("."), name)
