@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from blocklayout import ir
+from blocklayout import ir, ops
 from blocklayout.errors import LimitError, UnsupportedError, close_names
 from blocklayout.model.graph import Graph, Node, former_names, fresh_name, live_nodes
 from blocklayout.model.reference import plain_spec
+from blocklayout.ops import functions
 
-FindOperator = Callable[[str], type[ir.BaseOperator] | None]
 
-
-def lower(graph: Graph, find: FindOperator | None = None) -> ir.Program:
+def lower(graph: Graph) -> ir.Program:
     """Every node as a kernel: an operator bound to its sources and constants, or a plain kernel that says why not.
 
     Any graph gives a program with the same results. Legalize it first (:func:`blocklayout.model.legalize`) for speed:
-    nodes that this rewrites become plain kernels otherwise, or several kernels where one would do. ``find`` returns the
-    operator of an op type, by default of those in ``blocklayout.ops``.
+    nodes that this rewrites become plain kernels otherwise, or several kernels where one would do.
 
     Raises:
         ModelError: A node contradicts its operator's specification.
         UnsupportedError: Neither a primitive nor the reference computes a node.
     """
-    find = find or _find_operator
     graph = _with_quantizations(graph)
     constants = _Constants()
     nodes = live_nodes(graph.nodes, graph.outputs)
@@ -39,7 +36,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> ir.Program:
         op_types = tuple(dict.fromkeys((node.op_type, *(each.op_type for each in read.values()))))
         rounding = tuple(name for name, each in read.items() if each.rounds)
         known = {"op_types": op_types, "aliases": tuple(aliases.get(node.name, ())), "rounding": rounding}
-        kernels.append(replace(_kernel(graph, node, find, constants), **known))
+        kernels.append(replace(_kernel(graph, node, constants), **known))
     inputs, outputs = (tuple(graph.values[name] for name in side) for side in (graph.inputs, graph.outputs))
     return ir.Program(graph.name, tuple(kernels), inputs, outputs, gone, graph.precision_report)
 
@@ -59,34 +56,26 @@ def _with_quantizations(graph: Graph) -> Graph:
 
 def is_native(graph: Graph, node: Node) -> bool:
     """Whether a primitive, or a view, computes a node as it is."""
-    return isinstance(_accepted(node, graph.info(node), _find_operator), ir.Lowered)
+    return isinstance(_accepted(node, graph.info(node)), ir.Lowered)
 
 
 def is_computed(graph: Graph, node: Node) -> bool:
     """Whether something computes a node that is not the reference: a primitive, a view, or a function in numpy."""
-    from blocklayout.ops import functions
-
     return is_native(graph, node) or functions.operator_of(graph.info(node)) is not None
 
 
-def _find_operator(op_type: str) -> type[ir.BaseOperator] | None:
-    from blocklayout import ops
-
-    return ops.find(op_type)
-
-
-def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> ir.Kernel:
+def _kernel(graph: Graph, node: Node, constants: _Constants) -> ir.Kernel:
     info = graph.info(node)
-    lowered = _accepted(node, info, find)
+    lowered = _accepted(node, info)
     if isinstance(lowered, ir.Refusal):
         return _plain(node, info, constants, lowered.reason)
     as_plain = partial(_plain, node, info, constants, f"no primitive on this CPU computes {node.op_type}")
     return _bound(node, info, lowered, constants, as_plain=as_plain)
 
 
-def _accepted(node: Node, info: ir.NodeInfo, find: FindOperator) -> ir.Lowered | ir.Refusal:
+def _accepted(node: Node, info: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
     """The answer of the operator that claims the node."""
-    operator = find(node.op_type)
+    operator = ops.find(node.op_type)
     if operator is None:
         return ir.Refusal(f"node {node.name!r}: {_no_operator(node.op_type)}")
     read = [value for value in info.outputs if value is not None]
@@ -112,8 +101,6 @@ def _accepted(node: Node, info: ir.NodeInfo, find: FindOperator) -> ir.Lowered |
 
 def _plain(node: Node, info: ir.NodeInfo, constants: _Constants, reason: str) -> ir.Kernel:
     """The kernel that numpy or the reference evaluator computes; ``reason`` is why."""
-    from blocklayout.ops import functions
-
     operator = functions.operator_of(info)
     try:
         operator = operator or ir.Plain(plain_spec(node, info.inputs, info.outputs, info.opset))
@@ -242,8 +229,6 @@ def _refused(quantization: ir.Quantization, array: np.ndarray | None, axis: int 
 @cache
 def _no_operator(op_type: str) -> str:
     """Why nothing computes it; looking for similar names takes milliseconds, and that is asked often."""
-    from blocklayout import ops
-
     close = close_names(op_type, ops.op_types())
     hint = f"; the closest that run are {', '.join(close)}" if close else ""
     return f"no primitive computes {op_type!r}{hint}"

@@ -14,7 +14,7 @@ from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.one_walk import AlignRanks, DropNoOps, FoldConstants, RemoveDead
-from blocklayout.model.passes.push_transposes import CancelTransposes
+from blocklayout.model.passes.push_transposes import PushTransposes
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -202,7 +202,7 @@ def test_inverse_transposes_cancel(assert_same: Same, op_types: OpTypes) -> None
     b = Builder()
     x = b.input("x", (2, 3, 4, 5))
     b.output("y", x.transpose((0, 2, 3, 1)).transpose((0, 3, 1, 2)).relu())
-    after = CancelTransposes()(b.to_graph())
+    after = PushTransposes()(b.to_graph())
     assert op_types(after) == ["Relu"]
     assert_same(b.to_graph(), after)
 
@@ -211,7 +211,7 @@ def test_transposes_in_a_row_become_one(assert_same: Same, op_types: OpTypes) ->
     b = Builder()
     x = b.input("x", (2, 3, 4, 5))
     b.output("y", x.transpose((1, 2, 3, 0)).transpose().transpose((0, 2, 1, 3)))
-    after = CancelTransposes()(b.to_graph())
+    after = PushTransposes()(b.to_graph())
     assert op_types(after) == ["Transpose"]
     assert_same(b.to_graph(), after)
 

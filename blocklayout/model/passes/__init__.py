@@ -27,7 +27,7 @@ from blocklayout.model.passes.one_walk import (
     FoldPads,
     RemoveDead,
 )
-from blocklayout.model.passes.push_transposes import CancelTransposes, PushTransposes
+from blocklayout.model.passes.push_transposes import PushTransposes
 from blocklayout.model.passes.quantized import DropRequantizing, RaiseQuantizing, SinkDequantizing, SinkScales
 from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
@@ -56,7 +56,6 @@ DEFAULT: tuple[Pass, ...] = (
     DropRequantizing(),
     FoldPads(),
     SinkDequantizing(),
-    CancelTransposes(),
     FoldAffine(),
     ChainConcats(),
 )
