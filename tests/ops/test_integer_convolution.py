@@ -157,7 +157,7 @@ def test_weights_around_any_number_and_a_bias_in_sums(group: int, rounds: str) -
     bias = b.constant(rng.standard_normal(24).astype(np.float32)) / scale
     sums = b.op("ConvInteger", x, weights, x_zero, np.uint8(119), pads=[1, 1, 1, 1], group=group)
     wide = (b.op(rounds, bias) if rounds else bias).astype("s32").reshape((1, 24, 1, 1))
-    b.output("y", (sums + wide).astype("f32") * scale)
+    b.output("y", (sums + wide if rounds else wide + sums).astype("f32") * scale)
     feed = {"x": rng.standard_normal((1, 8, 9, 9)).astype(np.float32)}
     session = bl.load(b, tune="model", threads=2)
     expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, feed)

@@ -289,9 +289,11 @@ def _scaled_sums(merging: Merging, cast: Node) -> None:
     product, summed = (expressions.producer(cast.inputs[0], *types) for types in (_CHANNELS, ("Add",)))
     bias = ""
     if summed is not None:  # a bias in 32 bits
-        product, bias = expressions.producer(summed.inputs[0], *_CHANNELS), summed.inputs[1]
+        is_last = expressions.producer(summed.inputs[0], *_CHANNELS) is None
+        sums, bias = reversed(summed.inputs) if is_last else summed.inputs
+        product = expressions.producer(sums, *_CHANNELS)
     scaled = _behind(merging, cast, "Mul")
-    if product is None or scaled is None:
+    if product is None or scaled is None or graph.shape(product.outputs[0]) != graph.shape(cast.outputs[0]):
         return
     (last, scale), axis = scaled, _CHANNELS[product.op_type]
     nodes = {each.name for each in (product, summed, cast, last) if each is not None}
