@@ -282,7 +282,7 @@ class InnerProduct(ir.BaseOperator, frozen=True):
             whole[f"post_op_{index}_src_1"] = MemoryDesc(added.dims, added.dtype)
         taps = dnnl.AnyDesc((*weights.dims[-2:], 1, 1), weights.dtype)
         vector = bias and bias.reshaped(problem.dst.dims[1:])
-        given: Any = {"attr": replace(attr, post_ops=post_ops), "n_threads": problem.n_threads}
+        given: Any = {"attr": replace(attr, post_ops=tuple(post_ops)), "n_threads": problem.n_threads}
         spec = dnnl.convolution(_pixels(src), taps, _pixels(problem.dst), vector, **given)
         return ir.Recipe.single(spec, whole=whole.items())
 

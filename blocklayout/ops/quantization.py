@@ -112,7 +112,7 @@ class ByteProduct(ir.BaseOperator, frozen=True):
         for name in _scaled(problem):
             is_for_all = argument(problem, f"{name}_scale").dims == (1,)
             scales.append((name, 0 if is_for_all else self.product.scale_mask(argument(problem, name))))
-        return replace(attr, zero_points=zeros, scales=scales)
+        return replace(attr, zero_points=zeros, scales=tuple(scales))
 
     def meant(self, wish: ir.Wish) -> ir.Wish:
         return self.product.meant(wish)
