@@ -160,7 +160,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         }
     images = [_image(desc) for desc in (src, dst)]
     is_pointwise = window == {"kernel": (1, 1), "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0)}
-    if is_pointwise and all(map(_is_dense, images)):
+    if is_pointwise and images[0][:3] == images[1][:3] and all(map(_is_dense, images)):
         images = [_as_one_row(image) for image in images]
     n_images, *extents = images[0][:3]
     results = images[1][1:3]

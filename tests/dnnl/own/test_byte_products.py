@@ -117,6 +117,10 @@ def test_a_factor_for_each_channel(tail: tuple[Any, ...], dtype: str, sign: int)
     check(spec, **{f"post_op_{len(tail)}_src_1": factors})
 
 
+def test_padding_behind_an_image_alone() -> None:
+    check(convolution((1, 16, 2, 1), 16, (1, 1), pads=(0, 0, 0, 1)))
+
+
 def test_a_line() -> None:
     check(convolution((2, 24, 50), 40, (5,), pads=2, strides=2))
 
