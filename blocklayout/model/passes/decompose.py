@@ -16,12 +16,10 @@ from blocklayout.layout.permutation import permuted
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.rewrite import Draft
+from blocklayout.model.types import to_elem_type
 
 _FIRST_OPSET_OF_SLICE_INPUTS = 10
 _FIRST_OPSET_OF_AXES_INPUT = 13
-_FLOAT = 1
-"""ONNX's number of f32."""
-
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
 
@@ -85,6 +83,10 @@ class Steps:
     def number(self, number: float, what: str) -> str:
         """The name of a new scalar of the node's data type."""
         return self.constant(np.asarray(number).astype(to_numpy(self._dtype)), what)
+
+    def cast(self, name: str) -> str:
+        """The same numbers in the node's data type."""
+        return self.add("Cast", (name,), self.shape(name), {"to": to_elem_type(self._dtype)})
 
     def reshape(self, name: str, shape: tuple[int, ...]) -> str:
         """The same elements with other extents."""
@@ -210,17 +212,17 @@ def _scaled_product(steps: Steps, node: Node) -> None:
     numbers -= steps.contents(w_zero).reshape(of_weights) if w_zero else 0
     if w_scale and steps.graph.constant(w_scale) is not None:
         numbers, w_scale = numbers * steps.contents(w_scale).reshape(of_weights), ""
-    x = steps.add("Cast", (x,), shape, {"to": _FLOAT})
+    x = steps.cast(x)
     if x_zero:
-        x = steps.add("Sub", (x, steps.add("Cast", (x_zero,), steps.shape(x_zero), {"to": _FLOAT})), shape)
+        x = steps.add("Sub", (x, steps.cast(x_zero)), shape)
     is_one = bool(w_scale) and prod(steps.shape(w_scale)) == 1
     for scale in (x_scale, w_scale if is_one else ""):
         x = steps.add("Mul", (x, scale), shape) if scale else x
     y = steps.add(op_type, (x, steps.constant(numbers, "weights")), wanted, node.attrs)
-    for op_type, vector in (("Mul", "" if is_one else w_scale), ("Add", bias)):
+    behind = (1,) * (len(shape) - 2) if is_image else ()
+    for function, vector in (("Mul", "" if is_one else w_scale), ("Add", bias)):
         if vector:
-            behind = (1,) * (len(shape) - 2) if is_image else ()
-            y = steps.add(op_type, (y, steps.reshape(vector, (prod(steps.shape(vector)), *behind))), wanted)
+            y = steps.add(function, (y, steps.reshape(vector, (prod(steps.shape(vector)), *behind))), wanted)
 
 
 _FALLBACKS = (_clip, _selu, _softsign, _shrink, _gemm, _scaled_product)

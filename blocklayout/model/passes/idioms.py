@@ -23,6 +23,7 @@ from blocklayout.model.passes.decompose import has_known_factor
 from blocklayout.model.passes.expressions import Expressions, scale_and_shift
 from blocklayout.model.passes.patterns import Match, calls, parsed, roots
 from blocklayout.model.passes.rewrite import Draft
+from blocklayout.model.types import to_elem_type
 
 _FIRST_OPSET_OF_CHANNELS = 21
 _LARGE = 16.0
@@ -312,7 +313,7 @@ def _scaled_sums(merging: Merging, cast: Node) -> None:
         wide = before.inputs[0] if before is not None else ""
         if expressions.producer(wide, "Floor", "Round") is None:
             wide = merging.value(f"{bias}.f32", of_channels, "f32")
-            first.append(Node(wide, "Cast", (vector,), (wide,), {"to": 1}))
+            first.append(Node(wide, "Cast", (vector,), (wide,), {"to": to_elem_type("f32")}))
         first.append(Node(real, "Mul", (wide, factor), (real,)))
         numbers.append(real)
     elif added := _behind(merging, last, "Add"):
