@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -93,17 +93,18 @@ def alive_nbytes(sizes: Mapping[int, int], spans: Lifetimes, n_steps: int) -> li
 def place_buffers(sizes: Mapping[int, int], spans: Lifetimes) -> Placement:
     """Offsets for buffers, the largest first, each at the lowest place that is free from its first to its last step."""
     rounded = {buffer: _rounded(sizes[buffer]) for buffer in spans}
+    n_steps = 1 + max((last for _, last in spans.values()), default=BEFORE)
+    alive: list[list[int]] = [[] for _ in range(n_steps + 1)]  # of those placed, at each step
+    begun: list[list[int]] = [[] for _ in range(n_steps + 1)]
     offsets: dict[int, int] = {}
     for buffer in sorted(spans, key=lambda b: (-rounded[b], spans[b], b)):
-        first, last = spans[buffer]
-        taken = sorted(
-            (offsets[other], offsets[other] + rounded[other])
-            for other in offsets
-            if spans[other][0] <= last and first <= spans[other][1]
-        )
-        offsets[buffer] = _first_gap(taken, rounded[buffer])
+        first, last = (step - BEFORE for step in spans[buffer])
+        others = chain(alive[first], *begun[first + 1 : last + 1])
+        offsets[buffer] = _first_gap(sorted((offsets[b], offsets[b] + rounded[b]) for b in others), rounded[buffer])
+        begun[first].append(buffer)
+        for step in range(first, last + 1):
+            alive[step].append(buffer)
     total = max((offsets[b] + rounded[b] for b in offsets), default=0)
-    n_steps = 1 + max((last for _, last in spans.values()), default=BEFORE)
     return Placement(offsets, total, max(alive_nbytes(sizes, spans, n_steps)))
 
 

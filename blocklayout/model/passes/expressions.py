@@ -30,14 +30,12 @@ class Expression(Struct, frozen=True):
     nodes: frozenset[str] = frozenset()
 
     def renamed(self, letters: Mapping[str, str]) -> dict[Monomial, float]:
-        """The terms with a letter for each value; empty if there are other values in it.
+        """The terms with a letter for each value.
 
         Example:
             >>> Expression({("a",): 0.5, ("a", "b"): 0.25}).renamed({"a": "x", "b": "g"})
             {('x',): 0.5, ('g', 'x'): 0.25}
         """
-        if any(atom not in letters for monomial in self.terms for atom in monomial):
-            return {}
         return {tuple(sorted(letters[atom] for atom in monomial)): factor for monomial, factor in self.terms.items()}
 
 
@@ -56,7 +54,11 @@ class Expressions:
 
     def of(self, name: str, atoms: Collection[str]) -> Expression:
         """A value as a polynomial in ``atoms``, which stay as they are, and values that no arithmetic computes."""
-        return self._of(name, atoms, _MAX_DEPTH)
+        return self._of(name, atoms, _MAX_DEPTH, is_closed=False) or Expression({(name,): 1.0})
+
+    def of_alone(self, name: str, atoms: Collection[str]) -> Expression | None:
+        """A value as a polynomial in ``atoms``; ``None`` if there are other values in it."""
+        return self._of(name, atoms, _MAX_DEPTH, is_closed=True)
 
     def before(self, name: str) -> list[str]:
         """A value, and those it is computed from by arithmetic alone, the nearest first."""
@@ -82,17 +84,23 @@ class Expressions:
     def _results(self, name: str) -> Iterator[str]:
         yield from (node.outputs[0] for node in self.readers[name] if node.op_type in _ARITHMETIC)
 
-    def _of(self, name: str, atoms: Collection[str], depth: int) -> Expression:
+    def _of(self, name: str, atoms: Collection[str], depth: int, *, is_closed: bool) -> Expression | None:
         number = self.number(name)
         if number is not None:
             return Expression({(): number})
+        itself = Expression({(name,): 1.0}) if name in atoms or not is_closed else None
         node = self.producers.get(name)
         if node is None or name in atoms or depth == 0 or node.op_type not in _ARITHMETIC:
-            return Expression({(name,): 1.0})
-        operands = [self._of(each, atoms, depth - 1) for each in node.inputs]
+            return itself
+        operands: list[Expression] = []
+        for each in node.inputs:
+            operand = self._of(each, atoms, depth - 1, is_closed=is_closed)
+            if operand is None:
+                return None
+            operands.append(operand)
         terms = combined(node.op_type, [operand.terms for operand in operands])
         if terms is None or len(terms) > _MAX_TERMS:
-            return Expression({(name,): 1.0})
+            return itself
         return Expression(terms, frozenset((node.name,)).union(*(operand.nodes for operand in operands)))
 
 

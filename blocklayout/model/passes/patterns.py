@@ -145,7 +145,9 @@ def _compared(
     scale: float = 1.0,
 ) -> Iterator[Match]:
     """The match, if ``slope * name + offset`` is the pattern's polynomial in ``x`` and ``scale * g``."""
-    expression = expressions.of(name, (match.x, *letters))
+    expression = expressions.of_alone(name, (match.x, *letters))
+    if expression is None:
+        return
     found = {
         monomial: factor * slope * scale ** (monomial.count("g") - monomial.count("1/g"))
         for monomial, factor in expression.renamed({**letters, match.x: "x"}).items()

@@ -22,9 +22,6 @@ from msgspec import Struct
 MAX_ENTRIES = 2**18
 """Of one table: two megabytes, a few milliseconds."""
 
-MAX_AXES = 48
-"""Of one table: numpy has 64, and variables of a single value are axes that add no entries."""
-
 Scope = tuple[int, ...]
 """Variables in ascending order; the axes of a table."""
 
@@ -66,6 +63,7 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     cost: float
     bound: float
     is_exact: bool
+    _sizes: Sequence[int]
     _bunches: tuple[_Bunch, ...]
 
     def best_given(self, scopes: Iterable[Scope]) -> dict[Scope, np.ndarray]:
@@ -77,11 +75,12 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
             raise ValueError("only an exact solution knows the best of what it did not choose")
         wanted: dict[int, list[Scope]] = {}
         for scope in dict.fromkeys(scopes):
-            wanted.setdefault(min(scope, key=self._order.__getitem__), []).append(scope)
+            wanted.setdefault(min(_varied(scope, self._sizes), key=self._order.__getitem__), []).append(scope)
         found = {}
         for bunch, best in self._downwards:
             for scope in wanted.get(bunch.variable, ()):
-                found[scope] = _min_over(bunch.scope, best, scope) + (self.bound - best.min())
+                least = _min_over(bunch.scope, best, _varied(scope, self._sizes)) + (self.bound - best.min())
+                found[scope] = least.reshape([self._sizes[v] for v in scope])
         return found
 
     @cached_property
@@ -130,7 +129,8 @@ class MinSum:
     def add(self, scope: Sequence[int], costs: np.ndarray) -> None:
         """Add the costs of every assignment of some variables, an axis for each; infinity forbids one."""
         order = sorted(range(len(scope)), key=scope.__getitem__)
-        self._tables.append(_Table(tuple(scope[i] for i in order), np.transpose(costs, order)))
+        varied = _varied([scope[i] for i in order], self.sizes)
+        self._tables.append(_Table(varied, np.transpose(costs, order).reshape([self.sizes[v] for v in varied])))
 
     def cost(self, choice: Sequence[int]) -> float:
         """The sum of all tables for an assignment."""
@@ -144,7 +144,7 @@ class MinSum:
             tables = [table for bunch in reversed([*members]) for table in bunch.tables]
             choice[variable] = int(reduce(np.add, [table.given(variable, choice) for table in tables]).argmin())
         is_exact = len({bunch.variable for bunch in bunches}) == len(bunches)
-        return MinSumSolution(tuple(choice), self.cost(choice), bound, is_exact, tuple(bunches))
+        return MinSumSolution(tuple(choice), self.cost(choice), bound, is_exact, self.sizes, tuple(bunches))
 
 
 class _Remaining:
@@ -206,7 +206,7 @@ def _bunched(remaining: _Remaining, tables: list[_Table], max_entries: int) -> l
     """The tables in as few bunches as stay within the limit: each goes to the first that has room."""
 
     def fits(scope: set[int]) -> bool:
-        return len(scope) <= MAX_AXES and remaining.volume(scope) <= max_entries
+        return remaining.volume(scope) <= max_entries
 
     if fits({v for table in tables for v in table.scope}):
         return [tables]
@@ -231,6 +231,11 @@ def _bunch(variable: int, tables: Sequence[_Table]) -> _Bunch:
 
 def _sum(scope: Scope, tables: Sequence[_Table]) -> np.ndarray:
     return reduce(np.add, [table.over(scope) for table in tables])
+
+
+def _varied(scope: Sequence[int], sizes: Sequence[int]) -> Scope:
+    """The variables that have more than one value, or else the first: tables need no axis for the others."""
+    return tuple(v for v in scope if sizes[v] > 1) or (scope[0],)
 
 
 def _min_over(scope: Scope, entries: np.ndarray, kept: Scope) -> np.ndarray:
