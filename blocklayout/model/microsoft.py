@@ -505,6 +505,49 @@ def _matmul_to_float(
     return _plus(product * (a_scale * b_scale), bias)
 
 
+def _matmul_of_bits(
+    a: BuildValue,
+    b: BuildValue,
+    scales: BuildValue,
+    zeros: Given = None,
+    groups: Given = None,
+    bias: Given = None,
+    /,
+    *,
+    K: int,
+    N: int,
+    bits: int = 4,
+    block_size: int,
+    accuracy_level: int = 0,
+) -> BuildValue:
+    """Weights of few bits, several in a byte, as floats; each block along K, or each group, has a scale."""
+    del accuracy_level  # what is computed in floats is as accurate as any
+    index = a.builder.constant(np.arange(K) // block_size) if groups is None else groups
+
+    def beside(x: BuildValue) -> BuildValue:
+        return _op("Gather", x.reshape((N, -1)), index, axis=1).astype("f32")
+
+    if zeros is not None and zeros.dtype == "u8":
+        zeros = _of_bits(zeros.reshape((N, -1)), bits)
+    weights = _of_bits(b.reshape((N, -1)), bits).slice([0], [K], [1]).astype("f32")
+    weights = (weights - (2.0 ** (bits - 1) if zeros is None else beside(zeros))) * beside(scales)
+    return _plus(a.matmul(weights.transpose((1, 0))), bias)
+
+
+def _of_bits(x: BuildValue, bits: int) -> BuildValue:
+    """Numbers of so many bits, of which several lie in each byte of a row, the first in the lowest bits."""
+    if bits == 8:
+        return x
+    if bits not in (2, 4):
+        raise NotDoneError(f"the attribute 'bits' is {bits}; it is 2, 4 or 8 here")
+
+    def moved(x: BuildValue, n: int, direction: str) -> BuildValue:
+        return _op("BitShift", x, x.builder.constant(np.array(n, np.uint8)), direction=direction)
+
+    parts = [moved(moved(x, 8 - bits - at, "LEFT"), 8 - bits, "RIGHT") for at in range(0, 8, bits)]
+    return x.builder.concat([part.reshape((*x.shape, 1)) for part in parts], 2).reshape((x.shape[0], -1))
+
+
 def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
     if _is_in_onnx(x.dtype, scale):
         return _linear("DequantizeLinear", x, scale, zero, axis)
@@ -695,6 +738,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Gelu": _gelu,
     "LayerNormalization": _layer_normalization,
     "MatMulIntegerToFloat": _matmul_to_float,
+    "MatMulNBits": _matmul_of_bits,
     "MultiHeadAttention": _multi_head_attention,
     "NhwcConv": _nhwc_conv,
     "QGemm": _quantized_gemm,

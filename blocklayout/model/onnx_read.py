@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -81,7 +81,7 @@ class Declaration(Struct, frozen=True):
         outputs: In the model's order.
         defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
             from version 4 of the format on.
-        n_unpacked: Constants of four bits, which reading the model unpacks to bytes.
+        n_unpacked: Constants of four bits or fewer, which are unpacked to bytes, or to floats.
     """
 
     inputs: tuple[DeclaredValue, ...]
@@ -92,7 +92,7 @@ class Declaration(Struct, frozen=True):
     def warn(self) -> None:
         """Warn the caller if the model takes more memory than its file."""
         if self.n_unpacked:
-            what = f"the model's constants of int4 or uint4, {self.n_unpacked} in number, are unpacked"
+            what = f"the model's constants of four bits or fewer, {self.n_unpacked} in number, are unpacked"
             warn_caller(f"{what}: they take twice the memory as bytes, and eight times as f32", UserWarning)
 
 
@@ -251,11 +251,16 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         inputs=tuple(info for info in declared if info.name not in constants),
         outputs=tuple(_info(info, "output") for info in proto.graph.output),
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
-        n_unpacked=len(packed),
+        n_unpacked=len(packed | {name for node in nodes for name in _few_bits(node) if name in constants}),
     )
     is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
     name = proto.graph.name or "model"
     return OnnxModel(name, opset, nodes, constants, signature, is_external, demands, formats, metadata)
+
+
+def _few_bits(node: Node) -> Sequence[str]:
+    """The weights of which it has several in a byte."""
+    return node.inputs[1:2] if node.op_type.endswith(".MatMulNBits") and node.attr("bits", 4) < 8 else ()
 
 
 def _dequantized_from_four_bits(graph: GraphProto) -> set[str]:

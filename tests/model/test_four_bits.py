@@ -21,7 +21,7 @@ TYPES: dict[int, tuple[Any, int, int]] = {
     TensorProto.INT4: (ml_dtypes.int4, -8, 8),
     TensorProto.UINT4: (ml_dtypes.uint4, 0, 16),
 }
-UNPACKED = "constants of int4 or uint4, {} in number, are unpacked: they take twice the memory as bytes"
+UNPACKED = "constants of four bits or fewer, {} in number, are unpacked: they take twice the memory as bytes"
 K, N = 33, 17
 
 SCALES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -120,3 +120,19 @@ def test_four_bits_elsewhere_are_refused(name: str) -> None:
     given = [numpy_helper.from_array(np.asarray(array), key) for key, array in arrays.items() if key in read]
     with pytest.raises(bl.UnsupportedError, match="element type INT4; supported are"):
         bl.load(model_of(REFUSED[name], given, TensorProto.FLOAT))
+
+
+def test_weights_of_few_bits_as_onnxruntime_keeps_them_are_told_of() -> None:
+    rng = np.random.default_rng(0)
+    packed, scales = rng.integers(0, 256, (N, 3, 8), np.uint8), rng.random((N, 3), np.float32)
+    inputs = ["x", "packed", "scales"]
+    node = helper.make_node("MatMulNBits", inputs, ["y"], domain="com.microsoft", K=K, N=N, block_size=16)
+    constants = [numpy_helper.from_array(packed, "packed"), numpy_helper.from_array(scales, "scales")]
+    model = model_of([node], constants, TensorProto.FLOAT)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    weights = np.stack([packed % 16, packed // 16], -1).reshape(N, 3, 16) - np.float32(8)
+    weights = (weights * scales[:, :, None]).reshape(N, -1)[:, :K]
+    x = rng.random((16, K)).astype(np.float32)
+    with pytest.warns(UserWarning, match=UNPACKED.format(1)):
+        session = bl.load(model)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weights.T, rtol=1e-4)

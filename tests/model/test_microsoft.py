@@ -60,6 +60,7 @@ QKV = (f(B, S, H), f(H, 3 * H) / 3, f(3 * H))
 IMAGE = (f(1, 4, 7, 7), f(6, 4, 3, 3), f(6))
 IN_GROUPS = (f(1, 4, 7, 7), f(6, 2, 3, 3))
 REQUANTIZED = (step(0.2), zero(100))
+OF_BITS = {"K": 8, "N": 4, "block_size": 16}
 WORDS = (f(B, S, H), f(B, S, H), f(H))
 
 CASES: list[tuple[Any, ...]] = [
@@ -119,6 +120,17 @@ CASES: list[tuple[Any, ...]] = [
     ("MatMulIntegerToFloat", [u8(3, 8), s8(8, 5), step(0.02), step(0.03), zero(100), np.int8(3), f(5)], {}),
     lstm(1, "forward", 1),
     lstm(3, "bidirectional", 2, 16),
+    *(
+        ("MatMulNBits", [f(2, 3, 40), u8(6, 3, 2 * bits), f(18), *given], {"K": 40, "N": 6, "block_size": 16, **attrs})
+        for bits, given, attrs in (
+            (4, [], {}),
+            (4, [u8(12), None, f(6)], {"bits": 4, "accuracy_level": 1}),
+            (4, [f(18)], {}),
+            (4, [None, i(3, 40)], {}),
+            (8, [u8(18)], {"bits": 8}),
+            (2, [], {"bits": 2}),
+        )
+    ),
     ("QLinearAdd", [u8(2, 3), step(0.1), zero(3), u8(2, 3), step(0.2), zero(30), step(0.2), zero(100)], {}),
     ("QLinearMul", [u8(2, 3), step(0.1), zero(3), u8(2, 3), step(0.2), zero(30), step(4), zero(100)], {}),
     ("QLinearSigmoid", [u8(2, 3), step(0.1), zero(30), step(0.004), zero(1)], {}),
@@ -283,6 +295,8 @@ def test_a_file_that_was_quantised_dynamically_computes_what_it_says(tmp_path: P
         (("SkipLayerNormalization", WORDS, {}, (0, 1)), UnsupportedError, "output 1, 'out 1', is read"),
         (("QLinearSigmoid", [u8(2), step(1)], {}), ModelError, "missing"),
         (("Gelu", [f(2), f(2)], {}), ModelError, "2 inputs"),
+        (("MatMulNBits", [f(2, 8), u8(4, 3), f(4)], {**OF_BITS, "bits": 3}), UnsupportedError, "'bits' is 3"),
+        (("MatMulNBits", [f(2, 8), u8(4, 4), f(5)], OF_BITS), ModelError, "reshape"),
         (("Frobnicate", [f(2)], {}), UnsupportedError, r"com\.microsoft.*register"),
         (("Conv", IMAGE, {}, (0,), "com.microsoft.nchwc"), UnsupportedError, "ORT_ENABLE_EXTENDED"),
     ],
