@@ -207,22 +207,22 @@ def _quiet() -> Iterator[None]:
 
 
 def largest_difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
-    """The largest difference between two sets of arrays, each over its own largest value.
+    """The largest difference between two sets of arrays, each over its own largest value; NaN is equal to NaN.
 
     Example:
-        >>> largest_difference([np.array([1.0, 4.5])], [np.array([1.0, 5.0])])
+        >>> largest_difference([np.array([1.0, 4.5, np.nan])], [np.array([1.0, 5.0, np.nan])])
         0.1
     """
     return max((_difference(a, b) for a, b in zip(outputs, expected, strict=True)), default=0.0)
 
 
 def _difference(output: np.ndarray, expected: np.ndarray) -> float:
-    if not expected.size:
-        return 0.0
     wide, reference = output.astype(np.float64), expected.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        difference = float(np.abs(wide - reference).max())
-    return difference / (float(np.abs(reference).max()) or 1.0)
+    differs = (wide != reference) & ~(np.isnan(wide) & np.isnan(reference))
+    if not differs.any():
+        return 0.0
+    difference = float(np.abs(wide - reference)[differs].max())
+    return difference / (float(np.fmax.reduce(np.abs(reference), axis=None)) or 1.0)
 
 
 def _measurement(

@@ -510,7 +510,10 @@ class Making(Struct):
         part = self._part(RowParts(n))
         with nullcontext() if is_brief else maker.pricing.alone():
             in_parts = replace(part, plan=replace(part.plan, parts=n))
-            share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else inf)
+            try:
+                share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else inf)
+            except InputError:  # the model does not take the values that plans are run with
+                share = inf
         parts = RowParts(n, share) if share <= SAME_TIME else RowParts(1)
         self._keep_parts(parts)
         return whole if parts.n == 1 else parts.joined(part)

@@ -1,4 +1,7 @@
-"""Fourier transforms of signals whose last dimension is 1, real numbers, or 2, real and imaginary parts."""
+"""Fourier transforms of signals whose last dimension is 1, real numbers, or 2, real and imaginary parts.
+
+An STFT takes real signals without such a dimension, too, as onnxruntime does.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class STFT(ir.Facts, frozen=True):
         def transform(
             signal: np.ndarray, step: np.ndarray, window: ir.Given = None, length: ir.Given = None, *, out: np.ndarray
         ) -> None:
-            values = _numbers(signal)
+            values = _numbers(signal.reshape((*signal.shape, 1)) if signal.ndim == 2 else signal)
             default = values.shape[1] if window is None else len(window)
             n = default if length is None else int(length.item())
             width = n if window is None else len(window)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -149,9 +150,10 @@ def kernel_choices(
 
 
 def _alternatives(offered: Sequence[Candidate], taken: int, totals: Sequence[float]) -> list[int]:
-    """The candidates that are kept as alternatives, the cheapest first."""
+    """The candidates that are kept as alternatives, the cheapest first; not those that no other tile's goes with."""
     layouts = [(*candidate.source_descs.values(), candidate.dst) for candidate in offered]
-    others = sorted((index for index in range(len(offered)) if index != taken), key=totals.__getitem__)
+    possible = (index for index, ns in enumerate(totals) if index != taken and isfinite(ns))
+    others = sorted(possible, key=totals.__getitem__)
     kept = {*others[:1], *[index for index in others if layouts[index] != layouts[taken]][:1]}
     written: list[ValueLayout] = []
     for index in others:

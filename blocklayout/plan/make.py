@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from blocklayout import dnnl
+from blocklayout.errors import InputError
 from blocklayout.plan.candidates.following import FollowingProposer, are_near
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_tile
 from blocklayout.plan.candidates.tiles import fuse
@@ -96,8 +97,9 @@ def make_plan(
     portfolio = Portfolio.of(network, wanted, like, is_near=is_near)
     finish = partial(_finish, program, request, portfolio)
     runs = None if wanted or like else run_off()
-    if runs is not None:
-        winner, plan = _fastest(portfolio.likeliest, finish, runs)
+    raced = None if runs is None else _fastest(portfolio.likeliest, finish, runs)
+    if raced is not None:
+        winner, plan = raced
     else:
         winner = portfolio.named(request.policy) if wanted else portfolio.cheapest
         plan = finish(winner)
@@ -118,8 +120,10 @@ def make_plan(
 
 def _fastest(
     contenders: Sequence[Contender], finish: Callable[[Contender], Plan], run_off: RunOff
-) -> tuple[Contender, Plan]:
+) -> tuple[Contender, Plan] | None:
     """The contender whose plan is the fastest, run whole and in turn with the others; a tie goes to the first.
+
+    None where the model does not take the values that plans are run with, such as an index of 1 into one row.
 
     Of several that are faster than the first it is that of the least product of median and least time: in a few rounds,
     each of which may be disturbed, neither alone tells it from others.
@@ -133,7 +137,10 @@ def _fastest(
         if len(plans) < N_LEAST_RUN or _is_near(contender, entered, took_s) or run_off.has_time():
             entered.append(contender)
             plans.append(finish(contender))
-            took_s.append(run_off.enter(plans[-1]))
+            try:
+                took_s.append(run_off.enter(plans[-1]))
+            except InputError:
+                return None
     if not plans:
         return contenders[0], finish(contenders[0])
     times = run_off.times()

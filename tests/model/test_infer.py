@@ -37,12 +37,19 @@ def test_indices_far_out_of_range_are_not_followed() -> None:
         session.run(None, {})
 
 
+@pytest.mark.parametrize("extents", [(1, 128, 1), (1, 128)])
 @pytest.mark.parametrize(("attrs", "n_bins"), [({}, 9), ({"onesided": 1}, 9), ({"onesided": 0}, 16)], ids=str)
-def test_a_short_time_fourier_transform_has_one_side_by_default(attrs: dict[str, Any], n_bins: int) -> None:
+def test_a_short_time_fourier_transform_has_one_side_by_default(
+    extents: tuple[int, ...], attrs: dict[str, Any], n_bins: int
+) -> None:
     nodes = [helper.make_node("STFT", ["x", "step", "", "length"], ["y"], **attrs)]
     constants = {"step": np.array(8), "length": np.array(16)}
-    graph = read(make_model(nodes, {"x": (1, 128, 1)}, constants=constants, opset=17))
-    assert graph.shape("y") == (1, 15, n_bins, 2)
+    model = make_model(nodes, {"x": extents}, constants=constants, opset=17)
+    assert read(model).shape("y") == (1, 15, n_bins, 2)
+    x = np.random.default_rng(0).standard_normal(extents, np.float32)
+    [y] = bl.load(model).run(None, {"x": x})
+    frames = np.lib.stride_tricks.sliding_window_view(x.reshape(-1), 16)[::8]
+    np.testing.assert_allclose(y[0, ..., 0] + 1j * y[0, ..., 1], np.fft.fft(frames)[:, :n_bins], atol=1e-5)
 
 
 def test_a_range_may_be_given_single_elements_of_any_rank() -> None:

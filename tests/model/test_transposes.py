@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
-from blocklayout.model import Builder, BuildValue, simplify
+from blocklayout.model import Builder, BuildValue, read, simplify
+from tests.model.protos import make_model
 from tests.model.transposing import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
 
 Step = Callable[[Builder, BuildValue], BuildValue]
@@ -260,3 +262,10 @@ def test_a_flat_image_that_no_product_reads_stays_as_it_is() -> None:
     b = Builder()
     b.output("y", b.input("x", SHAPE).transpose(LAST).flatten().softmax())
     assert n_transposes(pushed(b)) == 1
+
+
+def test_an_input_of_which_the_first_part_is_not_read() -> None:
+    split = helper.make_node("Split", ["x"], ["", "s"])
+    nodes = [split, helper.make_node("Transpose", ["y"], ["t"]), helper.make_node("Mul", ["t", "s"], ["z"])]
+    graph = read(make_model(nodes, {"x": (6,), "y": (3, 4)}, outputs=("z",), opset=17))
+    assert sorted(op_types(simplify(graph))) == ["Mul", "Split", "Transpose"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from blocklayout.ir import Fused, readable_as
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
 from blocklayout.plan.costs.model import Price
+from blocklayout.plan.solving.solve import solve_layouts
 from tests import nets
 
 
@@ -109,3 +111,12 @@ def test_no_policy_takes_what_only_a_pair_can_read() -> None:
         assert not _pairs(plan)
         assert np.isfinite(plan.cost_ns)
         assert not any(isinstance(layout, Fused) for choice in plan.choices for layout in choice.chosen.layouts)
+
+
+def test_what_goes_with_no_choice_of_others_is_no_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing but one tile's candidates changes, those of half a pair cost infinitely more."""
+    monkeypatch.setattr(solve_layouts, "__defaults__", (2,))
+    plan = bl.load(_bottleneck(1), tune="model").plan
+    assert not plan.is_exact
+    assert all(isfinite(each.extra_ns) for choice in plan.choices for each in choice.alternatives)
+    assert bl.Plan.from_json(plan.to_json()) == plan

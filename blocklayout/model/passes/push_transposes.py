@@ -78,7 +78,8 @@ def _order_wanted(graph: Graph, readers: Mapping[str, Sequence[Node]], name: str
             return perms.pop() if len(perms) == 1 else None
         [reader, *more] = readers[name]
         has_one_source = all(graph.constant(other) is not None for other in reader.inputs if other not in ("", name))
-        if more or not has_one_source or not _works_in_any_order(graph, reader, name):
+        is_written = bool(reader.outputs[0])  # else only others of its results are
+        if more or not has_one_source or not is_written or not _works_in_any_order(graph, reader, name):
             return None
         name = reader.outputs[0]
     return None
