@@ -167,7 +167,11 @@ def concrete_extents(inputs: Sequence[DeclaredValue], shapes: Shapes) -> dict[st
     for info in inputs:
         if info.name in given:
             _check_against(info, given[info.name], by_symbol)
-    return {info.name: given[info.name] if info.name in given else _declared(info, by_symbol) for info in inputs}
+    extents = {info.name: given[info.name] if info.name in given else _declared(info, by_symbol) for info in inputs}
+    free = [info for info in inputs if any(not isinstance(extent, int) for extent in extents[info.name])]
+    if free:
+        raise InputError(_how_to_set(free))
+    return extents  # type: ignore[return-value] # all of them are integers
 
 
 def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:
@@ -198,23 +202,21 @@ def _check_against(info: DeclaredValue, shape: tuple[int, ...], by_symbol: dict[
                 raise InputError(f"{what}, which is {first} in {owner!r}, not {extent}")
 
 
-def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:
+def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tuple[int | str | None, ...]:
     if info.extents is None:
         raise InputError(
             f"the model does not declare the shape of input {info.name!r}; give it with "
             f"shapes={{{info.name!r}: (1, ...)}} or --shape {info.name}=1x..."
         )
-    extents: list[int] = []
-    for declared in info.extents:
-        known = by_symbol[declared][0] if isinstance(declared, str) and declared in by_symbol else declared
-        if not isinstance(known, int):
-            example = _example(info.extents)
-            raise InputError(
-                f"input {info.name!r} has free extents, {_show(info.extents)}; set them with "
-                f"shapes={{{info.name!r}: {example}}} or --shape {info.name}={'x'.join(map(str, example))}"
-            )
-        extents.append(known)
-    return tuple(extents)
+    return tuple(by_symbol[each][0] if isinstance(each, str) and each in by_symbol else each for each in info.extents)
+
+
+def _how_to_set(free: Sequence[DeclaredValue]) -> str:
+    """What is free in some inputs, and words that set it."""
+    declared = [f"input {info.name!r} has free extents, {_show(info.extents or ())}" for info in free]
+    examples = {info.name: _example(info.extents or ()) for info in free}
+    options = " ".join(f"--shape {name}={'x'.join(map(str, each))}" for name, each in examples.items())
+    return f"{'; '.join(declared)}; set them with shapes={examples} or {options}"
 
 
 def _example(extents: Sequence[int | str | None]) -> tuple[int, ...]:

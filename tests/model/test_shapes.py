@@ -51,6 +51,13 @@ def test_wrong_extents_name_the_remedy(shapes: dict[str, Any], complaint: str) -
         read(relu_model(["N", 3]), shapes)
 
 
+def test_all_inputs_with_free_extents_are_named_with_the_words_that_set_them() -> None:
+    model = make_model([helper.make_node("MatMul", ["a", "b"], ["y"])], {"a": ["n", "k"], "b": ["k", None]})
+    remedy = r"shapes=\{'a': \(1, 128\), 'b': \(1, 128\)\} or --shape a=1x128 --shape b=1x128"
+    with pytest.raises(InputError, match=rf"'a' has free extents, \(n, k\); input 'b'.* \(k, \?\); set .* {remedy}"):
+        read(model)
+
+
 def test_a_misspelt_input_is_guessed() -> None:
     model = make_model([helper.make_node("Relu", ["image"], ["y"])], {"image": ["N", 3]})
     with pytest.raises(InputError, match="did you mean 'image'"):
