@@ -334,17 +334,23 @@ lowers("_scaled_dot_product_flash_attention_for_cpu")(
 )
 
 
+_OF_KEYS = 1
+"""Type of a mask of (batch, keys)."""
+
+
 def encoder_layer(x: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, *args: Any) -> Any:
-    """``aten._transformer_encoder_layer_fwd.default`` by PyTorch's functions; not with a mask."""
+    """``aten._transformer_encoder_layer_fwd.default`` by PyTorch's functions."""
     proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors = args
-    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *mask = vectors
-    if any(each is not None for each in mask):
-        return NotImplemented
+    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *masking = vectors
+    mask, mask_type = (*masking, None, None)[:2]
+    if mask is not None:
+        mask = ~mask.to(torch.bool)  # there it is of what is left out
+        mask = mask[:, None, None] if mask_type == _OF_KEYS else mask
 
     def attended(x: Any) -> Any:
         parts = functional.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, num_heads, embed_dim // num_heads))
         heads = (each.squeeze(0) for each in parts.permute(2, 0, 3, 1, 4).split(1))
-        rows = functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+        rows = functional.scaled_dot_product_attention(*heads, mask).transpose(1, 2).flatten(2)
         return functional.linear(rows, proj_weight, proj_bias)
 
     def forward(x: Any) -> Any:

@@ -196,12 +196,13 @@ class Explanation:
         return "\n".join(f"graph {number}\n{graph}" for number, graph in enumerate(self.graphs))
 
 
-def explain_compile(module: torch.nn.Module, *example_inputs: Any) -> Explanation:
+def explain_compile(module: torch.nn.Module, *example_inputs: Any, **named_inputs: Any) -> Explanation:
     """Compile a module as ``torch.compile(module, backend="blocklayout")`` does, run it once, and tell of it.
 
     Args:
         module: In inference mode.
         example_inputs: Its inputs.
+        named_inputs: Those that it takes by name.
 
     Returns:
         The graphs, with their parts and reorders; the nodes that PyTorch runs, and why; and why the module is cut.
@@ -223,7 +224,7 @@ def explain_compile(module: torch.nn.Module, *example_inputs: Any) -> Explanatio
 
     with torch.no_grad():
         compiled = torch.compile(module, backend=partial(compile_dynamo, options={}, graphs=graphs), dynamic=False)
-        compiled(*example_inputs)
+        compiled(*example_inputs, **named_inputs)
     running = [graph.latest for graph in graphs]
     return Explanation(
         tuple(graphs),

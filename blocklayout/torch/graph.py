@@ -101,15 +101,23 @@ def graph_of(program: ExportedProgram) -> GraphModule:
 
     An UnsupportedError where it writes to its buffers or inputs.
     """
-    module: GraphModule = program.module(check_guards=False)
+    module = _module_of(program)
     if not is_lowered(module.graph):
         program = program.run_decompositions(decompositions())
-        module = program.module(check_guards=False)
+        module = _module_of(program)
     specs = program.graph_signature.output_specs
     if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
         names = ", ".join(written)
         raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
     module.graph.set_codegen(CodeGen())  # so that it takes tensors one by one, not in the program's structure
+    return module
+
+
+def _module_of(program: ExportedProgram) -> GraphModule:
+    """A program's module; what types tensors have, it asserts before casts, is known."""
+    module: GraphModule = program.module(check_guards=False)
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):  # noqa: SLF001 - PyTorch's name
+        module.graph.erase_node(node)
     return module
 
 

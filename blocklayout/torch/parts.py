@@ -17,6 +17,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 from torch.utils._python_dispatch import _disable_current_modes
@@ -161,7 +162,8 @@ def compile_dynamo(
             "takes the functions on Tensors and their gradients (docs/how-to/train.md)"
         )
     options = {"dtype": computed_in(inputs), **options}
-    if any(isinstance(each, torch.SymInt | torch.SymFloat) for each in inputs):
+    is_free = any(isinstance(each, torch.SymInt | torch.SymFloat) for each in inputs)
+    if is_free or graph_module.graph.find_nodes(op="call_method", target="item"):
         return _compiled_by_numbers(graph_module, inputs, options, graphs)
     if (aten := reading.as_aten(graph_module)) is not None:
         compiled = Compiled(aten, _parameters(graph_module), inputs, options, _break_reason(graph_module))
@@ -172,9 +174,13 @@ def compile_dynamo(
 
 
 def _aot_compiled(
-    graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
+    graph_module: GraphModule,
+    inputs: Sequence[Any],
+    options: Mapping[str, Any],
+    graphs: list[Compiled],
+    traced: GraphModule | None = None,
 ) -> Callable[..., Any]:
-    """The same of fixed extents, by way of AOTAutograd."""
+    """The same of fixed extents, by way of AOTAutograd; ``traced`` if the graph is to be read from there."""
 
     def compile_inference(aten: GraphModule, fakes: Sequence[Any]) -> Compiled:
         metadata: Any = getattr(TracingContext.try_get(), "fw_metadata", None)
@@ -188,7 +194,7 @@ def _aot_compiled(
 
     compilers: dict[str, Any] = dict.fromkeys(("fw_compiler", "inference_compiler"), compile_inference)
     made: Callable[..., Any] = aot_module_simplified(
-        graph_module, inputs, **compilers, decompositions=reading.decompositions()
+        traced or graph_module, inputs, **compilers, decompositions=reading.decompositions()
     )
     return made
 
@@ -196,23 +202,45 @@ def _aot_compiled(
 def _compiled_by_numbers(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
-    """The same of extents that are symbols, compiled for each set of numbers that they are; the newest are kept."""
+    """The same of extents that are symbols, and numbers that tensors hold, compiled for each set of them.
+
+    Those that were used last are kept.
+    """
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    items = graph_module.graph.find_nodes(op="call_method", target="item")
+    holding = {node.args[0].name for node in items}
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
+    held = [place for place, node in enumerate(placeholders) if node.name in holding]
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
     lock = Lock()
 
     def call(*args: Any) -> Any:
-        numbers = tuple(args[place] for place in places)
-        run = made.get(numbers)
+        numbers = (*(args[place] for place in places), *(args[place].item() for place in held))
+        run = made.pop(numbers, None)
         if run is None:
             with lock, tracing(TracingContext(FakeTensorMode())):
-                run = _aot_compiled(graph_module, args, options, graphs)
+                known = {placeholders[place].name: args[place].item() for place in held}
+                traced = _with_numbers(graph_module, known)
+                run = _aot_compiled(graph_module, args, options, graphs, traced)
                 while len(made) >= MAX_PLANS:
                     del made[next(iter(made))]
-                made[numbers] = run
+        made[numbers] = run  # behind all others
         return run(*args)
 
     return call
+
+
+def _with_numbers(graph_module: GraphModule, known: Mapping[str, Any]) -> GraphModule:
+    """A graph with numbers in place of those that it takes out of inputs."""
+    copy = GraphModule(graph_module, deepcopy(graph_module.graph))
+    items = copy.graph.find_nodes(op="call_method", target="item")
+    numbers = {node: known[node.args[0].name] for node in items if node.args[0].name in known}
+    for node in copy.graph.nodes:
+        node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda each: numbers.get(each, each))
+    for node in numbers:
+        copy.graph.erase_node(node)
+    copy.recompile()
+    return copy
 
 
 def _break_reason(graph_module: GraphModule) -> str:

@@ -205,6 +205,45 @@ def test_dynamic_graphs_are_compiled_for_their_numbers() -> None:
             assert_same(compiled(x), module(x))
 
 
+def test_dynamic_graphs_may_have_numbers_that_are_no_integers() -> None:
+    """As a layer's epsilon, which is a tensor of one element there."""
+    module = networks.with_statistics(nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)))
+    compiled = torch.compile(module, backend=bl.torch.backend, dynamic=True)
+    with torch.inference_mode():
+        for n in (2, 3, 4):
+            x = drawn(n, 5, 8)
+            assert_same(compiled(x), module(x))
+
+
+def test_arguments_may_be_numbers_that_change() -> None:
+    linear = networks.with_statistics(nn.Linear(8, 8))
+    compiled = torch.compile(lambda x, scale: linear(x) * scale, backend=bl.torch.backend)
+    with torch.inference_mode():
+        for n, scale in ((2, 0.3), (3, 0.5), (4, 0.7), (4, 0.5), (3, 0.5)):
+            x = drawn(n, 5, 8)
+            assert_same(compiled(x, scale), linear(x) * scale)
+
+
+def test_of_dynamic_graphs_those_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = importlib.import_module("blocklayout.torch.parts")
+    monkeypatch.setattr(parts, "MAX_PLANS", 2)
+    n_made = 0
+    aot_compiled = parts._aot_compiled
+
+    def counted(*args: Any) -> Any:
+        nonlocal n_made
+        n_made += 1
+        return aot_compiled(*args)
+
+    monkeypatch.setattr(parts, "_aot_compiled", counted)
+    module = networks.with_statistics(nn.Linear(8, 8))
+    compiled = torch.compile(module, backend=bl.torch.backend, dynamic=True)
+    with torch.inference_mode():
+        for n, expected in ((3, 1), (4, 2), (3, 2), (5, 3), (3, 3), (4, 4)):
+            compiled(drawn(n, 8))
+            assert n_made == expected
+
+
 def test_other_inputs_than_a_module_was_compiled_for_are_refused() -> None:
     compiled = bl.compile(networks.with_statistics(nn.Conv2d(3, 8, 3)), (drawn(1, 3, 8, 8),))
     with pytest.raises(bl.InputError, match="1x3x8x8"):
@@ -452,6 +491,22 @@ def test_an_unknown_operator_is_left_to_pytorch(door: str, twist: Any) -> None:
     assert len(told.sessions) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "mask"),
+    [
+        ("src_mask", nn.Transformer.generate_square_subsequent_mask(7)),
+        ("src_key_padding_mask", torch.arange(7) >= torch.tensor([[7], [5]])),
+    ],
+)
+def test_an_encoder_with_a_mask_is_one_session(name: str, mask: Any) -> None:
+    encoder, given = networks.with_statistics(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)), {name: mask}
+    x = drawn(2, 7, 16)
+    told = bl.explain_compile(encoder, x, **given)
+    assert (len(told.sessions), told.fallbacks) == (1, ())
+    with torch.no_grad():
+        assert_same(by_backend(encoder)(x, **given), encoder(x, **given))
+
+
 def test_a_few_cheap_nodes_are_not_worth_a_session(twist: Any) -> None:
     told = bl.explain_compile(lambda x: twist(twist(x) + 1), drawn(2, 3))
     assert not told.sessions
@@ -532,6 +587,22 @@ def test_an_exported_program_loads() -> None:
     session = bl.load(torch.export.export(module, (x,)))
     assert [info.name for info in session.get_inputs()] == ["x"]
     np.testing.assert_allclose(session(x.numpy()), module(x).detach().numpy(), rtol=0, atol=1e-5 * 50)
+
+
+def test_casts_of_an_exported_program_are_read() -> None:
+    """Before each, it asserts what the tensor is."""
+
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x.to(torch.float32)).float()
+
+    module, x = networks.with_statistics(Cast()), drawn(2, 8)
+    session = bl.load(torch.export.export(module, (x,)))
+    np.testing.assert_allclose(session(x.numpy()), module(x).detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_an_exported_programs_order_of_dimensions_is_the_arrays() -> None:
