@@ -43,6 +43,12 @@ Named = Mapping[str, tuple[str, torch.Tensor]]
 MIN_NODES = 6
 """Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time."""
 
+N_AT_ONCE = 4
+"""Sets of numbers in a dynamic graph that are compiled as they come: that takes as long as thousands of runs."""
+
+MAX_SEEN = 1024
+"""Of these that are known again."""
+
 _HEAVY = (
     *("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product"),
     *("lstm", "gru", "rnn"),
@@ -204,7 +210,8 @@ def _compiled_by_numbers(
 ) -> Callable[..., Any]:
     """The same of extents that are symbols, and numbers that tensors hold, compiled for each set of them.
 
-    Those that were used last are kept.
+    Those that were used last are kept. After a few sets another one is compiled when it comes again, and the first time
+    PyTorch runs it: a text that grows word by word has extents that never come again.
     """
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     items = graph_module.graph.find_nodes(op="call_method", target="item")
@@ -212,11 +219,18 @@ def _compiled_by_numbers(
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
     held = [place for place, node in enumerate(placeholders) if node.name in holding]
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    seen: dict[tuple[Any, ...], None] = {}
     lock = Lock()
 
     def call(*args: Any) -> Any:
         numbers = (*(args[place] for place in places), *(args[place].item() for place in held))
         run = made.pop(numbers, None)
+        is_new = numbers not in seen
+        seen[numbers] = None
+        if run is None and is_new and len(seen) > N_AT_ONCE:
+            while len(seen) > MAX_SEEN:
+                seen.pop(next(iter(seen)), None)
+            return graph_module(*args)
         if run is None:
             with lock, tracing(TracingContext(FakeTensorMode())):
                 known = {placeholders[place].name: args[place].item() for place in held}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import subprocess
@@ -242,6 +243,19 @@ def test_of_dynamic_graphs_those_used_last_are_kept(monkeypatch: pytest.MonkeyPa
         for n, expected in ((3, 1), (4, 2), (3, 2), (5, 3), (3, 3), (4, 4)):
             compiled(drawn(n, 8))
             assert n_made == expected
+
+
+def test_of_many_sizes_those_that_come_again_are_compiled() -> None:
+    graphs: list[Any] = []
+    module = networks.with_statistics(nn.Linear(8, 8))
+    compile_dynamo = importlib.import_module("blocklayout.torch.parts").compile_dynamo
+    backend = functools.partial(compile_dynamo, options={}, graphs=graphs)
+    compiled = torch.compile(module, backend=backend, dynamic=True)
+    with torch.inference_mode():
+        for n, expected in [*((n, min(n - 2, 4)) for n in range(3, 20)), (19, 5), (19, 5), (3, 5), (10, 6)]:
+            x = drawn(n, 8)
+            assert_same(compiled(x), module(x))
+            assert len(graphs) == expected
 
 
 def test_other_inputs_than_a_module_was_compiled_for_are_refused() -> None:
