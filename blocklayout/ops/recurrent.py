@@ -127,10 +127,10 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     return y, last, last_cell
 
 
-def _activations_of(node: ir.NodeInfo, n_sides: int) -> list[tuple[Activation, ...]]:
+def _activations_of(node: ir.NodeInfo, op_type: str, n_sides: int) -> list[tuple[Activation, ...]]:
     """As :func:`activations`, with errors that name the node."""
     try:
-        return activations(node.op_type.removeprefix("blocklayout.Dynamic"), node.attrs, n_sides)
+        return activations(op_type, node.attrs, n_sides)
     except ValueError as error:
         raise node.wrong(*str(error).split(": ", 1)) from None
 
@@ -263,7 +263,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         _check_extents(node)
-        functions = _activations_of(node, node.shape(1)[0])
+        functions = _activations_of(node, node.op_type, node.shape(1)[0])
         if refusal := _not_in_the_library(node, functions):
             return refusal
         is_linear_first = node.op_type == "GRU" and node.flag_attr("linear_before_reset")
@@ -463,6 +463,10 @@ def _by_gate(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
     return gates if list(order) == sorted(order) else gates[:, list(order)]
 
 
+_TYPES: Mapping[str, tuple[type, ...]] = {"activations": (tuple, list), "clip": (float, int), "input_forget": (int,)}
+"""Of attributes."""
+
+
 class DynamicQuantizeLSTM(ir.Facts, frozen=True):
     """onnxruntime's own, which is written out before there are kernels."""
 
@@ -476,6 +480,12 @@ class DynamicQuantizeLSTM(ir.Facts, frozen=True):
             raise node.wrong(what, "both have three dimensions, and X is f32")
         (n_steps, batch, width), size = x.shape, recurrent[1]
         n_sides = 2 if node.string_attr("direction", tuple(_DIRECTIONS)) == "bidirectional" else 1
+        for name, types in _TYPES.items():  # no schema has been asked
+            if not isinstance(given := node.attrs.get(name, types[0]()), types):
+                raise node.wrong(f"attribute {name} is {given!r}", f"it must be {types[0].__name__}")
+        if not all(isinstance(name, str) for name in node.attrs.get("activations", ())):
+            raise node.wrong("attribute activations has numbers", "it names functions")
+        _activations_of(node, "LSTM", n_sides)
         state, of_side = (n_sides, batch, size), ((n_sides,), (n_sides, 4 * size))
         allowed: Mapping[int, tuple[str, *tuple[tuple[int, ...], ...]]] = {
             1: ("W", (n_sides, width, 4 * size)),
@@ -520,7 +530,7 @@ class DynamicLSTM(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         (state, _), (n_sides, _, size) = cls.inferred(node)[0], node.shape(5)
-        names = {tuple(function.name for function in side) for side in _activations_of(node, n_sides)}
+        names = {tuple(function.name for function in side) for side in _activations_of(node, "LSTM", n_sides)}
         if node.attrs.get("clip") or node.flag_attr("input_forget") or node.has_input(7) or len(names) > 1:
             return node.refused("it has peepholes, or clips, or has no gate to forget", "the kernel has none of these")
         if names != {DEFAULT_ACTIVATIONS["LSTM"]}:

@@ -89,6 +89,7 @@ INLINE TARGET_8 void multiply(const bl_side_t *side, int64_t row, const int n_ro
         const int8_t *weights = side->weights + column * apart(p);
         __m256i sums[BL_ROWS][4];
         memset(sums, 0, sizeof sums);
+#pragma GCC unroll 4
         for (int64_t i = 0; i < p->size; i += 2, weights += 2 * BL_COLUMNS) {
             __m256i pairs[BL_ROWS];
 #pragma GCC unroll 2

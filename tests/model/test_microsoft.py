@@ -187,6 +187,7 @@ def written(case: tuple[Any, ...]) -> tuple[ModelProto, dict[str, np.ndarray]]:
 def their_session(model: ModelProto) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # of several, each quantises the states of its own sequences in an LSTM
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
@@ -253,8 +254,23 @@ def test_an_lstm_of_bytes_of_extents_that_do_not_fit_is_refused(index: int, what
     broken, _ = written((op_type, inputs, attrs, read_outputs))
     for info, right in zip(broken.graph.output, model.graph.output, strict=True):
         info.CopyFrom(right)
-    with pytest.raises(bl.ModelError, match=what):
+    with pytest.raises(ModelError, match=what):
         bl.load(broken)
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [{"direction": "up"}, {"activations": 5}, {"activations": [1, 2]}, {"activations": ["Foo"] * 3}, {"clip": "x"}],
+)
+def test_an_lstm_of_bytes_with_attributes_that_are_none_is_refused(attrs: dict[str, Any]) -> None:
+    model, _ = written(lstm(2, "forward", 1))
+    typed(model, their_session(model))
+    [node] = model.graph.node
+    kept = [each for each in node.attribute if each.name not in attrs]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in attrs.items())])
+    with pytest.raises(ModelError, match=next(iter(attrs))):
+        bl.load(model)
 
 
 @pytest.mark.parametrize(

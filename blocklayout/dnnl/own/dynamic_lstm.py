@@ -17,7 +17,7 @@ _TAGS = {"weights_iter": "aCB16b32c2b"}
 _MOST = 1 << 14
 """Channels whose products with bytes, each less its zero point, are integers of 32 bits in any order."""
 
-_PRODUCTS_PER_NS, _STATES_PER_NS = 55.0, 0.35
+_PRODUCTS_PER_NS, _STATES_PER_NS = 40.0, 0.2
 """Of a thread, on Zen 3: multiplications of bytes in a nanosecond, and states with all their functions."""
 
 _ARGUMENTS = (
