@@ -21,7 +21,10 @@ pytestmark = pytest.mark.skipif(
 
 def operands(n_places: int, n_sides: int, batch: int, size: int, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    normal = lambda *dims: rng.standard_normal(dims, np.float32)  # noqa: E731
+
+    def normal(*dims: int) -> np.ndarray:
+        return rng.standard_normal(dims, np.float32)
+
     sources = {"src": normal(n_places * batch, 4 * size), "src_1": normal(n_places * batch, 4 * size)}
     return {
         **dict(list(sources.items())[:n_sides]),
