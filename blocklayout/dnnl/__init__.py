@@ -14,8 +14,8 @@ from __future__ import annotations
 from blocklayout.lazy_names import fetching, homes_of
 
 _WITHOUT_GRADIENTS = """
-    binary concat deconvolution dynamic_quantization group_normalization layer_normalization lookup lrn matmul
-    max_pooling max_unpooling prelu reduction reorder resampling reversal rnn shuffle softmax sum
+    binary concat deconvolution dynamic_lstm dynamic_quantization group_normalization layer_normalization lookup lrn
+    matmul max_pooling max_unpooling prelu reduction reorder resampling reversal rnn shuffle softmax sum
 """
 """Kinds of primitive with one constructor, which has their name."""
 

@@ -46,6 +46,7 @@ from blocklayout.dnnl.primitives.convolution import convolution as convolution
 from blocklayout.dnnl.primitives.convolution import convolution_backward_data as convolution_backward_data
 from blocklayout.dnnl.primitives.convolution import convolution_backward_weights as convolution_backward_weights
 from blocklayout.dnnl.primitives.deconvolution import deconvolution as deconvolution
+from blocklayout.dnnl.primitives.dynamic_lstm import dynamic_lstm as dynamic_lstm
 from blocklayout.dnnl.primitives.dynamic_quantization import dynamic_quantization as dynamic_quantization
 from blocklayout.dnnl.primitives.eltwise import eltwise as eltwise
 from blocklayout.dnnl.primitives.eltwise import eltwise_backward as eltwise_backward

@@ -666,58 +666,25 @@ def _dynamic_lstm(
     recurrent_zero: BuildValue,
     /,
     **attrs: Any,
-) -> tuple[BuildValue, BuildValue, BuildValue]:
-    """Steps one by one: the source is quantised as a whole, the state of each step on its own.
-
-    Their products are of bytes, and those of the source are computed for all steps at once.
-    """
+) -> tuple[BuildValue, ...]:
+    """The source is quantised as a whole, and its products, of bytes, are computed for all steps at once."""
     if attrs.get("activation_alpha") or attrs.get("activation_beta"):
         raise NotDoneError("there are attributes activation_alpha or activation_beta; activations have no numbers here")
-    b, (length, batch, _), size = x.builder, x.shape, recurrent.shape[1]
-    kinds = attrs.get("activations") or ("Sigmoid", "Tanh", "Tanh") * weights.shape[0]
+    b, (length, batch, _), (n_sides, size, _) = x.builder, x.shape, recurrent.shape
     in_bytes, x_scale, x_zero = b.op("DynamicQuantizeLinear", x.reshape((length * batch, -1)), n_outputs=3)
-    results = []
-    of_weights, of_recurrent = (weights, weights_scale, weights_zero), (recurrent, recurrent_scale, recurrent_zero)
-    for index in range(weights.shape[0]):
-        w, w_scale, w_zero, r, r_scale, r_zero = (_of_direction(each, index) for each in of_weights + of_recurrent)
-        given = (bias, hidden, cell, peepholes)
-        own_bias, h, c, peeps = (None if each is None else _of_direction(each, index) for each in given)
+    gates: list[Given] = []
+    for index in range(n_sides):
+        w, scale, zero = (_of_direction(each, index) for each in (weights, weights_scale, weights_zero))
+        own_bias = None if bias is None else _of_direction(bias, index)
         if own_bias is not None:
             own_bias = own_bias.slice([0], [4 * size], [0]) + own_bias.slice([4 * size], [8 * size], [0])
-        nothing = b.constant(np.zeros((batch, size), np.float32))
-        h, c = nothing if h is None else h, nothing if c is None else c
-        gates = _matmul_to_float(in_bytes, w, x_scale, w_scale, x_zero, w_zero, own_bias)
-        steps: dict[int, BuildValue] = {}
-        for place in range(length)[:: -1 if attrs.get("direction") == "reverse" or index else 1]:
-            own = gates.slice([place * batch], [(place + 1) * batch], [0])
-            own = own.reshape((4 * size,)) if batch == 1 else own  # then it is a bias
-            h, c = _lstm_step(_dynamic_matmul(h, r, r_scale, r_zero, own), c, peeps, kinds[3 * index :], attrs)
-            steps[place] = h.reshape((1, 1, batch, size))
-        results.append((b.concat([steps[place] for place in range(length)], 0), h, c))
-    y, *last = zip(*results, strict=True)
-    h, c = (b.concat([each.reshape((1, batch, size)) for each in states], 0) for states in last)
-    return b.concat(y, 1), h, c
-
-
-def _lstm_step(
-    gates: BuildValue, cell: BuildValue, peepholes: Given, kinds: Sequence[str], attrs: Mapping[str, Any]
-) -> tuple[BuildValue, BuildValue]:
-    """The next state and cell; gates, and peepholes, are of input, output and forgetting, then of the cell."""
-    size, limit = cell.shape[1], attrs.get("clip", 0.0)
-
-    def activated(gate: BuildValue, kind: str) -> BuildValue:
-        return _op(kind, gate.clip(-limit, limit) if limit else gate)
-
-    i, o, f, new = gates.split([size] * 4, 1)
-    if peepholes is not None:
-        of_input, of_output, of_forgetting = peepholes.split([size] * 3, 0)
-        i, f = i + cell * of_input, f + cell * of_forgetting
-    i = activated(i, kinds[0])
-    f = 1.0 - i if attrs.get("input_forget") else activated(f, kinds[0])
-    cell = f * cell + i * activated(new, kinds[1])
-    if peepholes is not None:
-        o = o + cell * of_output
-    return activated(o, kinds[0]) * _op(kinds[2], cell), cell
+        gates.append(_matmul_to_float(in_bytes, w, x_scale, scale, x_zero, zero, own_bias))
+    nothing = b.constant(np.zeros((n_sides, batch, size), np.float32))
+    states = [nothing if each is None else each for each in (hidden, cell)]
+    sums = [*gates, None][:2]
+    of_states = recurrent, recurrent_scale, recurrent_zero, *states, peepholes
+    results: tuple[BuildValue, ...] = b.op("blocklayout.DynamicLSTM", *sums, *of_states, n_outputs=3, **attrs)
+    return results
 
 
 def _of_direction(x: BuildValue, index: int) -> BuildValue:

@@ -121,10 +121,10 @@ def is_rewritten(node: Node) -> bool:
 
 def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...] | None:
     """The nodes that compute the same as one of onnxruntime's own; ``None`` of an operator that is known as it is."""
-    from blocklayout import ops
+    from blocklayout import ir, ops
     from blocklayout.model.microsoft import nodes_of
 
-    return nodes_of(node, values, opset) if ops.find(node.op_type) is None else None
+    return nodes_of(node, values, opset) if ops.facts_of(node.op_type) is ir.Facts else None
 
 
 def _check_choice(node: Node, output: str, then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:

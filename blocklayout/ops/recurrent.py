@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN: the library's recurrent layers, and in numpy with all options; attention as a recurrence."""
+"""LSTM, GRU and RNN: the library's recurrent layers, and in numpy with all options; attention as a recurrence.
+
+And LSTMs of bytes: onnxruntime's own, and the part of it that is left where the products of its source are apart.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,9 @@ from blocklayout.ops._layouts import argument, has_argument, plain
 Function = Callable[[np.ndarray], np.ndarray]
 
 _N_INPUTS = 8
+_EXACT_IN_F32 = 256
+"""Channels from which on a sum of products of bytes, each less its zero point, may be none of the numbers of f32."""
+
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 _OF_CELL_STATE = 2
 """Index among an LSTM's activations of the one that no gate has."""
@@ -112,12 +118,21 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     results = []
     for side in range(n_sides):
         of_side = _Side(attrs, functions[side], *(each[side] for each in parameters))
-        results.append(_one_way(_STEPS[op_type], of_side, x, lengths, is_reverse=is_reverse or side == 1))
+        products = x @ of_side.weights.T
+        results.append(_one_way(_STEPS[op_type], of_side, products, lengths, is_reverse=is_reverse or side == 1))
     of_sides = zip(*results, strict=True)
     y, last, last_cell = (np.stack(each, axis) for each, axis in zip(of_sides, (1, 0, 0), strict=True))
     if attrs.get("layout"):
         return y.transpose(2, 0, 1, 3), swapped(last), swapped(last_cell)
     return y, last, last_cell
+
+
+def _activations_of(node: ir.NodeInfo, op_type: str, n_sides: int) -> list[tuple[Activation, ...]]:
+    """As :func:`activations`, with errors that name the node."""
+    try:
+        return activations(op_type, node.attrs, n_sides)
+    except ValueError as error:
+        raise node.wrong(*str(error).split(": ", 1)) from None
 
 
 def _functions(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tuple[Function, ...]]:
@@ -134,13 +149,12 @@ def _functions(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tup
 
 
 def _one_way(
-    step: _Step, side: _Side, x: np.ndarray, lengths: np.ndarray | None, *, is_reverse: bool
+    step: _Step, side: _Side, products: np.ndarray, lengths: np.ndarray | None, *, is_reverse: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The states of all steps, zero behind a sequence's end, and the last ones."""
-    n_steps, n_batch, _ = x.shape
+    n_steps, n_batch, _ = products.shape
     state, cell = side.state, side.cell
-    y = np.zeros((n_steps, n_batch, state.shape[-1]), x.dtype)
-    products = x @ side.weights.T
+    y = np.zeros((n_steps, n_batch, state.shape[-1]), products.dtype)
     for t in reversed(range(n_steps)) if is_reverse else range(n_steps):
         following = step(side, products[t], state, cell)
         if lengths is None:
@@ -174,8 +188,13 @@ def _gru(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray)
 
 
 def _lstm(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return _gated(side, products + state @ side.recurrent.T + sum(np.split(side.bias, 2)), cell)
+
+
+def _gated(side: _Side, sums: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An LSTM's next state and cell, of the sums of its gates but for peepholes."""
     f, g, h = side.functions
-    into, out, forget, new = np.split(products + state @ side.recurrent.T + sum(np.split(side.bias, 2)), 4, -1)
+    into, out, forget, new = np.split(sums, 4, -1)
     of_input, of_output, of_forget = np.split(side.peepholes, 3)
     into = f(into + of_input * cell)
     forget = 1 - into if side.attrs.get("input_forget") else f(forget + of_forget * cell)
@@ -244,10 +263,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
         _check_extents(node)
-        try:
-            functions = activations(node.op_type, node.attrs, node.shape(1)[0])
-        except ValueError as error:
-            raise node.wrong(*str(error).split(": ", 1)) from None
+        functions = _activations_of(node, node.op_type, node.shape(1)[0])
         if refusal := _not_in_the_library(node, functions):
             return refusal
         is_linear_first = node.op_type == "GRU" and node.flag_attr("linear_before_reset")
@@ -309,7 +325,7 @@ class Recurrent(ir.BaseOperator, frozen=True):
             n_threads=1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads,
             **{arg: self._seen(arg, desc) for arg, desc in descs.items()},
         )
-        operands = {arg: self._operand(arg) for arg, _ in spec.descs}
+        operands = {arg: _operand(arg, self.results) for arg, _ in spec.descs}
         step = ir.RecipeStep(spec, tuple(sorted(operands.items())))
         unread = {arg for arg in descs if arg in _RESULTS and arg not in self.results}
         temporaries = tuple((operands[arg], desc) for arg, desc in descs.items() if arg in unread)
@@ -318,12 +334,6 @@ class Recurrent(ir.BaseOperator, frozen=True):
     @property
     def _n_sides(self) -> int:
         return 2 if self.direction == "bidirectional_concat" else 1
-
-    def _operand(self, arg: str) -> str:
-        """The kernel's name for an argument: its result is the first of the node's outputs that is read."""
-        if arg == self.results[0]:
-            return "dst"
-        return "unread" if arg == "dst" else arg
 
     def _dst(self, problem: ir.Problem, wish: ir.Wish) -> MemoryDesc | None:
         """The states of all steps, those of both directions side by side."""
@@ -365,6 +375,13 @@ class Recurrent(ir.BaseOperator, frozen=True):
         has_blocks = self.cell in _LIKE_BLOCKS or (self.cell == "vanilla_gru" and info.dtype != "f32")
         is_asked = has_blocks and not wish.src == wish.dst == "plain"
         return dnnl.AnyDesc(info.dims, info.dtype) if is_asked else plain(info)
+
+
+def _operand(arg: str, results: Sequence[str]) -> str:
+    """The kernel's name for an argument: its result is the first of the node's outputs that is read."""
+    if arg == results[0]:
+        return "dst"
+    return "unread" if arg == "dst" else arg
 
 
 def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info: ir.TensorInfo) -> MemoryDesc | None:
@@ -444,6 +461,162 @@ def _by_gate(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
     n_sides, width, *rest = array.shape
     gates = array.reshape(n_sides, len(order), width // len(order), *rest)
     return gates if list(order) == sorted(order) else gates[:, list(order)]
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {"activations": (tuple, list), "clip": (float, int), "input_forget": (int,)}
+"""Of attributes."""
+
+
+class DynamicQuantizeLSTM(ir.Facts, frozen=True):
+    """onnxruntime's own, which is written out before there are kernels."""
+
+    op_types = ("com.microsoft.DynamicQuantizeLSTM",)
+
+    @classmethod
+    def inferred(cls, node: ir.NodeInfo) -> Sequence[tuple[tuple[int, ...], str]]:
+        x, recurrent = node.required(0, "X"), node.required(2, "R").shape
+        if (len(x.shape), len(recurrent), x.dtype) != (3, 3, "f32"):
+            what = f"X ({x.name}) is {x.dtype} {list(x.shape)}, R of extents {list(recurrent)}"
+            raise node.wrong(what, "both have three dimensions, and X is f32")
+        (n_steps, batch, width), size = x.shape, recurrent[1]
+        n_sides = 2 if node.string_attr("direction", tuple(_DIRECTIONS)) == "bidirectional" else 1
+        for name, types in _TYPES.items():  # no schema has been asked
+            if not isinstance(given := node.attrs.get(name, types[0]()), types):
+                raise node.wrong(f"attribute {name} is {given!r}", f"it must be {types[0].__name__}")
+        if not all(isinstance(name, str) for name in node.attrs.get("activations", ())):
+            raise node.wrong("attribute activations has numbers", "it names functions")
+        _activations_of(node, "LSTM", n_sides)
+        state, of_side = (n_sides, batch, size), ((n_sides,), (n_sides, 4 * size))
+        allowed: Mapping[int, tuple[str, *tuple[tuple[int, ...], ...]]] = {
+            1: ("W", (n_sides, width, 4 * size)),
+            2: ("R", (n_sides, size, 4 * size)),
+            3: ("B", (n_sides, 8 * size)),
+            5: ("initial_h", state),
+            6: ("initial_c", state),
+            7: ("P", (n_sides, 3 * size)),
+            **{8 + index: (name, *of_side) for index, name in enumerate(("W_scale", "W_zero", "R_scale", "R_zero"))},
+        }
+        for index, (name, *dims) in allowed.items():
+            value = node.input(index)
+            if value is not None and value.shape not in dims:
+                raise node.wrong(f"{name} ({value.name}) has extents {list(value.shape)}", f"{list(dims[0])} is right")
+        return ((n_steps, *state), "f32"), (state, "f32"), (state, "f32")
+
+
+class DynamicLSTM(ir.BaseOperator, frozen=True):
+    """An LSTM of bytes of whose gates, (steps * batch, 4 * states) for each direction, the source made its part.
+
+    Behind these inputs, of which the second may be absent, are weights of states, their scale and zero point, the
+    states before the first step, and peepholes. A state is quantised at each step, for all sequences together.
+    """
+
+    op_types = ("blocklayout.DynamicLSTM",)
+    role = ir.Role.CHOOSER
+    any_output = True
+    needs = (
+        is_source(2, 2, ("f32",)),
+        *(is_known(index, name) for index, name in ((2, "R"), (3, "R_scale"), (4, "R_zero_point"))),
+    )
+
+    extents: tuple[int, int, int, int]
+    results: tuple[str, ...]
+    is_reverse: bool
+
+    @classmethod
+    def inferred(cls, node: ir.NodeInfo) -> Sequence[tuple[tuple[int, ...], str]]:
+        state = node.shape(5)
+        return ((node.shape(0)[0] // max(state[1], 1), *state), "f32"), (state, "f32"), (state, "f32")
+
+    @classmethod
+    def from_onnx(cls, node: ir.NodeInfo) -> ir.Lowered | ir.Refusal:
+        (state, _), (n_sides, _, size) = cls.inferred(node)[0], node.shape(5)
+        names = {tuple(function.name for function in side) for side in _activations_of(node, "LSTM", n_sides)}
+        if node.attrs.get("clip") or node.flag_attr("input_forget") or node.has_input(7) or len(names) > 1:
+            return node.refused("it has peepholes, or clips, or has no gate to forget", "the kernel has none of these")
+        if names != {DEFAULT_ACTIVATIONS["LSTM"]}:
+            return node.refused(f"activations are {sorted(names)}", "the kernel has sigmoid and tanh")
+        read = tuple(name for name, value in zip(_RESULTS, node.outputs, strict=False) if value is not None)
+        operator = cls(state, read, node.attrs.get("direction") == "reverse")  # type: ignore[arg-type]  # four extents
+        if not dnnl.has_optimised(operator._spec(1)):
+            return node.refused("nothing here computes it", "its steps are computed one by one")
+        weights, scale, zero = (node.known(node.required(index, "R"), "R") for index in (2, 3, 4))
+        zero = zero.astype(np.int32)
+        if weights.dtype == np.uint8:
+            weights, zero = (weights ^ np.uint8(128)).view(np.int8), zero - 128
+        columns = ((each.reshape(n_sides, -1) + np.zeros((1, 4 * size), each.dtype)) for each in (scale, zero))
+        arrays = dict(zip(("weights_iter", "scale", "zero_point"), (weights, *columns), strict=True))
+        sources = dict(zip(("src", "src_1"), node.inputs[:2], strict=True)) | dict(
+            zip(("src_iter", "src_iter_c"), node.inputs[5:7], strict=True)
+        )
+        _, *others = (value for value in node.outputs if value is not None)
+        return operator.bind(sources, arrays, dict(zip(read[1:], others, strict=True)))
+
+    @classmethod
+    def in_numpy(cls, node: ir.NodeInfo) -> ir.NumpyFunction | None:
+        n_sides, batch, size = node.shape(5)
+        functions = _functions("LSTM", node.attrs, n_sides)
+
+        def run(*inputs: Any, out: Any) -> None:
+            first, second, recurrent, scale, zero, state, cell, peepholes = (*inputs, None)[:8]
+            results = []
+            for index in range(n_sides):
+                peeps = np.zeros(3 * size, np.float32) if peepholes is None else peepholes[index]
+                nothing = np.zeros(0, np.float32)
+                of_side = (functions[index], nothing, nothing, nothing, peeps, state[index], cell[index])
+                side, products = _Side(node.attrs, *of_side), (second if index else first).reshape(-1, batch, 4 * size)
+                step = _step_of_bytes(*(each[index] for each in (recurrent, scale, zero)))
+                is_reverse = node.attrs.get("direction") == "reverse" or index == 1
+                results.append(_one_way(step, side, products, None, is_reverse=is_reverse))
+            of_sides = zip(*results, strict=True)
+            for array, each, axis in zip(out if isinstance(out, tuple) else (out,), of_sides, (1, 0, 0), strict=False):
+                if array is not None:
+                    array[...] = np.stack(each, axis)
+
+        return run
+
+    def lower(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> ir.Recipe | None:
+        wished = (wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst))
+        are_plain = all(isinstance(desc, dnnl.AnyDesc) or desc.is_contiguous() for desc in wished)
+        if attr.post_ops or not are_plain or problem.dst.dtype != "f32":
+            return None
+        spec = self._spec(problem.n_threads)
+        operands = {arg: _operand(arg, self.results) for arg, _ in spec.descs}
+        unread = () if "dst" in self.results else ((operands["dst"], spec.memory_desc("dst")),)
+        return ir.Recipe((ir.RecipeStep(spec, tuple(sorted(operands.items()))),), unread)
+
+    def _spec(self, n_threads: int) -> dnnl.Spec:
+        n_steps, n_sides, batch, size = self.extents
+        state, columns = MemoryDesc((n_sides, batch, size)), MemoryDesc((n_sides, 4 * size))
+        gates = MemoryDesc((n_steps * batch, 4 * size))
+        return dnnl.dynamic_lstm(
+            gates,
+            MemoryDesc((n_sides, size, 4 * size), "s8", "aCB16b32c2b"),
+            columns,
+            columns.with_dtype("s32"),
+            state,
+            state,
+            MemoryDesc(self.extents),
+            src_1=gates if n_sides > 1 else None,
+            **{name: state for name in self.results if name != "dst"},
+            is_reverse=self.is_reverse,
+            n_threads=min(n_threads, n_sides),
+        )
+
+
+def _step_of_bytes(weights: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> _Step:
+    """A step of an LSTM whose state is quantised by ONNX's formula; sums of products are exact."""
+    wide = np.float64 if len(weights) >= _EXACT_IN_F32 else np.float32
+    centred = weights.astype(wide) - zero
+
+    def step(side: _Side, products: np.ndarray, state: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low, high = min(state.min(), 0), max(state.max(), 0)
+        unit = np.float32((high - low or 1) / np.float32(255))
+        point = np.rint(np.clip(-low / unit, 0, 255))
+        quanta = np.clip(np.rint(state / unit) + point, 0, 255) - point
+        sums = (quanta.astype(wide) @ centred).astype(np.float32)
+        return _gated(side, products + sums * (unit * scale), cell)
+
+    return step
 
 
 class LinearAttention(ir.Facts, frozen=True):

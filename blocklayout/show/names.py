@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _WAYS = (
     ("winograd", "Winograd's method, our own code"),
     ("max_pooling", "our own loops"),
+    ("dynamic_lstm", "our own loops over places"),
     ("group_normalization", "our own loops"),
     ("grouped", "our own loops over groups"),
     ("depthwise", "our own loops over channels"),

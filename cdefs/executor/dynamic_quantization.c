@@ -22,6 +22,12 @@ int64_t bl_dynamic_quantization_scratchpad(const bl_dynamic_quantization_t *prob
     return problem->n_threads * (int64_t)sizeof(bl_bounds_t);
 }
 
+float bl_dynamic_scale(float least, float most, int has_nan, int *zero) {
+    float scale = has_nan ? NAN : (most == least ? 1 : most - least) / 255;
+    *zero = (int)rintf(fmaxf(0, fminf(255, -least / scale)));
+    return scale;
+}
+
 #if defined(__x86_64__)
 #include "vectors.h"
 
@@ -106,8 +112,7 @@ static int quantize_all(const bl_dynamic_quantization_t *p, void *const *data) {
         least = fminf(least, run.bounds[k].least), most = fmaxf(most, run.bounds[k].most);
         has_nan |= run.bounds[k].has_nan;
     }
-    run.scale = has_nan ? NAN : (most == least ? 1 : most - least) / 255;
-    run.zero = (int)rintf(fmaxf(0, fminf(255, -least / run.scale)));
+    run.scale = bl_dynamic_scale(least, most, has_nan, &run.zero);
     bl_parallel(n_threads, quantize, &run);
     if (data[BL_DYNAMIC_SCALE]) *(float *)data[BL_DYNAMIC_SCALE] = run.scale;
     if (data[BL_DYNAMIC_ZERO_POINT]) *(uint8_t *)data[BL_DYNAMIC_ZERO_POINT] = (uint8_t)run.zero;

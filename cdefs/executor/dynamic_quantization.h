@@ -8,6 +8,9 @@ typedef struct {
 
 enum { BL_DYNAMIC_SRC, BL_DYNAMIC_DST, BL_DYNAMIC_SCALE, BL_DYNAMIC_ZERO_POINT, BL_DYNAMIC_SCRATCHPAD, BL_DYNAMIC_ARGS };
 
+/* The scale, and the zero point, of numbers from least to most, with 0 among them. */
+float bl_dynamic_scale(float least, float most, int has_nan, int *zero);
+
 /* Bytes of scratchpad. */
 int64_t bl_dynamic_quantization_scratchpad(const bl_dynamic_quantization_t *problem);
 

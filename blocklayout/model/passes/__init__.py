@@ -13,7 +13,7 @@ from blocklayout.model.graph import Graph
 from blocklayout.model.lowering import is_computed
 from blocklayout.model.passes.byte_tables import TabulateBytes
 from blocklayout.model.passes.decompose import Decompose
-from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.expand_functions import ExpandFunctions, WriteOut
 from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
@@ -65,6 +65,7 @@ _REWRITES: tuple[Pass, ...] = (DropNoOps(), Decompose(), AlignRanks())
 
 LEGALIZATION: tuple[Pass, ...] = (
     RemoveDead(),
+    WriteOut(),
     TabulateBytes(),
     MergeIdioms(),
     ExpandFunctions(prepare=_REWRITES),

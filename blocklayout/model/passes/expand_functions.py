@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by simpler ones."""
+"""Operators that ONNX defines by simpler ones, and those of onnxruntime's own that were left as they are in reading."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ from blocklayout.model.graph import DependsOnDataError, Graph, Node, live_nodes
 from blocklayout.model.infer import function_body, has_body
 from blocklayout.model.lowering import is_native
 from blocklayout.model.shapes import walk
+
+
+class WriteOut(Struct, frozen=True):
+    """Replaces nodes of onnxruntime's own by those that compute the same, some of which are of no file."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        if not any(node.domain for node in graph.nodes):
+            return graph
+        from blocklayout.model.microsoft import is_known, nodes_of
+
+        values, nodes = dict(graph.values), list[Node]()
+        for node in graph.nodes:
+            parts = nodes_of(node, values, graph.opset) if is_known(node.op_type) else None
+            nodes += (node,) if parts is None else walk(parts, values, graph.opset)
+        return graph.replace(nodes=tuple(nodes), values=values)
 
 
 class ExpandFunctions(Struct, frozen=True):
