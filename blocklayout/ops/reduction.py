@@ -461,16 +461,13 @@ def _first(x: np.ndarray, n: int, *, is_largest: bool) -> np.ndarray:
     extent = x.shape[-1]
     if extent <= n * _WORTH_PARTING:
         return _sorted(x, is_largest=is_largest)[..., :n]
-    if is_largest:
-        found = np.argpartition(x, extent - n, -1)[..., extent - n :]
-    else:
-        found = np.argpartition(x, n - 1, -1)[..., :n]
-    found.sort(-1)
-    values = np.take_along_axis(x, found, -1)
-    within = x >= values.min(-1, keepdims=True) if is_largest else x <= values.max(-1, keepdims=True)
-    if (within.sum(-1) != n).any():  # others are equal to the last one, or something is NaN
+    rank = extent - n if is_largest else n - 1
+    last = np.partition(x, rank, -1)[..., rank, None]
+    within = x >= last if is_largest else x <= last
+    if (np.count_nonzero(within, -1) != n).any():  # others are equal to the last one, or something is NaN
         return _sorted(x, is_largest=is_largest)[..., :n]
-    return np.take_along_axis(found, _sorted(values, is_largest=is_largest), -1)
+    found = (np.flatnonzero(within) % extent).reshape(*x.shape[:-1], n)
+    return np.take_along_axis(found, _sorted(np.take_along_axis(x, found, -1), is_largest=is_largest), -1)
 
 
 def _sorted(x: np.ndarray, *, is_largest: bool) -> np.ndarray:
