@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Attr, Spec, optimised, own, reorder, resolve
+from blocklayout.dnnl import Attr, Spec, favourite, reorder, resolve
 from blocklayout.dnnl.attr import NO_ATTR
-from blocklayout.dtypes import BYTE_DTYPES, has_reorder
+from blocklayout.dtypes import has_reorder
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.ir.operator import BaseOperator, Problem, Role, TensorInfo, Wish
 from blocklayout.ir.recipe import Recipe, RecipeStep
@@ -101,9 +101,8 @@ def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int, attr: Attr = NO_ATTR
     with suppress(*(() if attr != NO_ATTR else (UnimplementedError,))):  # numpy's copy takes no attributes
         if has_reorder(src.dtype):
             asked = reorder(src, dst, attr=attr, n_threads=n_threads)
-            is_open = attr.scales or src.dtype in BYTE_DTYPES  # of floats there are none of ours
-            ours = (each for each in optimised(asked) if own.implementation(each.spec.impl)) if is_open else ()
-            resolved = next(iter(ours), None) or resolve(asked)
+            is_open = attr.scales or {src.dtype, dst.dtype} != {"f32"}  # of f32 alone there are none of ours
+            resolved = favourite(asked) if is_open else resolve(asked)
             return resolved.spec, resolved.scratchpad_nbytes
     return copy_spec(src, dst), 0
 

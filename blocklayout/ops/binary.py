@@ -57,14 +57,17 @@ class Combination(Struct, frozen=True):
 
     def steps(self, first: Operand, second: Operand) -> list[ir.RecipeStep] | None:
         """The primitives; the operand ``spread``, where one of them reads it, is a temporary like ``dst``."""
-        if not are_eltwise(self.attr.post_ops) or digits(self.dst) is None:
+        parts = digits(self.dst)
+        if not are_eltwise(self.attr.post_ops) or parts is None:
             return [self.step(self.dst, self._desc(second), first, second)] if self._is_full(first) else None
         is_zeroed = not self._keeps_zero(first, second)
         before: list[ir.RecipeStep] = []
         function = self
-        turned = None if self._is_full(first) or not self._is_full(second) else self._reversed()
-        if turned is not None:
-            function, first, second = turned, second, first
+        if not self._is_full(first):
+            is_better = self._is_full(second) or first.dims[parts[-1].dim] == 1  # rows are copied faster than numbers
+            turned = self._reversed() if is_better else None
+            if turned is not None:
+                function, first, second = turned, second, first
         if not self._is_full(first):
             before += self._spread(first, "dst")
             first = Operand("dst", self.dst.dims)

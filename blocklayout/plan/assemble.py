@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Attr
+from blocklayout.dnnl import Attr, missing_isa
 from blocklayout.dnnl.attr import NO_ATTR
-from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.dtypes import BYTE_DTYPES, PRIMITIVE_FLOATS
 from blocklayout.ir import Fused, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.joined import FIRST
@@ -199,19 +199,20 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
 
 def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Operand:
     source = assembly.given[value]
-    made = _new_operand(assembly, "entry", value, desc)
-    cost = 0.0 if source.readable_as(desc) else assembly.network.costs.reorder_ns(source, desc)
-    assembly.entries.append(Entry(value, made.buffer, source, desc, entered(reader, desc, source), cost))
-    return made
+    read = desc if _is_one_step(source, desc, NO_ATTR) else source.with_dtype(desc.dtype)
+    made = _new_operand(assembly, "entry", value, read)
+    cost = 0.0 if source.readable_as(read) else assembly.network.costs.reorder_ns(source, read)
+    assembly.entries.append(Entry(value, made.buffer, source, read, entered(reader, read, source), cost))
+    return made if read == desc else _reorder(assembly, value, made, desc, reader)
 
 
 def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
     attr, numbers = _conversion(assembly, value, source.desc, desc)
-    if attr.scales and not _is_one_step(source.desc, desc, attr):
-        as_bytes = source.desc if desc.dtype in PRIMITIVE_FLOATS else desc
-        between = _reorder(assembly, value, source, as_bytes.with_dtype("f32"), reader)
+    if not _is_one_step(source.desc, desc, attr):
+        narrow = desc if source.desc.dtype == "f32" or desc.dtype in BYTE_DTYPES else source.desc
+        between = _reorder(assembly, value, source, narrow.with_dtype("f32"), reader)
         return _reorder(assembly, value, between, desc, reader, into)
     made = into or _new_operand(assembly, "arena", value, desc)
     spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads, attr)
@@ -232,9 +233,11 @@ def _reorder(
 
 
 def _is_one_step(src: MemoryDesc, dst: MemoryDesc, attr: Attr) -> bool:
-    """Whether the library makes numbers of bytes, or bytes of numbers, as it changes the order of dimensions."""
+    """Whether there is code that makes numbers of this type as it changes the order of dimensions, or need not."""
     is_turned = not src.with_dtype("f32").physically_equal(dst.with_dtype("f32"))
-    return "f16" not in (src.dtype, dst.dtype) and not (attr.zero_points and is_turned)
+    if attr.scales:
+        return "f16" not in (src.dtype, dst.dtype) and not (attr.zero_points and is_turned)
+    return src.dtype == dst.dtype or not is_turned or not any(map(missing_isa, {src.dtype, dst.dtype} - {"f32"}))
 
 
 def _conversion(

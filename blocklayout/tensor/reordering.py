@@ -115,7 +115,7 @@ def _primitive(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive | 
         dnnl.version()  # refuses where there is no library at all
         return None
     try:
-        primitive = dnnl.Primitive(spec)
+        primitive = dnnl.Primitive(spec if src.dtype == dst.dtype else dnnl.favourite(spec).spec)
     except UnimplementedError:
         return None
     return None if src.dtype != dst.dtype and primitive.spec.impl == _ONE_BY_ONE else primitive

@@ -55,3 +55,7 @@ def test_places_are_those_of_numpy(data: st.DataObject, shape: tuple[int, ...]) 
     np.testing.assert_array_equal(sliced, wanted)
     [written] = computed(Case("ScatterND", (x * 0, points, wanted)), [x]) or []
     np.testing.assert_array_equal(written[tuple(points.T)], wanted)
+    summed = x * 0
+    np.add.at(summed, tuple(points.T), wanted)
+    [added] = computed(Case("ScatterND", (x * 0, points, wanted), {"reduction": "add"}), [x]) or []
+    np.testing.assert_array_equal(added, summed)

@@ -113,6 +113,15 @@ def test_the_mean_of_channels_last_pixels_is_one_pooling() -> None:
     assert check_case(reduce_case("ReduceMean", IMAGE, (2, 3)))["channels_last"].count("+") == 0
 
 
+@pytest.mark.parametrize(("extent", "kind"), [(3, "matmul"), (1024, "matmul"), (1025, "reduction")])
+def test_short_rows_are_summed_as_a_product(extent: int, kind: str) -> None:
+    case = reduce_case("ReduceMean", (7, extent), (1,))
+    assert "plain" in check_case(case)
+    recipe = case.lowered().operator.lower(problem_of(case.lowered(), (7, 1)), Wish("plain", "plain"), dnnl.Attr())
+    assert recipe is not None
+    assert [step.spec.kind for step in recipe.steps] == [kind]
+
+
 def test_the_result_keeps_the_layout_of_what_is_left() -> None:
     lowered = reduce_case("ReduceMean", IMAGE, (0,), 0).lowered()
     nhwc = MemoryDesc(IMAGE, "f32", "nhwc")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
@@ -336,3 +337,23 @@ def test_products_of_bf16_in_winograds_method_add_little_to_a_networks_error(net
     with_it, without = (bl.load(source, dtype="bf16", recipes=recipes) for recipes in (None, {"winograd": False}))
     errors = [np.linalg.norm(each.run(None, feed)[0] - exact) / np.linalg.norm(exact) for each in (with_it, without)]
     assert errors[0] < 1.5 * errors[1]
+
+
+@pytest.mark.skipif(dnnl.missing_isa("f16") is None, reason="this CPU computes in f16")
+@pytest.mark.filterwarnings("ignore:the model is declared in f16")
+@pytest.mark.parametrize("layout", POLICIES)
+def test_halves_are_converted_where_they_lie(layout: str) -> None:
+    """What changes its type changes no order with it: the library is slow there."""
+    rng, dims = np.random.default_rng(0), (1, 16, 9, 9)
+    weights = numpy_helper.from_array(rng.standard_normal((16, 16, 3, 3)).astype(np.float16), "w")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, dims) for name in "xy"]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], [weights])
+    session = bl.load(helper.make_model(graph, ir_version=8), layout=layout, threads=1)
+    x = rng.standard_normal(dims).astype(np.float16)
+    wanted: Any = ReferenceEvaluator(helper.make_model(graph, ir_version=8)).run(None, {"x": x})
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted[0], rtol=0.02, atol=0.1)
+    moves = [(entry.source, entry.desc) for entry in session.plan.entries]
+    specs = [step.spec for step in session.plan.steps if step.is_reorder]
+    moves += [(spec.memory_desc("src"), spec.memory_desc("dst")) for spec in specs]
+    assert all(src.dtype == dst.dtype or src.with_dtype(dst.dtype) == dst for src, dst in moves)

@@ -49,9 +49,9 @@ def test_indices_are_followed_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None
     seen: list[np.ndarray] = []
     along = indexing._along
 
-    def see(places: np.ndarray, axis: int) -> object:
+    def see(places: np.ndarray, axis: int, shape: tuple[int, ...]) -> object:
         seen.append(places)
-        return along(places, axis)
+        return along(places, axis, shape)
 
     monkeypatch.setattr(indexing, "_along", see)
     given = np.ones((8, 4), np.int64)

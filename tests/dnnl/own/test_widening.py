@@ -66,3 +66,36 @@ def test_the_library_has_all_else(dst: MemoryDesc, attr: Attr) -> None:
 def test_padding_is_left_to_the_library() -> None:
     blocked = MemoryDesc(SOURCE.dims, "u8", "nChw16c")
     assert not offered(blocked, blocked.with_dtype("f32"), SCALED)
+
+
+BITS = np.arange(2**16, dtype=np.uint32).astype(np.uint16)
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 65504, 65519.9, 65520, 1e-8, 3e38, -1e-40], np.float32)
+NARROW = [dtype for dtype in ("f16", "bf16") if dnnl.missing_isa(dtype)]
+
+
+def among_halves(dtype: str) -> np.ndarray:
+    """All numbers of a type as f32, those half way between two, those beside, and other special ones."""
+    each = BITS.view(to_numpy(dtype)).astype(np.float32)
+    beside = np.nextafter(each[None], np.array([[-np.inf], [np.inf]], np.float32))
+    halfway = (each[1:] + each[:-1]) / 2
+    return np.concatenate([each, *beside, halfway, *np.nextafter(halfway, np.float32(0))[None], SPECIAL])
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@np.errstate(all="ignore")
+def test_halves_are_those_of_numpy(dtype: str) -> None:
+    for x in (BITS.view(to_numpy(dtype)), among_halves(dtype)):
+        to = "f32" if x.dtype != np.float32 else dtype
+        [spec] = offered(MemoryDesc(x.shape, "f32" if to == dtype else dtype), MemoryDesc(x.shape, to), Attr())
+        found, expected = execute(spec, {"src": x})["dst"], x.astype(to_numpy(to))
+        np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_halves_in_blocks_keep_padding_zero(dtype: str) -> None:
+    blocked = MemoryDesc(SOURCE.dims, "f32", "nChw8c")
+    x = np.random.default_rng(0).standard_normal(SOURCE.dims, np.float32).astype(to_numpy(dtype))
+    [spec] = offered(blocked.with_dtype(dtype), blocked, Attr())
+    np.testing.assert_array_equal(execute(spec, {"src": x})["dst"], x.astype(np.float32))
+    assert not offered(MemoryDesc(SOURCE.dims, dtype), blocked, Attr())
