@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import lru_cache
+from itertools import count
 from operator import itemgetter, methodcaller
 from typing import Any, ClassVar, NamedTuple
 
@@ -219,23 +221,21 @@ def _compiled_by_numbers(
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
     held = [place for place, node in enumerate(placeholders) if node.name in holding]
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
-    seen: dict[tuple[Any, ...], None] = {}
+    times = lru_cache(MAX_SEEN)(lambda _: count(1))  # that numbers come
     lock = Lock()
 
     def call(*args: Any) -> Any:
         numbers = (*(args[place] for place in places), *(args[place].item() for place in held))
-        run = made.pop(numbers, None)
-        is_new = numbers not in seen
-        seen[numbers] = None
-        if run is None and is_new and len(seen) > N_AT_ONCE:
-            while len(seen) > MAX_SEEN:
-                seen.pop(next(iter(seen)), None)
+        if next(times(numbers)) == 1 and times.cache_info().misses > N_AT_ONCE:
             return graph_module(*args)
+        run = made.pop(numbers, None)
         if run is None:
             with lock, tracing(TracingContext(FakeTensorMode())):
-                known = {placeholders[place].name: args[place].item() for place in held}
-                traced = _with_numbers(graph_module, known)
-                run = _aot_compiled(graph_module, args, options, graphs, traced)
+                run = made.pop(numbers, None)  # another thread's
+                if run is None:
+                    known = {placeholders[place].name: args[place].item() for place in held}
+                    traced = _with_numbers(graph_module, known)
+                    run = _aot_compiled(graph_module, args, options, graphs, traced)
                 while len(made) >= MAX_PLANS:
                     del made[next(iter(made))]
         made[numbers] = run  # behind all others
