@@ -212,7 +212,7 @@ def _declared(info: DeclaredValue, by_symbol: dict[str, tuple[int, str]]) -> tup
 
 
 def _how_to_set(free: Sequence[DeclaredValue]) -> str:
-    """What is free in some inputs, and words that set it."""
+    """An error's text: the extents of inputs that are free, and options that would set them."""
     declared = [f"input {info.name!r} has free extents, {_show(info.extents or ())}" for info in free]
     examples = {info.name: _example(info.extents or ()) for info in free}
     options = " ".join(f"--shape {name}={'x'.join(map(str, each))}" for name, each in examples.items())

@@ -114,7 +114,7 @@ def graph_of(program: ExportedProgram) -> GraphModule:
 
 
 def _module_of(program: ExportedProgram) -> GraphModule:
-    """A program's module; what types tensors have, it asserts before casts, is known."""
+    """A program's module without the assertions of tensors' types that stand before casts."""
     module: GraphModule = program.module(check_guards=False)
     for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):  # noqa: SLF001 - PyTorch's name
         module.graph.erase_node(node)

@@ -171,7 +171,7 @@ def compile_dynamo(
         )
     options = {"dtype": computed_in(inputs), **options}
     is_free = any(isinstance(each, torch.SymInt | torch.SymFloat) for each in inputs)
-    if is_free or graph_module.graph.find_nodes(op="call_method", target="item"):
+    if is_free or _numbers_held(graph_module):
         return _compiled_by_numbers(graph_module, inputs, options, graphs)
     if (aten := reading.as_aten(graph_module)) is not None:
         compiled = Compiled(aten, _parameters(graph_module), inputs, options, _break_reason(graph_module))
@@ -216,16 +216,16 @@ def _compiled_by_numbers(
     PyTorch runs it: a text that grows word by word has extents that never come again.
     """
     placeholders = graph_module.graph.find_nodes(op="placeholder")
-    items = graph_module.graph.find_nodes(op="call_method", target="item")
-    holding = {node.args[0].name for node in items}
+    holding = {node.args[0] for node in _numbers_held(graph_module)}
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
-    held = [place for place, node in enumerate(placeholders) if node.name in holding]
+    held = {node.name: place for place, node in enumerate(placeholders) if node in holding}
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
     times = lru_cache(MAX_SEEN)(lambda _: count(1))  # that numbers come
     lock = Lock()
 
     def call(*args: Any) -> Any:
-        numbers = (*(args[place] for place in places), *(args[place].item() for place in held))
+        known = {name: args[place].item() for name, place in held.items()}
+        numbers = (*(args[place] for place in places), *known.values())
         if next(times(numbers)) == 1 and times.cache_info().misses > N_AT_ONCE:
             return graph_module(*args)
         run = made.pop(numbers, None)
@@ -233,9 +233,7 @@ def _compiled_by_numbers(
             with lock, tracing(TracingContext(FakeTensorMode())):
                 run = made.pop(numbers, None)  # another thread's
                 if run is None:
-                    known = {placeholders[place].name: args[place].item() for place in held}
-                    traced = _with_numbers(graph_module, known)
-                    run = _aot_compiled(graph_module, args, options, graphs, traced)
+                    run = _aot_compiled(graph_module, args, options, graphs, _with_numbers(graph_module, known))
                 while len(made) >= MAX_PLANS:
                     del made[next(iter(made))]
         made[numbers] = run  # behind all others
@@ -244,11 +242,16 @@ def _compiled_by_numbers(
     return call
 
 
+def _numbers_held(graph_module: GraphModule) -> list[Node]:
+    """The nodes that take a number out of an input, as Dynamo hands over floats that may change."""
+    items = graph_module.graph.find_nodes(op="call_method", target="item")
+    return [node for node in items if node.args[0].op == "placeholder"]
+
+
 def _with_numbers(graph_module: GraphModule, known: Mapping[str, Any]) -> GraphModule:
-    """A graph with numbers in place of those that it takes out of inputs."""
+    """A graph with numbers, by inputs' names, in place of the nodes that take them out."""
     copy = GraphModule(graph_module, deepcopy(graph_module.graph))
-    items = copy.graph.find_nodes(op="call_method", target="item")
-    numbers = {node: known[node.args[0].name] for node in items if node.args[0].name in known}
+    numbers = {node: known[node.args[0].name] for node in _numbers_held(copy)}
     for node in copy.graph.nodes:
         node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda each: numbers.get(each, each))
     for node in numbers:
