@@ -26,6 +26,7 @@ def load(**options: Any) -> bl.Session:
     return bl.load(of_any_batch(), layout="nhwc", **{"threads": 1, **options})
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_warm_session_makes_nothing_more() -> None:
     with load() as session:
         session.warm_up()
