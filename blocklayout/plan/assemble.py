@@ -234,10 +234,15 @@ def _reorder(
 
 def _is_one_step(src: MemoryDesc, dst: MemoryDesc, attr: Attr) -> bool:
     """Whether there is code that makes numbers of this type as it changes the order of dimensions, or need not."""
-    is_turned = not src.with_dtype("f32").physically_equal(dst.with_dtype("f32"))
     if attr.scales:
-        return "f16" not in (src.dtype, dst.dtype) and not (attr.zero_points and is_turned)
-    return src.dtype == dst.dtype or not is_turned or not any(map(missing_isa, {src.dtype, dst.dtype} - {"f32"}))
+        return "f16" not in (src.dtype, dst.dtype) and not (attr.zero_points and _is_turned(src, dst))
+    types = {src.dtype, dst.dtype}
+    return len(types) == 1 or not _is_turned(src, dst) or not any(map(missing_isa, types - {"f32"}))
+
+
+def _is_turned(src: MemoryDesc, dst: MemoryDesc) -> bool:
+    """Whether numbers change their order, or get sums over them behind them."""
+    return bool(src.extra or dst.extra) or not src.with_dtype("f32").physically_equal(dst.with_dtype("f32"))
 
 
 def _conversion(
