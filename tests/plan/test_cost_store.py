@@ -19,7 +19,7 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.errors import CostStoreWarning
 from blocklayout.plan.costs import store as cost_store
-from blocklayout.plan.costs.store import _RECORD, CostStore, _checks, cost_store_path
+from blocklayout.plan.costs.store import _RECORD, CostStore, _checks, cost_store_path, is_taken
 
 HERE = "format 1; a library; a CPU"
 
@@ -187,6 +187,22 @@ def test_processes_write_at_once(path: Path, tree_environ: dict[str, str]) -> No
         writer.communicate(timeout=60)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     assert kept_in(path, 300) == 300
+
+
+def test_nothing_is_written_into_a_record_that_another_process_writes(path: Path) -> None:
+    store = opened(path)
+    store.keep(spec_number(1), 1.0)
+    record = path.read_bytes()
+    path.write_bytes(b"")
+    keeper = threading.Thread(target=store.keep, args=(spec_number(2), 2.0))
+    with path.open("ab", buffering=0) as file:
+        assert is_taken(file)
+        file.write(record[:20])
+        keeper.start()
+        keeper.join(0.05)
+        file.write(record[20:])
+    keeper.join()
+    assert kept_in(path, 2) == 2
 
 
 def test_a_killed_process_leaves_what_it_measured(path: Path, tree_environ: dict[str, str]) -> None:

@@ -185,7 +185,8 @@ class CostStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
-                gap = -file.tell() % _RECORD.itemsize  # behind a record that was cut off
+                is_taken(file, waits=True)  # the end lies within a record while another process writes across pages
+                gap = -file.seek(0, os.SEEK_END) % _RECORD.itemsize  # behind a record that was cut off
                 file.write(bytes(gap) + records.tobytes())
         except OSError as error:
             self._report(error)
@@ -201,12 +202,12 @@ class CostStore:
         warn_once(self.path, f"{message}. This process goes on without the file.", CostStoreWarning)
 
 
-def is_taken(lock: IO[bytes]) -> bool:
-    """Whether the lock is ours now; closing the file gives it back, and so does the end of the process."""
+def is_taken(lock: IO[bytes], *, waits: bool = False) -> bool:
+    """Whether the lock is ours now, or once it is free; closing the file or the end of the process gives it back."""
     import fcntl  # on Unix alone
 
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:  # a file system without locks
