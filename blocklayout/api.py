@@ -142,7 +142,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         recipes: Code of our own for convolutions, used where it is cheaper: ``False`` for what is to be left to the
             library. ``winograd`` makes errors of some 1e-5 of the largest value, where others make some 1e-6, and in
             bf16 may round once more where a normalisation or sum that it includes would have rounded;
-            ``depthwise`` and ``grouped`` round as the library does.
+            ``depthwise``, ``grouped`` and ``direct`` round as the library does.
         check: ``padding``: after each step of a run padding is proven zero and values finite; the first tensor that
             is not so, with its step and index, is a ``CheckError``. ``padding-only``: values may be infinite or NaN.
             See :func:`blocklayout.checking`.

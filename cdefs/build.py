@@ -16,7 +16,7 @@ TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
 _OWN_NAMES = (
     "describe executor team winograd depthwise max_pooling copying region_means group_normalization widening "
-    "requantizing grouped functions byte_pooling byte_products byte_sums interleaving "
+    "requantizing grouped direct functions byte_pooling byte_products byte_sums interleaving "
     "dynamic_lstm dynamic_quantization"
 )
 OWN = tuple(HERE / "executor" / f"{name}.h" for name in _OWN_NAMES.split())

@@ -99,7 +99,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         type=words,
         default=(),
         metavar="NAME[,NAME]",
-        help="leave to the library what code of ours would compute: winograd, which rounds more, depthwise or grouped",
+        help="leave to the library what ours would compute: winograd, which rounds more, depthwise, grouped, direct",
     )
     add_named(
         parser,

@@ -71,7 +71,7 @@ INLINE_HERE void OWN(write_row)(const bl_winograd_t *p, const bl_buffers_t *b, c
         if (before) result += before[j];
         row[j] = __builtin_convertvector((OWN(signed))result, vec) * scales + bias;
     }
-    OWN(finish)(&p->tail, row);
+    OWN(finish)(&p->tail, row, TILE);
     WIDE(quanta) quanta[TILE]; /* all before the first is stored, since that might change what they depend on */
     for (int j = 0; j < TILE; j++) quanta[j] = WIDE(quanta_of)(&b->bytes, row[j]);
     for (int j = 0; j < TILE && j < n; j++)

@@ -142,23 +142,7 @@ TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const fact
     }
 }
 
-INLINE_HERE vec OWN(gated)(const bl_tail_t *t, vec x) {
-    vec zero = {0}, y = t->gate_alpha * x + t->gate_beta;
-    if (t->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(-1.44269504f * y);
-    return x * WIDE(min)(zero + 1.0f, WIDE(max)(zero, y));
-}
-
-/* The function of each sum in a row. */
-INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec *row) {
-    vec zero = {0}, low = t->low - zero, high = t->high - zero;
-    if (t->slope != 1)
-        for (int j = 0; j < TILE; j++) row[j] = WIDE(max)(zero, row[j]) + t->slope * WIDE(min)(zero, row[j]);
-    for (int j = 0; j < TILE; j++) row[j] = WIDE(min)(high, WIDE(max)(low, row[j]));
-    if (t->gate != BL_NO_GATE)
-        for (int j = 0; j < TILE; j++) row[j] = OWN(gated)(t, row[j]);
-    if (t->linear_alpha != 1 || t->linear_beta != 0)
-        for (int j = 0; j < TILE; j++) row[j] = t->linear_alpha * row[j] + t->linear_beta;
-}
+#include "tail_kernel.h"
 
 #if HAS_BYTES
 #include "winograd_bytes.h"
@@ -249,7 +233,7 @@ INLINE_HERE void OWN(write_row)(const bl_winograd_t *p, const bl_buffers_t *b, c
         row[j] += OWN(load)(channels->bias);
         if (b->addend && j < n) row[j] += OWN(read)((const element_t *)b->addend + at + j * p->dst.pixel);
     }
-    OWN(finish)(&p->tail, row);
+    OWN(finish)(&p->tail, row, TILE);
     for (int j = 0; j < TILE && j < n; j++) OWN(write)((element_t *)b->dst + at + j * p->dst.pixel, row[j]);
 }
 #endif

@@ -108,6 +108,30 @@ def check(spec: dnnl.Spec, given: Mapping[str, Array], expected: Array, toleranc
 # What convolutions, deconvolutions and poolings compute, as numpy sees it.
 
 
+def check_convolution(spec: dnnl.Spec, tolerance: float) -> None:
+    """Compare a resolved one of two dimensions with numpy's in double precision, on poisoned buffers.
+
+    Within ``tolerance`` of the largest sum, of which a clip may leave little.
+    """
+    descs = [(name, desc) for name, desc in spec.descs if name != "dst" or spec.attr.has_sum]
+    given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in descs}
+    exact = {name: array.astype(np.float64) for name, array in given.items()}
+    weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, *exact["weights"].shape[-2:])
+    n_groups = spec.desc("src").dims[1] // weights.shape[1]
+    strides, pads, dilations = (spec.param(name) for name in ("strides", "pads", "dilations"))
+    expected = convolve(exact["src"], weights, strides, pads, dilations, n_groups)
+    expected += exact["bias"][:, None, None] if "bias" in exact else 0
+    largest = np.abs(expected).max()
+    for index, post_op in enumerate(spec.attr.post_ops):
+        if isinstance(post_op, dnnl.Eltwise):
+            expected = function_of(post_op)(expected)
+        else:
+            expected += exact["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
+    got = execute(spec, given)["dst"]
+    assert got.shape == expected.shape
+    assert np.abs(got.astype(np.float64) - expected).max() <= tolerance * max(largest, 1)
+
+
 def padded(x: Array, pads: Iterable[int], value: float = 0.0) -> Array:
     n_spatial = x.ndim - 2
     begin_end = tuple(pads)

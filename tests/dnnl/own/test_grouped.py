@@ -13,7 +13,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dnnl.own.grouped import multiply_adds
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import convolve, execute, function_of, random
+from tests.dnnl.running import check_convolution, execute, random
 
 N_READ = 32
 """Channels that are read together, at most."""
@@ -59,23 +59,9 @@ def convolution(
 
 
 def check(spec: dnnl.Spec) -> None:
-    """Compare on poisoned buffers."""
     ours = offer(spec)
     assert ours is not None
-    given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in ours.spec.descs if name != "dst"}
-    n_channels = spec.desc("src").dims[1]
-    weights = given["weights"].reshape(n_channels, -1, *given["weights"].shape[3:])
-    n_groups = n_channels // weights.shape[1]
-    operands = given["src"].astype(np.float64), weights.astype(np.float64)
-    expected = convolve(*operands, spec.param("strides"), spec.param("pads"), (0, 0), n_groups)
-    expected += given["bias"][:, None, None] if "bias" in given else 0
-    largest = np.abs(expected).max()
-    for function in spec.attr.post_ops:
-        assert isinstance(function, dnnl.Eltwise)
-        expected = function_of(function)(expected)
-    got = execute(ours.spec, given)["dst"].astype(np.float64)
-    assert got.shape == expected.shape
-    assert np.abs(got - expected).max() <= TOLERANCE[spec.desc("dst").dtype] * largest
+    check_convolution(ours.spec, TOLERANCE[spec.desc("dst").dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -14,7 +14,7 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.own.winograd import multiply_adds
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import convolve, execute, function_of, random
+from tests.dnnl.running import check_convolution, convolve, execute, random
 
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 BLOCKED = f"nChw{LANES}c"
@@ -85,26 +85,9 @@ def convolution(
 
 
 def check(spec: dnnl.Spec) -> None:
-    """Compare on poisoned buffers, padding included."""
     ours = offer(spec)
     assert ours is not None
-    descs = [(name, desc) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum]
-    given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in descs}
-    exact = {name: array.astype(np.float64) for name, array in given.items()}
-    weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
-    n_groups = spec.desc("src").dims[1] // weights.shape[1]
-    expected = convolve(exact["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
-    expected += exact["bias"][:, None, None] if "bias" in exact else 0
-    largest = np.abs(expected).max()  # what a clip leaves of it may be much smaller
-    for index, post_op in enumerate(spec.attr.post_ops):
-        if isinstance(post_op, dnnl.Eltwise):
-            expected = function_of(post_op)(expected)
-        else:
-            expected += exact["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
-    got = execute(ours.spec, given)["dst"]
-    assert got.shape == expected.shape
-    tolerance = TOLERANCES[spec.desc("dst").dtype, spec.algorithm.removeprefix("convolution_")]
-    assert np.abs(got.astype(np.float64) - expected).max() <= tolerance * max(largest, 1)
+    check_convolution(ours.spec, TOLERANCES[spec.desc("dst").dtype, spec.algorithm.removeprefix("convolution_")])
 
 
 @pytest.mark.parametrize("dst_tag", TAGS)
@@ -190,8 +173,7 @@ def test_products_of_bf16_have_at_most_three_times_the_error_of_a_direct_convolu
 def test_it_is_the_last_of_those_offer() -> None:
     spec = convolution((1, 2 * LANES, 8, 8), 2 * LANES)
     impls = [resolved.spec.impl for resolved in dnnl.optimised(spec)]
-    assert own.implementation(impls[-1])
-    assert not any(map(own.implementation, impls[:-1]))
+    assert [own.name_of(impl) == "winograd" for impl in impls] == [*[False] * (len(impls) - 1), True]
     assert [resolved.spec.impl for resolved in dnnl.implementations(spec)][-1] == impls[-1]
 
 

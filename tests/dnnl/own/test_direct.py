@@ -1,0 +1,168 @@
+"""Our own direct convolution, which fetches weights ahead, against numpy's in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.dnnl import own
+from blocklayout.dnnl.own.direct import multiply_adds
+from blocklayout.layout import MemoryDesc
+from tests.dnnl.running import check_convolution, execute, random
+
+DTYPES = ["f32", "bf16"] if dnnl.has_isa("avx512_core_bf16") else ["f32"]
+TOLERANCE = {"f32": 2e-6, "bf16": 2**-8}
+RELU = dnnl.Eltwise("relu")
+
+pytestmark = pytest.mark.skipif(
+    not dnnl.has_native_executor() or not dnnl.has_isa("avx2") or dnnl.has_isa("avx512_core_amx"),
+    reason="needs AVX2, no AMX, and a compiler at installation",
+)
+
+
+def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
+    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "direct"), None)
+
+
+def convolution(
+    src: tuple[int, ...] = (1, 64, 7, 7),
+    n_dst: int = 96,
+    kernel: tuple[int, int] = (1, 1),
+    dtype: str = "f32",
+    *,
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilations: tuple[int, int] = (0, 0),
+    tail: tuple[Any, ...] = (),
+    tags: tuple[str, str] = ("nhwc", "nhwc"),
+    **changes: Any,
+) -> dnnl.Spec:
+    window = [(taps - 1) * (gap + 1) + 1 for taps, gap in zip(kernel, dilations, strict=True)]
+    extents = [(src[i + 2] + pads[i] + pads[i + 2] - window[i]) // strides[i] + 1 for i in range(2)]
+    dst = MemoryDesc((src[0], n_dst, *extents), dtype, tags[1])
+    arguments: dict[str, Any] = {
+        "bias": dnnl.AnyDesc((n_dst,), "f32"),
+        "strides": strides,
+        "pads": pads,
+        "dilations": dilations,
+        "attr": dnnl.Attr(tuple(dnnl.Binary("add", dst) if each == "add" else each for each in tail)),
+        "n_threads": 2,
+    }
+    weights = dnnl.AnyDesc((n_dst, src[1], *kernel), dtype)
+    return dnnl.convolution(MemoryDesc(src, dtype, tags[0]), weights, dst, **arguments | changes)
+
+
+def check(spec: dnnl.Spec) -> None:
+    ours = offer(spec)
+    assert ours is not None
+    check_convolution(ours.spec, TOLERANCE[spec.desc("dst").dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "tail",
+    [
+        (),
+        (RELU,),
+        (dnnl.Eltwise("relu", 0.1),),
+        (dnnl.Eltwise("clip", 0, 6),),
+        (dnnl.Eltwise("hardswish", 1 / 6, 0.5), dnnl.Eltwise("linear", -0.7)),
+        (dnnl.Sum(), RELU),
+        ("add", dnnl.Eltwise("swish", 1.7)),
+    ],
+    ids=["none", "relu", "leaky", "clip", "hardswish linear", "sum relu", "add swish"],
+)
+def test_post_ops(dtype: str, tail: tuple[Any, ...]) -> None:
+    check(convolution((2, 62, 5, 9), 71, dtype=dtype, tail=tail))
+    check(convolution((2, 62, 5, 9), 71, (3, 3), dtype, pads=(1, 1, 1, 1), tail=tail))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    extents=st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 12), st.integers(1, 30)),
+    n_dst=st.integers(1, 100),
+    window=st.tuples(*[st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(0, 1))] * 2),
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    n_threads=st.integers(1, 5),
+    bias=st.sampled_from([{}, {"bias": None}]),
+)
+def test_any_extents(
+    dtype: str,
+    extents: tuple[int, ...],
+    n_dst: int,
+    window: tuple[tuple[int, int, int], ...],
+    pads: tuple[int, int, int, int],
+    n_threads: int,
+    bias: dict[str, Any],
+) -> None:
+    n_images, n_pairs, *sides = extents
+    kernel, strides, dilations = zip(*window, strict=True)
+    sides = [max(side, taps * (gap + 1)) for side, taps, gap in zip(sides, kernel, dilations, strict=True)]
+    src = n_images, 2 * n_pairs, *sides
+    windows = {"strides": strides, "pads": pads, "dilations": dilations}
+    check(convolution(src, n_dst, kernel, dtype, **windows, tail=(RELU,), n_threads=n_threads, **bias))
+
+
+def test_an_odd_number_of_sources() -> None:
+    check(convolution((1, 7, 5, 5), 20, (3, 3), pads=(1, 1, 1, 1)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pixels_in_several_parts(dtype: str) -> None:
+    check(convolution((2, 700, 20, 21), 40, dtype=dtype))
+    check(convolution((2, 700, 20, 21), 40, strides=(2, 1), dtype=dtype))
+
+
+def test_channels_of_a_larger_tensor() -> None:
+    src = MemoryDesc((2, 32, 8, 8), strides=MemoryDesc((2, 96, 8, 8), "f32", "nhwc").strides)
+    check(dnnl.convolution(src, dnnl.AnyDesc((48, 32, 1, 1)), MemoryDesc((2, 48, 8, 8), "f32", "nhwc"), n_threads=2))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_stays_in_its_windows(value: float) -> None:
+    ours = offer(convolution((1, 16, 8, 8), 8, (3, 3), pads=(1, 1, 1, 1), bias=None))
+    assert ours is not None
+    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst"}
+    expected = execute(ours.spec, given)["dst"]
+    given["src"][0, 5, 4, 6] = value
+    got = execute(ours.spec, given)["dst"]
+    window = np.zeros_like(got, bool)
+    window[:, :, 3:6, 5:8] = True
+    assert not np.isfinite(got[window]).any()
+    assert (got == expected)[~window].all()
+
+
+def test_it_is_the_first_where_there_are_many_weights_for_few_pixels() -> None:
+    few, many = (dnnl.optimised(convolution((1, 512, side, side), 512))[0] for side in (7, 56))
+    assert own.name_of(few.spec.impl) == "direct"
+    assert own.name_of(many.spec.impl) != "direct"
+
+
+def test_a_settled_spec_is_made_again() -> None:
+    ours = offer(convolution(tail=(RELU,)))
+    assert ours is not None
+    again = dnnl.resolve(dnnl.Spec.from_dict(ours.spec.to_dict()))
+    assert again == ours
+    assert dnnl.multiply_adds(again.spec) == multiply_adds(ours.spec) == 64 * 96 * 49
+
+
+def test_what_it_does_not_compute_is_not_offered() -> None:
+    image, groups = MemoryDesc((1, 64, 8, 8), "f32", "nhwc"), dnnl.AnyDesc((2, 32, 32, 1, 1))
+    strange = [
+        convolution(tags=("nchw", "nhwc")),
+        convolution(tags=("nhwc", "nChw8c")),
+        convolution((1, 10_000, 1, 1)),
+        dnnl.convolution(image, groups, image, n_threads=2),
+        convolution(bias=dnnl.AnyDesc((96,), "s8")),
+        convolution(tail=(dnnl.Eltwise("tanh"),)),
+        convolution(prop_kind="forward_training"),
+        convolution(attr=dnnl.Attr(scales=(("src", 0),))),
+        *[convolution((1, 7, 5, 5), dtype=dtype) for dtype in DTYPES if dtype == "bf16"],
+    ]
+    assert [offer(spec) for spec in strange] == [None] * len(strange)
