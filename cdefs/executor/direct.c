@@ -1,5 +1,6 @@
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "winograd.h"
 
@@ -9,6 +10,7 @@
 
 enum {
     BL_LINE = 64,           /* bytes of a line of the caches */
+    BL_WAY = 4096,          /* bytes from one place of the nearest cache to where it is used again */
     BL_MOST_SOURCES = 8192, /* of a pixel */
 };
 
@@ -23,13 +25,45 @@ typedef struct {
     const float *bias;
     const void *addend;
     void *dst;
-    bl_pixel_t *pixels; /* of each thread, pixels_at_once */
-    int are_even, is_bounded; /* the latter: whether the tail has bounds and nothing else */
+    char *own;          /* of each thread, own_nbytes */
+    int64_t apart;      /* from the sources of a pixel to those of the next, in elements, if they lie side by side */
+    int is_copied, are_even, is_bounded; /* the latter: whether the tail has bounds and nothing else */
 } bl_direct_run_t;
 
-int64_t bl_direct_scratchpad(const bl_direct_t *problem) {
-    return problem->n_threads * problem->pixels_at_once * (int64_t)sizeof(bl_pixel_t);
+static int64_t itemsize(const bl_direct_t *p) { return p->is_bf16 ? 2 : 4; }
+
+/* Whether pixels have no gaps between rows and images. */
+static int is_dense(const bl_place_t *place, int64_t n_images, int64_t height, int64_t width) {
+    return place->row == width * place->pixel && (n_images == 1 || place->image == height * place->row);
 }
+
+/* Whether a result sees one pixel, which is there, and the next result lies side by side. */
+static int sees_pixels(const bl_direct_t *p) {
+    int are_there = p->pad_top <= 0 && p->pad_left <= 0 && (p->dst_height - 1) * p->strides[0] < p->height &&
+        (p->dst_width - 1) * p->strides[1] < p->width;
+    return p->kernel[0] == 1 && p->kernel[1] == 1 && are_there && is_dense(&p->dst, p->n_images, p->dst_height, p->dst_width);
+}
+
+/* Whether these pixels' sources are copied first: those that do not lie side by side, and those at distances for which all
+   would compete for the same few places of the nearest cache. */
+static int is_copied(const bl_direct_t *p) {
+    int is_same = p->height == p->dst_height && p->width == p->dst_width && p->strides[0] == 1 && p->strides[1] == 1;
+    int is_whole = is_same && is_dense(&p->src, p->n_images, p->height, p->width);
+    return sees_pixels(p) && (!is_whole || p->src.pixel * itemsize(p) % BL_WAY == 0);
+}
+
+/* From one copied pixel to the next, in elements. */
+static int64_t copied_apart(const bl_direct_t *p) {
+    int64_t in_line = BL_LINE / itemsize(p), n = (p->n_src + in_line - 1) / in_line * in_line;
+    return n * itemsize(p) % BL_WAY ? n : n + in_line;
+}
+
+/* Bytes of each thread: sources that are copied, or where pixels are. */
+static int64_t own_nbytes(const bl_direct_t *p) {
+    return p->pixels_at_once * (is_copied(p) ? copied_apart(p) * itemsize(p) : (int64_t)sizeof(bl_pixel_t));
+}
+
+int64_t bl_direct_scratchpad(const bl_direct_t *problem) { return problem->n_threads * own_nbytes(problem); }
 
 #if defined(__x86_64__)
 #include "vectors.h"
@@ -38,18 +72,6 @@ static const uint32_t zeros[BL_MOST_SOURCES]; /* the sources of a pixel that is 
 
 /* Elements of the weights of a panel. */
 static int64_t panel_length(const bl_direct_t *p) { return p->kernel[0] * p->kernel[1] * p->n_src * 2 * p->lanes; }
-
-/* Whether pixels have no gaps between rows and images. */
-static int is_dense(const bl_direct_t *p, const bl_place_t *place) {
-    return place->row == p->width * place->pixel && (p->n_images == 1 || place->image == p->height * place->row);
-}
-
-/* Whether results see a pixel each, the next of them the next, and lie as these do. */
-static int are_even(const bl_direct_t *p) {
-    int is_one = p->kernel[0] == 1 && p->kernel[1] == 1 && p->strides[0] == 1 && p->strides[1] == 1;
-    int is_all = p->height == p->dst_height && p->width == p->dst_width && p->pad_top == 0 && p->pad_left == 0;
-    return is_one && is_all && is_dense(p, &p->src) && is_dense(p, &p->dst);
-}
 
 static int is_bounded(const bl_tail_t *t) {
     return t->slope == 1 && t->gate == BL_NO_GATE && t->linear_alpha == 1 && t->linear_beta == 0;
@@ -135,26 +157,42 @@ INLINE TARGET_BF16 void write_bf16(uint16_t *to, const vec_16 *sums, int64_t n) 
 #define compute_panel_bf16 NULL
 #endif
 
+static void copy(const bl_direct_t *p, const bl_direct_run_t *run, int64_t first, int64_t n, char *to) {
+    int64_t size = itemsize(p);
+    bl_pixel_t pixel;
+    for (int64_t i = 0; i < n; i++, to += run->apart * size) {
+        locate(p, first + i, 1, &pixel);
+        memcpy(to, (const char *)run->src + pixel.src * size, (size_t)(p->n_src * size));
+    }
+}
+
 /* Each thread computes panels of one part of the pixels after the other, the source of which stays near meanwhile. */
 static void work(void *given) {
     const bl_direct_run_t *run = given;
     const bl_direct_t *p = run->problem;
-    void (*compute)(const bl_direct_t *, const bl_direct_run_t *, const bl_pixel_t *, int64_t, int64_t, int64_t, int64_t) =
-        p->is_bf16 ? compute_panel_bf16 : p->lanes == 16 ? compute_panel_16 : compute_panel_8;
+    void (*compute)(const bl_direct_t *, const bl_direct_run_t *, const bl_pixel_t *, int64_t, int64_t, const void *, int64_t,
+        int64_t) = p->is_bf16 ? compute_panel_bf16 : p->lanes == 16 ? compute_panel_16 : compute_panel_8;
     int64_t n = p->n_images * p->dst_height * p->dst_width, n_parts = (n + p->pixels_at_once - 1) / p->pixels_at_once;
     int64_t n_panels = (p->n_dst + 2 * p->lanes - 1) / (2 * p->lanes);
-    bl_pixel_t *pixels = run->pixels + omp_get_thread_num() * p->pixels_at_once;
+    char *own = run->own + omp_get_thread_num() * own_nbytes(p);
     bl_range_t share = bl_share(n_parts * n_panels);
     for (int64_t i = share.first; i < share.last; i++) {
         int64_t part = i / n_panels, panel = i % n_panels, first = n * part / n_parts, end = n * (part + 1) / n_parts;
-        if (!run->are_even && (panel == 0 || i == share.first)) locate(p, first, end - first, pixels);
-        compute(p, run, pixels, first, end - first, panel, i + 1 < share.last ? (panel + 1) % n_panels : -1);
+        if (panel == 0 || i == share.first) {
+            if (run->is_copied) copy(p, run, first, end - first, own);
+            if (!run->are_even) locate(p, first, end - first, (bl_pixel_t *)own);
+        }
+        const char *src = run->is_copied ? own : (const char *)run->src + first * run->apart * itemsize(p);
+        int64_t next = i + 1 < share.last ? (panel + 1) % n_panels : -1;
+        compute(p, run, (const bl_pixel_t *)own, first, end - first, src, panel, next);
     }
 }
 
 static int run_all(const bl_direct_t *p, void *const *data) {
-    bl_direct_run_t run = {p, data[BL_DIRECT_SRC], data[BL_DIRECT_WEIGHTS], data[BL_DIRECT_BIAS], data[BL_DIRECT_ADDEND],
-        data[BL_DIRECT_DST], data[BL_DIRECT_SCRATCHPAD], are_even(p), is_bounded(&p->tail)};
+    bl_direct_run_t run = {.problem = p, .src = data[BL_DIRECT_SRC], .weights = data[BL_DIRECT_WEIGHTS],
+        .bias = data[BL_DIRECT_BIAS], .addend = data[BL_DIRECT_ADDEND], .dst = data[BL_DIRECT_DST],
+        .own = data[BL_DIRECT_SCRATCHPAD], .apart = is_copied(p) ? copied_apart(p) : p->src.pixel, .is_copied = is_copied(p),
+        .are_even = sees_pixels(p), .is_bounded = is_bounded(&p->tail)};
     bl_parallel(p->n_threads, work, &run);
     return 0;
 }

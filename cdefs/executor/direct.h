@@ -1,5 +1,6 @@
 /* Convolutions channels last, one product for each tap, source and result. While a panel of weights is multiplied the next one
-   is fetched: those of layers with many channels and few pixels come from far away. */
+   is fetched: those of layers with many channels and few pixels come from far away. Pixels of a stride, and those at distances
+   that the nearest cache does badly, are copied first. */
 
 typedef struct {
     bl_get_data_t get_data;

@@ -36,10 +36,10 @@ INLINE_HERE const char *OWN(add_tap)(vec (*sums)[2], const element_t *const *pix
     return ahead;
 }
 
-/* A panel of results of pixels from the first on, which lie side by side, or of those that were located. */
+/* A panel of results of pixels from the first on, which lie side by side as their sources do, or of those that were located. */
 INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t *run, const bl_pixel_t *pixels, int64_t first,
-    int64_t panel, const char *ahead, const char *end, const int rows, const int are_even) {
-    const element_t *src = run->src, *weights = (const element_t *)run->weights + panel * panel_length(p);
+    const element_t *src, int64_t panel, const char *ahead, const char *end, const int rows, const int are_even) {
+    const element_t *weights = (const element_t *)run->weights + panel * panel_length(p);
     int64_t channel = panel * PANEL, n = p->n_dst - channel < PANEL ? p->n_dst - channel : PANEL;
     const bl_tail_t *t = &p->tail;
     vec sums[ROWS][2];
@@ -52,7 +52,7 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
     }
     for (int64_t row = 0; row < p->kernel[0]; row++)
         for (int64_t column = 0; column < p->kernel[1]; column++, weights += p->n_src * PANEL) {
-            const element_t *taps[ROWS] = {src + first * p->src.pixel};
+            const element_t *taps[ROWS] = {src};
             int64_t down = row * p->steps[0], right = column * p->steps[1];
             if (!are_even)
                 for (int r = 0; r < rows; r++) {
@@ -61,7 +61,7 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
                     int64_t at = pixels[r].src + down * p->src.row + right * p->src.pixel;
                     taps[r] = is_there ? src + at : (const element_t *)zeros;
                 }
-            ahead = OWN(add_tap)(sums, taps, p->src.pixel, weights, p->n_src, ahead, end, rows, are_even);
+            ahead = OWN(add_tap)(sums, taps, run->apart, weights, p->n_src, ahead, end, rows, are_even);
         }
     if (run->addend)
 #pragma GCC unroll 16
@@ -91,19 +91,20 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
 
 /* The same of `n` pixels, in strips as even as can be, each of which fetches its share of the panel that is next. */
 TARGET static void OWN(compute_panel)(const bl_direct_t *p, const bl_direct_run_t *run, const bl_pixel_t *pixels, int64_t first,
-    int64_t n, int64_t panel, int64_t next) {
+    int64_t n, const void *src, int64_t panel, int64_t next) {
     int64_t n_strips = (n + ROWS - 1) / ROWS, nbytes = panel_length(p) * (int64_t)sizeof(element_t);
     const char *ahead = (const char *)run->weights + (next < 0 ? 0 : next) * nbytes;
     int64_t n_lines = next < 0 ? 0 : (nbytes + BL_LINE - 1) / BL_LINE;
     for (int64_t strip = 0; strip < n_strips; strip++) {
         int64_t begin = n * strip / n_strips, rows = n * (strip + 1) / n_strips - begin;
         const char *from = ahead + n_lines * strip / n_strips * BL_LINE, *to = ahead + n_lines * (strip + 1) / n_strips * BL_LINE;
+        const element_t *even = (const element_t *)src + begin * run->apart;
 #define CASE(N)                                                                                         \
     case N:                                                                                             \
         if (run->are_even)                                                                               \
-            OWN(compute_strip)(p, run, NULL, first + begin, panel, from, to, N, 1);                          \
+            OWN(compute_strip)(p, run, NULL, first + begin, even, panel, from, to, N, 1);                          \
         else                                                                                            \
-            OWN(compute_strip)(p, run, pixels + begin, 0, panel, from, to, N, 0);                          \
+            OWN(compute_strip)(p, run, pixels + begin, 0, run->src, panel, from, to, N, 0);                          \
         break;
         switch (rows) {
             CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)

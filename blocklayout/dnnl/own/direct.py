@@ -35,13 +35,13 @@ _ROWS = {16: 14, 8: 6}
 _LEAST_PIXELS = 4
 """With fewer, each product waits for the one before."""
 
-_PEAK_SHARE = 0.95
-"""Of a machine's peak, within strips. On Zen 5, as is the next."""
+_PEAK_SHARE = 0.98
+"""Of a machine's peak, within strips, by comparison with the library's. On Zen 5, as is the next."""
 
 _PRODUCTS_OF_STRIP, _PRODUCTS_OF_TAP = 140, 180
-"""Time of what else is done for a strip, in products of a result; and for each tap of a window, or with strides."""
+"""Time of what else is done for a strip, in products of a result; and for each tap, where there are several."""
 
-_LEAST_PRODUCTS, _MOST_PIXELS, _MOST_PIXELS_OF_WINDOWS = 256, 1024, 64
+_LEAST_PRODUCTS, _MOST_PIXELS, _FEW_PIXELS = 256, 1024, 64
 """Of a result and of all results, where it is hardly ever slower: many weights for few pixels."""
 
 _PIXELS_OF_PANEL = 2
@@ -75,8 +75,8 @@ def _compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     """Products, those by what fills the last panel among them, of the thread that has most of them."""
     lanes, (n_parts, n_panels, n_pixels) = lanes_of(spec.impl), _tasks(spec)
     n_strips, of_result = -(-n_pixels // _ROWS[lanes]), prod(spec.desc("weights").dims[1:])
-    n_taps = prod(spec.desc("weights").dims[2:]) if _has_window(spec) else 0
-    of_strip = _PRODUCTS_OF_STRIP + n_taps * _PRODUCTS_OF_TAP
+    n_taps = prod(spec.desc("weights").dims[2:])
+    of_strip = _PRODUCTS_OF_STRIP + (n_taps * _PRODUCTS_OF_TAP if n_taps > 1 else 0)
     of_task = 2 * lanes * (max(n_pixels, _LEAST_PIXELS) * of_result + n_strips * of_strip)
     n_tasks = -(-n_parts * n_panels // n_threads)
     at_once = 4 // itemsize(spec.desc("src").dtype)
@@ -95,15 +95,11 @@ def _is_of_our_kind(spec: Spec) -> bool:
     return is_known and not spec.attr.scales and not spec.attr.zero_points
 
 
-def _has_window(spec: Spec) -> bool:
-    """Whether pixels' sources have to be looked for."""
-    return {*spec.desc("weights").dims[2:], *spec.param("strides")} != {1} or any(spec.param("pads"))
-
-
 def _is_favourite(spec: Spec) -> bool:
     n_images, _, *extents = spec.desc("dst").dims
-    most = _MOST_PIXELS_OF_WINDOWS if _has_window(spec) else _MOST_PIXELS
-    return prod(spec.desc("weights").dims[1:]) >= _LEAST_PRODUCTS and n_images * prod(extents) <= most
+    _, n_src, *taps = spec.desc("weights").dims
+    most = _MOST_PIXELS if n_src >= _LEAST_PRODUCTS else _FEW_PIXELS
+    return n_src * prod(taps) >= _LEAST_PRODUCTS and n_images * prod(extents) <= most
 
 
 def _fields(spec: Spec) -> Mapping[str, Any]:
