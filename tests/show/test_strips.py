@@ -247,7 +247,8 @@ def test_strips_on_the_page_are_measured_where_each_plan_was_run(report: Report,
 def test_a_step_of_a_strip_chooses_its_kernel_and_keys_walk_from_strip_to_strip(report: Report, open_page: Any) -> None:
     page = open_page(report.to_html())
     focused = "document.activeElement.closest('.run')?.dataset.policy"
-    page.locator("#policies .run").nth(1).locator("rect[role=button]").nth(3).dispatch_event("click")  # however narrow it is
+    step = page.locator("#policies .run").nth(1).locator("rect[role=button]").nth(3)
+    step.dispatch_event("click")  # however narrow it is
     chosen = page.evaluate("page.record.plan.kernels[page.selected].name")
     assert page.locator("#policies rect.chosen").first.get_attribute("aria-label").startswith(f"{chosen}, ")
     page.locator("#policies rect[tabindex='0']").focus()
