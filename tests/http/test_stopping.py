@@ -43,7 +43,7 @@ def slow(tmp_path: Path) -> Path:
     b = bl.Builder()
     x = b.input("x", (1, 64, 96, 96))
     weights = np.random.default_rng(0).standard_normal((64, 64, 3, 3), dtype=np.float32) / 40
-    for _ in range(80):
+    for _ in range(240):
         x = x.conv(weights, pads=1).relu()
     b.output("y", x)
     bl.save(b, tmp_path / "slow.onnx")
@@ -95,8 +95,7 @@ def test_what_was_accepted_is_answered(
         answers = [client.last() for client in clients]
         assert process.wait(PATIENCE_S) == 0
     assert [answer.status for answer in answers] == [200, 200, 200]
-    closing = [answer.headers.get("connection") for answer in answers]
-    assert closing.count("close") >= 2  # the first may be on its way before the signal is
+    assert [answer.headers["connection"] for answer in answers] == ["close"] * 3
     with pytest.raises(OSError, match="refused"):
         Client(port_of(lines))
 
