@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dnnl import arguments
+from blocklayout.dnnl import arguments, own
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
 
@@ -106,6 +106,11 @@ def check(spec: dnnl.Spec, given: Mapping[str, Array], expected: Array, toleranc
 
 
 # What convolutions, deconvolutions and poolings compute, as numpy sees it.
+
+
+def offer_of(name: str, spec: dnnl.Spec) -> dnnl.Resolved | None:
+    """The Spec as an implementation of our own settles it; ``None`` where it does not compute it."""
+    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == name), None)
 
 
 def check_convolution(spec: dnnl.Spec, tolerance: float) -> None:

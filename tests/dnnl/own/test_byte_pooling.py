@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import execute
+from tests.dnnl.running import execute, offer_of
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx2"), reason="needs AVX2 and a compiler at installation"
@@ -33,8 +34,7 @@ def pooling(
     return dnnl.pooling(MemoryDesc(src, dtype, tag), None, algorithm, kernel=kernel, **options)
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_pooling"), None)
+offer = partial(offer_of, "byte_pooling")
 
 
 @settings(max_examples=80, deadline=None)

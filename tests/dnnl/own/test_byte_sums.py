@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import Attr, Eltwise, own
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import Array, execute, packed
+from tests.dnnl.running import Array, execute, offer_of, packed
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx2") or dnnl.has_isa("avx512_core"),
@@ -38,8 +39,7 @@ def addition(
     return dnnl.binary(src_0, src_1, dst, n_threads=n_threads, **options)
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "byte_sums"), None)
+offer = partial(offer_of, "byte_sums")
 
 
 def any_bytes(n: int, dtype: str, seed: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.dnnl import own
 from blocklayout.dnnl.own.depthwise import multiply_adds
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import Array, convolve, execute, function_of, random
+from tests.dnnl.running import Array, convolve, execute, function_of, offer_of, random
 
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 TAGS = ("nhwc", "nChw16c") if LANES == 16 else ("nChw8c",)
@@ -68,8 +68,7 @@ def depthwise(
     return dnnl.convolution(MemoryDesc(src, dtype, tags[0]), weights, dst, **arguments | changes)
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "depthwise"), None)
+offer = partial(offer_of, "depthwise")
 
 
 def operands(spec: dnnl.Spec) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dnnl.own.direct import multiply_adds
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import check_convolution, execute, random
+from tests.dnnl.running import check_convolution, execute, offer_of, random
 
 DTYPES = ["f32", "bf16"] if dnnl.has_isa("avx512_core_bf16") else ["f32"]
 TOLERANCE = {"f32": 2e-6, "bf16": 2**-8}
@@ -25,8 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "direct"), None)
+offer = partial(offer_of, "direct")
 
 
 def convolution(

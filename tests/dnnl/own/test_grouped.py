@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dnnl.own.grouped import multiply_adds
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import check_convolution, execute, random
+from tests.dnnl.running import check_convolution, execute, offer_of, random
 
 N_READ = 32
 """Channels that are read together, at most."""
@@ -28,8 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "grouped"), None)
+offer = partial(offer_of, "grouped")
 
 
 def convolution(

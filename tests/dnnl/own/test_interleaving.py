@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from blocklayout.dnnl import own
 from blocklayout.dtypes import to_numpy
 from blocklayout.ir.host_spec import mover
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import execute
+from tests.dnnl.running import execute, offer_of
 
 pytestmark = pytest.mark.skipif(not dnnl.has_native_executor(), reason="needs a compiler at installation")
 
@@ -19,8 +21,7 @@ def reorder(dims: tuple[int, ...], src: str, dst: str, dtypes: tuple[str, str] =
     return dnnl.reorder(MemoryDesc(dims, dtypes[0], src), MemoryDesc(dims, dtypes[1], dst), n_threads=2)
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "interleaving"), None)
+offer = partial(offer_of, "interleaving")
 
 
 @pytest.mark.parametrize("dtype", ["u8", "s8"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.own.winograd import multiply_adds
 from blocklayout.dtypes import to_numpy
 from blocklayout.layout import MemoryDesc
-from tests.dnnl.running import check_convolution, convolve, execute, random
+from tests.dnnl.running import check_convolution, convolve, execute, offer_of, random
 
 LANES = 16 if dnnl.has_isa("avx512_core") else 8
 BLOCKED = f"nChw{LANES}c"
@@ -40,8 +41,7 @@ pytestmark = pytest.mark.skipif(
 RELU = dnnl.Eltwise("relu")
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "winograd"), None)
+offer = partial(offer_of, "winograd")
 
 
 TAILS: dict[str, tuple[Any, ...]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.dnnl import own
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.own import of_bytes
 from tests.dnnl.own.of_bytes import RELU, TAILS, TYPES, ZEROS
+from tests.dnnl.running import offer_of
 
 pytestmark = pytest.mark.skipif(
     not dnnl.has_native_executor() or not dnnl.has_isa("avx2") or dnnl.has_isa("avx512_core_amx"),
@@ -43,8 +44,7 @@ def convolution(
     return dnnl.convolution(MemoryDesc(src, types[0], tag), weights, dst, **arguments | changes)
 
 
-def offer(spec: dnnl.Spec) -> dnnl.Resolved | None:
-    return next((each for each in own.offers(spec) if own.name_of(each.spec.impl) == "winograd"), None)
+offer = partial(offer_of, "winograd")
 
 
 def check(spec: dnnl.Spec, **given: np.ndarray) -> None:
