@@ -69,11 +69,16 @@ def argument(name: str) -> int:
 _KINDS = ("convolution", "deconvolution", "eltwise", "binary", "pooling", "lrn", "reduction", "resampling", "softmax")
 _PREFIXES = {family: (f"{family}_",) for family in _KINDS} | {"rnn": ("vanilla_", "lbr_")}
 
+WINOGRAD_DOMAIN = "convolution_winograd_domain"
+"""Winograd's of weights in its domain, (OC, IC, 4, 4), as :class:`blocklayout.ir.WinogradWeights` makes them of 3x3."""
+
 ALGORITHMS = {
     family: tuple(name for name in values("alg_kind") if name.startswith(prefixes))
     for family, prefixes in _PREFIXES.items()
 }
-"""Algorithms by the kind of primitive they belong to."""
+"""Algorithms by the kind of primitive they belong to, the library's and our own."""
+
+ALGORITHMS["convolution"] += (WINOGRAD_DOMAIN,)
 
 
 def full_algorithm(family: str, name: str) -> str:

@@ -8,6 +8,7 @@ from operator import eq
 
 from blocklayout.dnnl import known_bugs, own
 from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.enums import WINOGRAD_DOMAIN
 from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.primitive_desc import (
     UNIMPLEMENTED,
@@ -104,7 +105,7 @@ def rougher(spec: Spec) -> tuple[Resolved, ...]:
 
 
 def is_rougher(spec: Spec) -> bool:
-    """Whether a Spec asks for the algorithm of those that :func:`rougher` returns.
+    """Whether a Spec asks for the algorithm of those that :func:`rougher` returns, of any weights.
 
     Example:
         >>> from blocklayout import dnnl
@@ -112,7 +113,7 @@ def is_rougher(spec: Spec) -> bool:
         >>> is_rougher(dnnl.convolution(src, weights, n_threads=1))
         False
     """
-    return spec.algorithm == _ROUGHER
+    return spec.algorithm in (_ROUGHER, WINOGRAD_DOMAIN)
 
 
 def optimised(spec: Spec) -> tuple[Resolved, ...]:

@@ -16,7 +16,8 @@ _NAMES = {
         "BYTES LAYOUT_NAMES BaseOperator Lowered PostOpUse Problem Role TensorInfo Wish in_blocks wished_desc"
     ),
     "recipe": (
-        "Candidate Fused MadeWeights Recipe RecipeStep TapSums TapsAsChannels ValueLayout layout_name readable_as"
+        "Candidate Fused MadeWeights Recipe RecipeStep TapSums TapsAsChannels ValueLayout WinogradWeights layout_name "
+        "readable_as"
     ),
     "value": "Quantization Value",
 }

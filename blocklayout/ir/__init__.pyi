@@ -53,6 +53,7 @@ from blocklayout.ir.recipe import RecipeStep as RecipeStep
 from blocklayout.ir.recipe import TapSums as TapSums
 from blocklayout.ir.recipe import TapsAsChannels as TapsAsChannels
 from blocklayout.ir.recipe import ValueLayout as ValueLayout
+from blocklayout.ir.recipe import WinogradWeights as WinogradWeights
 from blocklayout.ir.recipe import layout_name as layout_name
 from blocklayout.ir.recipe import readable_as as readable_as
 from blocklayout.ir.value import Quantization as Quantization

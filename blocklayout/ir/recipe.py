@@ -94,7 +94,32 @@ class TapsAsChannels(Struct, frozen=True, tag=True):
         return np.moveaxis(taps, -1, 1).reshape(self.dims(weights.shape))
 
 
-MadeWeights = TapSums | TapsAsChannels
+_TO_WINOGRAD_DOMAIN = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float32)
+
+
+class WinogradWeights(Struct, frozen=True, tag=True):
+    """Weights of 3x3 windows in Winograd's domain: 4x4 numbers, each multiplied once for a tile of 2x2 results.
+
+    Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016: G of F(2x2, 3x3).
+    """
+
+    def dims(self, weights: tuple[int, ...]) -> tuple[int, ...]:
+        """Extents of these, (OC, IC, 4, 4), of those of the others."""
+        return *weights[:-2], *(extent + 1 for extent in weights[-2:])
+
+    def of(self, weights: np.ndarray) -> np.ndarray:
+        """These weights, in f32, of the others.
+
+        Example:
+            >>> WinogradWeights().of(np.array([[1, 2, 4], [0, 0, 0], [0, 0, 0]], np.float32)).tolist()
+            [[1.0, 3.5, 1.5, 4.0], [0.5, 1.75, 0.75, 2.0], [0.5, 1.75, 0.75, 2.0], [0.0, 0.0, 0.0, 0.0]]
+        """
+        of_both = np.kron(_TO_WINOGRAD_DOMAIN, _TO_WINOGRAD_DOMAIN)  # one product: of small matrices numpy is slow
+        taps = weights.reshape(-1, of_both.shape[1]).astype(np.float32, copy=False)
+        return (taps @ of_both.T).reshape(self.dims(weights.shape))
+
+
+MadeWeights = TapSums | TapsAsChannels | WinogradWeights
 """How weights are made of others."""
 
 

@@ -101,10 +101,10 @@ class Conv(ir.BaseOperator, frozen=True):
         return ir.Recipe.single(spec(dnnl.AnyDesc(weights.dims, weights.dtype)))
 
     def _spec(
-        self, descs: Sequence[dnnl.Desc], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr, **slides: Any
+        self, descs: Sequence[dnnl.Desc], problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr, **others: Any
     ) -> dnnl.Spec:
         src, weights, dst = descs
-        given = {**sliding(self.window), **slides, "attr": attr, "n_threads": problem.n_threads}
+        given = {**sliding(self.window), **others, "attr": attr, "n_threads": problem.n_threads}
         return dnnl.convolution(src, weights, dst, self._bias(problem), prop_kind=wish.prop_kind, **given)
 
     @property
@@ -152,6 +152,22 @@ class Conv(ir.BaseOperator, frozen=True):
         return ir.Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
 
     def alternatives(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
+        """With weights that are made when they are packed."""
+        return (*self._in_winograd_domain(problem, wish, attr), *self._of_steps(problem, wish, attr))
+
+    def _in_winograd_domain(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> Iterator[ir.Recipe]:
+        """Of bf16 and 3x3 windows: weights that no run has to transform."""
+        src, weights = argument(problem, "src"), problem.constants.get("weights")
+        is_known = self.n_groups == 1 and (self.window.kernel, self.window.strides) == ((3, 3), (1, 1))
+        if weights is None or not is_known or src.dtype != "bf16":
+            return
+        made = ir.WinogradWeights()
+        packed = dnnl.AnyDesc(made.dims(weights.dims), weights.dtype)
+        descs = wish.src_desc(src), packed, wish.dst_desc(problem.dst)
+        spec = self._spec(descs, problem, wish, attr, algorithm="winograd_domain")
+        yield replace(ir.Recipe.single(spec), made=(("weights", made),))
+
+    def _of_steps(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> tuple[ir.Recipe, ...]:
         """Of one channel: each step along a row taken as one pixel, whose channels its pixels are, in the same bytes.
 
         A stride of 4 is 4 channels and a stride of 1, in channels-last. None where rows are no whole number of steps.

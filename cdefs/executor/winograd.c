@@ -238,6 +238,7 @@ static int64_t own_length(const bl_winograd_t *p) {
     int64_t panel = 2 * p->lanes, products = n_products(p) * apart(p->tiles_of_task * panel);
     if (p->are_bytes)
         return products + n_products(p) * apart(BL_SRC_BYTES_AT_ONCE * panel) / 2 + 16 * p->tiles_of_task * panel;
+    if (p->are_transformed) return products;
     int64_t weights = p->tile == 2 ? apart(BL_PAIRED_SRC_AT_ONCE * panel) / 2 : apart(BL_SRC_AT_ONCE * panel);
     return products + n_products(p) * weights;
 }

@@ -34,6 +34,7 @@ typedef struct {
     int64_t dst_height, dst_width;
     int64_t pad_top, pad_left;
     bl_place_t src, dst;
+    int are_transformed;                    /* weights: of 4x4 then, products of bf16, one group */
     int64_t weights_tap, weights_src, weights_panel; /* from one to the next, in elements */
     int is_apart;                           /* whether each thread has tiles of its own */
     int64_t tiles_at_once;                  /* whose transformed sources are held, by each thread or by all together */
@@ -50,5 +51,5 @@ int64_t bl_winograd_scratchpad(const bl_winograd_t *problem);
 
 /* Of the type bl_execute_t. args: dnnl_exec_arg_t[BL_N_ARGS], without memory where there is no bias, addend, scale or zero
    point; the addend lies as the results do. The weights of a panel for one tap and one source lie side by side,
-   of bytes those for two sources, by twos. */
+   of bytes and of transformed ones those for two sources, by twos. */
 int bl_winograd(const void *problem, void *stream, int n_args, const void *args);

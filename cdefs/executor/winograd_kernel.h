@@ -81,9 +81,9 @@ INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const bl_buffers_t *b, c
     }
 }
 
-/* to[rows][PANEL] += a[rows][n] b[n][PANEL], or begins with that. */
-INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int is_first,
-    const int rows) {
+/* to[rows][PANEL] += a[rows][n] b[n][PANEL], or begins with that. Of panels `ahead`, if there are any, a line of each source is fetched. */
+INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, const element_t *ahead, float *to,
+    int is_first, const int rows) {
     vec sums[ROWS][2];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (vec){0};
@@ -96,6 +96,10 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
 #if HAS_PAIRS
     for (int64_t c = 0; c < n; c += 2) {
         pairs_t b0 = *(const pairs_t *)(b + c * PANEL), b1 = *(const pairs_t *)(b + c * PANEL + PANEL);
+        if (ahead) {
+            __builtin_prefetch(ahead + c * PANEL);
+            __builtin_prefetch(ahead + c * PANEL + PANEL);
+        }
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             pairs_t x = *(const bl_pair_t *)(a + r * a_row + c) - (pairs_t){0};
@@ -106,6 +110,7 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
 #else
     for (int64_t c = 0; c < n; c++) {
         vec b0 = OWN(load)(b + c * PANEL), b1 = OWN(load)(b + c * PANEL + LANES);
+        if (ahead) __builtin_prefetch(ahead + c * PANEL);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
             vec x = a[r * a_row + c] - (vec){0};
@@ -122,15 +127,15 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
 }
 
 /* The same for any number of rows, in strips as even as can be: a strip of one row is as slow as one of three. */
-TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, float *to, int is_first,
-    int64_t n_rows) {
+TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, const element_t *ahead, float *to,
+    int is_first, int64_t n_rows) {
     int64_t n_strips = (n_rows + ROWS - 1) / ROWS;
     int64_t least = n_rows / n_strips, n_larger = n_rows % n_strips, first = 0, rows;
     for (int64_t strip = 0; strip < n_strips; strip++, first += rows) {
         rows = least + (strip < n_larger);
 #define CASE(N)                                                                            \
     case N:                                                                                \
-        OWN(add_rows)(a + first * a_row, a_row, b, n, to + first * PANEL, is_first, N); \
+        OWN(add_rows)(a + first * a_row, a_row, b, n, strip ? NULL : ahead, to + first * PANEL, is_first, N); \
         break;
         switch (rows) {
             CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
@@ -309,6 +314,19 @@ TARGET static void OWN(read_sources)(const bl_winograd_t *p, const bl_buffers_t 
     }
 }
 
+/* What is fetched while weights are multiplied for product q: those of the next one, behind whose last are the next panel's
+   first; or, of those that are transformed next, a line of each source. */
+INLINE_HERE const element_t *OWN(ahead)(const bl_winograd_t *p, const factor_t *weights, const element_t *next, int q) {
+    (void)weights, (void)next, (void)q;
+#if HAS_PAIRS
+    return !HAS_BYTES && p->are_transformed ? (const element_t *)weights + p->weights_tap : NULL;
+#else
+    enum { LINES = PANEL * sizeof(element_t) / 64 }; /* of a source */
+    int is_there = q < 9 * LINES && p->weights_src == PANEL; /* which they are not in groups */
+    return is_there ? next + q / LINES * p->weights_tap + q % LINES * (PANEL / LINES) : NULL;
+#endif
+}
+
 /* A panel of results for the tiles `from` to `from + rows` of those that read_sources had. */
 TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
     const factor_t *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
@@ -317,10 +335,18 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
     const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
     int is_first = 1;
     sum_t *gathered = NULL;
-    int64_t magnitude = 0, most = OWN(at_once)(p);
+    int64_t magnitude = 0, most = OWN(at_once)(p), tap = apart(SRC_AT_ONCE * PANEL);
+    const factor_t *taps = weights;
+#if HAS_PAIRS && !HAS_BYTES
+    if (p->are_transformed) {
+        taps = given;
+        most = p->panel_src;
+        tap = p->weights_tap;
+    }
+#endif
     for (int64_t c = 0; c < p->panel_src; c += most) {
         int64_t n = p->panel_src - c < most ? p->panel_src - c : most;
-        int64_t more = OWN(read_weights)(p, given, c, n, weights, apart(SRC_AT_ONCE * PANEL));
+        int64_t more = p->are_transformed ? 0 : OWN(read_weights)(p, given, c, n, weights, tap);
         magnitude += more;
 #if HAS_BYTES
         if (magnitude > BL_MOST_MAGNITUDE) {
@@ -330,9 +356,11 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
         }
 #endif
         bl_row_t row = row_at(panel * PANEL / p->group_dst * p->group_src + c, length, all, count, from);
-        for (int q = 0; q < N_PRODUCTS; q++)
-            OWN(add_product)(sources + row.first + q * apart(all * count), row.length, weights + q * apart(SRC_AT_ONCE * PANEL), n,
-                products + q * apart(rows * PANEL), is_first, rows);
+        for (int q = 0; q < N_PRODUCTS; q++) {
+            const element_t *next = c + n < p->panel_src ? given + (c + n) * PANEL : given + p->weights_panel;
+            OWN(add_product)(sources + row.first + q * apart(all * count), row.length, taps + q * tap, n,
+                OWN(ahead)(p, taps + q * tap, next, q), products + q * apart(rows * PANEL), is_first, rows);
+        }
         is_first = 0;
     }
     bl_channels_t channels[2] = {channels_of(p, b, panel * PANEL), channels_of(p, b, panel * PANEL + LANES)};

@@ -11,6 +11,7 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.dnnl import arguments, own
 from blocklayout.dtypes import to_numpy
+from blocklayout.ir import WinogradWeights
 from blocklayout.layout import MemoryDesc
 
 Array = np.ndarray
@@ -121,6 +122,9 @@ def check_convolution(spec: dnnl.Spec, tolerance: float) -> None:
     descs = [(name, desc) for name, desc in spec.descs if name != "dst" or spec.attr.has_sum]
     given = {name: random(*desc.dims, dtype=desc.dtype) for name, desc in descs}
     exact = {name: array.astype(np.float64) for name, array in given.items()}
+    if spec.algorithm == "convolution_winograd_domain":
+        taps = given["weights"][..., :3, :3]
+        given["weights"], exact["weights"] = WinogradWeights().of(taps).astype(taps.dtype), taps.astype(np.float64)
     weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, *exact["weights"].shape[-2:])
     n_groups = spec.desc("src").dims[1] // weights.shape[1]
     strides, pads, dilations = (spec.param(name) for name in ("strides", "pads", "dilations"))

@@ -275,8 +275,8 @@ def test_all_kernels_of_a_node_have_its_precision() -> None:
     [
         ("Relu", {"convolution_direct"}),
         ("Pad", {"convolution_direct"}),
-        ("BatchNormalization", {"convolution_direct", "convolution_winograd"}),
-        ("Add", {"convolution_direct", "convolution_winograd"}),
+        ("BatchNormalization", {"convolution_direct", "convolution_winograd", "convolution_winograd_domain"}),
+        ("Add", {"convolution_direct", "convolution_winograd", "convolution_winograd_domain"}),
         ("Add of a row, a step apart", {"convolution_direct"}),
     ],
 )

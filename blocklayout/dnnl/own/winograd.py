@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.enums import WINOGRAD_DOMAIN
 from blocklayout.dnnl.own import (
     NUMBERS,
     Implementation,
@@ -83,15 +84,15 @@ _OF_FLOATS_AVX2 = Method(4, "f32", 3.415, 7.317, 56, 3, 0.813, 1.073, 1.6)
 _OF_BYTES_AVX2 = Method(4, "s16", 5.5, 15.0, 112, 4, 1.6)
 """On Zen 3: without VNNI it takes a second instruction to add products up."""
 
-_ALGORITHMS = ("convolution_direct", "convolution_winograd")
-"""Those that a Spec may ask for; by the second, results are rounded more than by the first."""
+_ALGORITHMS = ("convolution_direct", "convolution_winograd", WINOGRAD_DOMAIN)
+"""Those that a Spec may ask for; by all but the first, results are rounded more."""
 
 
 def _method(spec: Spec) -> Method:
     has_avx2 = spec.impl.endswith(":avx2")
     if spec.has("weights") and spec.desc("weights").dtype == "s8":
         return _OF_BYTES_AVX2 if has_avx2 else _OF_BYTES
-    if spec.algorithm == "convolution_winograd":
+    if spec.algorithm != "convolution_direct":
         return _OF_BF16
     return _OF_FLOATS_AVX2 if has_avx2 else _OF_FLOATS
 
@@ -107,7 +108,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     bf16 and of bytes are faster.
 
     By tiles of 2x2, whose products are of bf16, it takes those in bf16 that ask for Winograd's algorithm: the error of
-    their results has twice to three times the norm of a direct convolution's.
+    their results has twice to three times the norm of a direct convolution's. Their weights may be transformed, without
+    groups.
     """
     if not _is_of_our_kind(spec):
         return None
@@ -122,7 +124,8 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     is_grouped = _is_grouped(spec)
     if is_grouped and _method(spec).dtype == "bf16" and _panel_src(spec, lanes) % 2:
         return None  # sources are read by twos, the last with one of another group, which may be infinite
-    tag = "hwigo" if is_grouped else f"OhwI{2 * lanes}o2i" if weights.dtype == "s8" else f"Ohwi{2 * lanes}o"
+    has_pairs = weights.dtype == "s8" or _has_transformed_weights(spec)
+    tag = "hwigo" if is_grouped else f"OhwI{2 * lanes}o2i" if has_pairs else f"Ohwi{2 * lanes}o"
     descs = convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)
     return None if descs is None else descs | dict(arguments.of_attributes(spec, descs))
 
@@ -141,6 +144,7 @@ def _transformed(spec: Spec) -> tuple[int, int]:
     method, n_src, n_dst = _method(spec), spec.desc("src").dims[1], spec.desc("dst").dims[1]
     tiles = _n_tiles(spec)
     n_weights = -(-tiles // method.tiles_of_task) * _panel_src(spec, lanes_of(spec.impl)) * n_dst
+    n_weights *= not _has_transformed_weights(spec)
     return method.n_products * tiles * (n_src + n_dst), method.n_products * n_weights
 
 
@@ -167,13 +171,20 @@ def _is_of_our_kind(spec: Spec) -> bool:
     dtypes = {spec.desc(name).dtype for name in ("src", "weights", "dst")}
     if dtypes != {"f32"} and library.has_isa("avx512_core_amx"):
         return False  # it adds 8 times as many products of bf16 at once, and 16 times as many of bytes
-    is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (_WINDOW, _WINDOW)
+    side = _WINDOW + _has_transformed_weights(spec)
+    is_square = len(spec.desc("src").dims) == _NDIMS and spec.desc("weights").dims[-2:] == (side, side)
     if not is_square or set(spec.param("strides")) != {1} or set(spec.param("dilations")) != {0}:
         return False
     if "s8" in dtypes:
         return not _is_grouped(spec) and spec.algorithm == "convolution_direct" and are_known_bytes(spec)
+    if _is_grouped(spec) and _has_transformed_weights(spec):
+        return False
     is_known = dtypes == {_method(spec).dtype} or (dtypes == {"bf16"} and library.has_bf16())
     return is_known and not spec.attr.scales and not spec.attr.zero_points
+
+
+def _has_transformed_weights(spec: Spec) -> bool:
+    return spec.algorithm == WINOGRAD_DOMAIN
 
 
 def _is_grouped(spec: Spec) -> bool:
@@ -220,6 +231,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "group_src": group_src,
         "group_dst": group_dst,
         "panel_src": _panel_src(spec, lanes),
+        "are_transformed": _has_transformed_weights(spec),
         "weights_tap": tap,
         "weights_src": weights_src,
         "weights_panel": panel if weights.inner_blks else 2 * lanes,
@@ -245,9 +257,10 @@ def _even_part(total: int, most: int) -> int:
 def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
     """The parts in which all threads are done soonest: each has a panel of weights to transform first."""
     method, n_threads = _method(spec), spec.n_threads
+    begun = 0 if _has_transformed_weights(spec) else method.weights_in_tiles
 
     def work(n_parts: int) -> int:
-        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + method.weights_in_tiles)
+        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + begun)
 
     least = -(-n_at_once // method.tiles_of_task)
     n_parts = min(range(least, min(least + 2 * n_threads, n_at_once) + 1), key=work)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+from msgspec.structs import replace
+
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Extents, Kind, _weighted, draft, finish, validate
+from blocklayout.dnnl.enums import WINOGRAD_DOMAIN
+from blocklayout.dnnl.primitives import Direction, Extents, Kind, _weighted, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import MAX_COUNTED, require
 from blocklayout.dnnl.primitives._speeds import windowed_peak_share
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
@@ -61,7 +64,8 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         strides: One integer, or one for each spatial dimension.
         pads: One integer, or ``(begin..., end...)``.
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
-        algorithm: ``direct``, ``winograd`` or ``auto``.
+        algorithm: ``direct``, ``winograd`` or ``auto``, or ``winograd_domain`` of weights that
+            :class:`blocklayout.ir.WinogradWeights` makes.
         prop_kind: ``forward_inference`` or ``forward_training``.
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
@@ -146,7 +150,14 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
 def _inner_extents(spec: Spec) -> tuple[int, ...]:
     """Spatial extents of the convolution itself, before a depthwise post-op."""
     src, weights = _weighted.operands(spec, "src", "weights")
-    return strided_extents(src.dims[2:], _weighted.window(spec, weights), spec.param("strides"), spec.param("pads"))
+    window = _weighted.window(spec, weights)
+    if spec.algorithm == WINOGRAD_DOMAIN:
+        window = tuple(extent - 1 for extent in window)
+    return strided_extents(src.dims[2:], window, spec.param("strides"), spec.param("pads"))
+
+
+def _adjusted(spec: Spec, direction: Direction) -> Direction:
+    return replace(direction, c_order="") if spec.algorithm == WINOGRAD_DOMAIN else direction
 
 
 def _validate(spec: Spec) -> None:
@@ -229,6 +240,7 @@ KIND = Kind(
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
     multiply_adds=_multiply_adds,
     peak_share=_peak_share,
+    adjusted=_adjusted,
     fault=_fault,
     for_c=_for_c,
 )

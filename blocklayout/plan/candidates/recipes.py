@@ -304,6 +304,8 @@ def _implementations(
     if not primitives:
         return [recipe]
     last, spec = primitives[-1]
+    if dnnl.is_rougher(spec) and not may_round:
+        return []
     before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
     found = []
     offered = [*(_named(spec, impls) if impls else dnnl.optimised(spec))]
