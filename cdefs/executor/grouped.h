@@ -7,7 +7,7 @@ typedef struct {
     int lanes;                       /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
     int is_bf16;                     /* whether source and weights are, and products are of pairs */
     int dst_is_bf16;
-    int64_t group;                   /* channels of a group, of the source as of the result: 4 or 8 */
+    int64_t group;                   /* channels of a group, of the source as of the result: 4, 8 or 16, no more than lanes */
     int64_t n_images, n_channels;
     int64_t extents[2], results[2];  /* height and width of the source and of the result */
     int64_t kernel[2], strides[2], pads[2]; /* pads: in front */

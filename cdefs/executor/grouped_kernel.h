@@ -77,8 +77,10 @@ TARGET static void OWN(compute_row)(const bl_grouped_t *p, const char *const *ro
 #define COMPUTE(tile, group) OWN(compute_tiles)(p, rows, weights, bias, dst, tile, group)
     if (p->group == 4)
         is_wide ? COMPUTE(WIDEST, 4) : COMPUTE(BL_NARROW, 4);
-    else
+    else if (p->group == 8)
         is_wide ? COMPUTE(WIDEST, 8) : COMPUTE(BL_NARROW, 8);
+    else
+        is_wide ? COMPUTE(WIDEST, 16) : COMPUTE(BL_NARROW, 16);
 #undef COMPUTE
 }
 

@@ -32,8 +32,11 @@ _TILE = 7
 _STRIDES = (("image", 0), ("row", 2), ("pixel", 3))
 """Distances in C, and their dimensions."""
 
-_PEAK_SHARES = {"f32": {4: 0.6, 8: 0.65}, "bf16": {4: 0.5}}
-"""Of a machine's peak, by data type and the channels of a group: those for which the library is slower. On Zen 4."""
+_PEAK_SHARES = {"f32": {4: 0.6, 8: 0.65, 16: 0.75}, "bf16": {4: 0.5, 8: 0.5, 16: 0.6}}
+"""Of a machine's peak, by data type and the channels of a group: those for which the library is slower. On Zen 5."""
+
+_FAVOURITES = {"f32": (4, 8), "bf16": (4,)}
+"""Those for which it is slower on Zen 4 and AVX2, too."""
 
 
 def _offer(spec: Spec) -> Mapping[str, Desc] | None:
@@ -46,7 +49,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     if not _is_channels_last(src) or not _is_channels_last(dst):
         return None
     least = 2 * lanes if src.dtype == "bf16" else lanes
-    if src.dims[1] % max(least, weights.dims[1]):
+    if src.dims[1] % least or weights.dims[1] > lanes:
         return None
     tag = _packed(weights.dims[1], weights.dtype, lanes)
     return convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)
@@ -95,7 +98,7 @@ def _is_channels_last(desc: Desc) -> TypeGuard[MemoryDesc]:
 def _packed(group: int, dtype: str, lanes: int) -> str:
     """By tap, then by source, or pair of them in bf16, for the results of a group side by side."""
     if dtype == "bf16":
-        return f"gOIhw{group // 2}i{group}o2i"
+        return f"gOIhw{group // 2}i{group}o2i" if group < lanes else f"gOhwI{lanes}o2i"
     return f"gOIhw{group}i{group}o" if group < lanes else f"gOhwi{lanes}o"
 
 
@@ -129,5 +132,5 @@ OURS = Implementation(
     arguments=lambda _: ("src", "weights", "bias", "dst", "scratchpad"),
     compute_ns=_compute_ns,
     multiply_adds=multiply_adds,
-    is_favourite=lambda _: True,
+    is_favourite=lambda spec: spec.desc("weights").dims[1] in _FAVOURITES[spec.desc("src").dtype],
 )
