@@ -22,7 +22,7 @@ static void set_mode(unsigned mode) { (void)mode; }
 #endif
 
 enum {
-    SPIN_NS = 200000,         /* for the next region */
+    SPIN_NS = 1000000,        /* for the next region */
     ALONE_NS = 5000,          /* of that, before others may have the CPU in between */
     SPIN_INSIDE_NS = 1000000, /* for a partner */
     RESTS_OF_A_LOOK = 16,     /* between looks at the clock */
