@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocklayout.ir import TapsAsChannels, TapSums
+from blocklayout.ir import TapsAsChannels, TapSums, WinogradWeights
 
 
 def _convolved(x: np.ndarray, weights: np.ndarray, dilations: tuple[int, ...]) -> np.ndarray:
@@ -84,3 +84,18 @@ def test_pixels_in_a_row_are_one_with_as_many_channels(
     steps = pixels.reshape(n_taps, stride * channels)
     expected = np.einsum("kc,ock->o", pixels[before : before + kernel], weights)
     np.testing.assert_array_equal(np.einsum("tc,oct->o", steps, seen), expected)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 99))
+def test_products_in_winograds_domain_are_a_convolution(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights, tile = rng.integers(-8, 9, (3, 2, 3, 3)).astype(np.float32), rng.integers(-8, 9, (2, 4, 4))
+    seen = WinogradWeights().of(weights)
+    assert seen.shape == WinogradWeights().dims(weights.shape) == (3, 2, 4, 4)
+    of_source = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])  # B^T and A^T of the paper
+    of_results = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
+    products = (seen * (of_source @ tile @ of_source.T)).sum(1)
+    windows = np.lib.stride_tricks.sliding_window_view(tile, (3, 3), (1, 2))
+    expected = np.einsum("cyxij,ocij->oyx", windows, weights)
+    np.testing.assert_array_equal(of_results @ products @ of_results.T, expected)
