@@ -80,7 +80,7 @@ def create_pd(spec: Spec) -> Handle:
     name = kind.direction(spec.prop_kind)
     direction = direction_of(spec)
     if not direction.c_order:
-        message = f"{spec}: the library has no {spec.kind}; our own takes a compiler at installation"
+        message = f"{spec}: the library has no {spec.algorithm or spec.kind}; our own takes a compiler at installation"
         raise UnimplementedError(message, UNIMPLEMENTED)
     hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None
     call = _Call(kind.for_c(spec) if kind.for_c else spec, hint)

@@ -158,7 +158,8 @@ class Conv(ir.BaseOperator, frozen=True):
     def _in_winograd_domain(self, problem: ir.Problem, wish: ir.Wish, attr: dnnl.Attr) -> Iterator[ir.Recipe]:
         """Of bf16 and 3x3 windows: weights that no run has to transform."""
         src, weights = argument(problem, "src"), problem.constants.get("weights")
-        is_known = self.n_groups == 1 and (self.window.kernel, self.window.strides) == ((3, 3), (1, 1))
+        window = self.window.kernel, self.window.strides, self.window.dilations
+        is_known = self.n_groups == 1 and window == ((3, 3), (1, 1), (1, 1))
         if weights is None or not is_known or src.dtype != "bf16":
             return
         made = ir.WinogradWeights()

@@ -79,7 +79,7 @@ TARGET static void OWN(compute_row)(const bl_grouped_t *p, const char *const *ro
         is_wide ? COMPUTE(WIDEST, 4) : COMPUTE(BL_NARROW, 4);
     else if (p->group == 8)
         is_wide ? COMPUTE(WIDEST, 8) : COMPUTE(BL_NARROW, 8);
-    else
+    else if (LANES == 16)
         is_wide ? COMPUTE(WIDEST, 16) : COMPUTE(BL_NARROW, 16);
 #undef COMPUTE
 }

@@ -81,9 +81,10 @@ INLINE_HERE void OWN(read_tile)(const bl_winograd_t *p, const bl_buffers_t *b, c
     }
 }
 
-/* to[rows][PANEL] += a[rows][n] b[n][PANEL], or begins with that. Of panels `ahead`, if there are any, a line of each source is fetched. */
-INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, const element_t *ahead, float *to,
-    int is_first, const int rows) {
+/* to[rows][PANEL] += a[rows][n] b[n][PANEL], or begins with that. Of the panel `ahead`, if there is one, a line of each source
+   is fetched. */
+INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, const element_t *ahead,
+    float *to, int is_first, const int rows) {
     vec sums[ROWS][2];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (vec){0};
@@ -127,8 +128,8 @@ INLINE_HERE void OWN(add_rows)(const factor_t *a, int64_t a_row, const factor_t 
 }
 
 /* The same for any number of rows, in strips as even as can be: a strip of one row is as slow as one of three. */
-TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, const element_t *ahead, float *to,
-    int is_first, int64_t n_rows) {
+TARGET static void OWN(add_product)(const factor_t *a, int64_t a_row, const factor_t *b, int64_t n, const element_t *ahead,
+    float *to, int is_first, int64_t n_rows) {
     int64_t n_strips = (n_rows + ROWS - 1) / ROWS;
     int64_t least = n_rows / n_strips, n_larger = n_rows % n_strips, first = 0, rows;
     for (int64_t strip = 0; strip < n_strips; strip++, first += rows) {

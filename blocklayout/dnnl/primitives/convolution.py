@@ -157,6 +157,7 @@ def _inner_extents(spec: Spec) -> tuple[int, ...]:
 
 
 def _adjusted(spec: Spec, direction: Direction) -> Direction:
+    """Without the library's function for an algorithm that is ours alone."""
     return replace(direction, c_order="") if spec.algorithm == WINOGRAD_DOMAIN else direction
 
 
