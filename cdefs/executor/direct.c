@@ -132,7 +132,6 @@ INLINE TARGET_16 void write_16(float *to, const vec_16 *sums, int64_t n) {
 #include "direct_kernel.h"
 
 #if __GNUC__ >= 10 || defined(__clang__)
-typedef int32_t bl_sources_t __attribute__((aligned(2), may_alias));
 typedef int32_t factor_bf16 __attribute__((vector_size(64), aligned(2), may_alias));
 
 #define LANES 16
@@ -141,7 +140,7 @@ typedef int32_t factor_bf16 __attribute__((vector_size(64), aligned(2), may_alia
 #define TARGET TARGET_BF16
 #define OWN(name) name##_bf16
 typedef uint16_t element_bf16;
-#define spread_bf16(from) (*(const bl_sources_t *)(from) - (factor_bf16){0})
+#define spread_bf16(from) (*(const bl_pair_t *)(from) - (factor_bf16){0})
 #define weights_bf16(from) (*(const factor_bf16 *)(from))
 #define add_bf16(sum, a, b) ((vec_16)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(a), (__m512bh)(b)))
 #define logistic_bf16 rough_logistic

@@ -98,9 +98,8 @@ typedef int32_t numbers_16 __attribute__((vector_size(64)));
 #define LOAD _mm256_loadu_ps
 #define NUMBERS numbers_8
 #define FIRST_NUMBERS(group) ((numbers_8){0})
-#define SPREAD(pixel, numbers, channel, group) /* the permutation is of four lanes */           \
-    ((group) < LANES ? _mm256_permutevar_ps(_mm256_loadu_ps(pixel), (__m256i)(numbers))        \
-                     : _mm256_broadcast_ss((pixel) + (channel)))
+#define SPREAD(pixel, numbers) _mm256_permutevar_ps(_mm256_loadu_ps(pixel), (__m256i)(numbers)) /* of four lanes */
+#define SPREAD_ONE _mm256_broadcast_ss
 #define LOAD_FACTOR _mm256_loadu_ps
 #define ADD_PRODUCT(sum, a, b) _mm256_fmadd_ps(a, b, sum)
 #define STORE(to, is_bf16, result) _mm256_storeu_ps((float *)(to), result)
@@ -122,15 +121,12 @@ typedef int32_t numbers_16 __attribute__((vector_size(64)));
 #define LOAD _mm512_loadu_ps
 #define NUMBERS numbers_16
 #define FIRST_NUMBERS(group) GROUPS(group)
-#define SPREAD(pixel, numbers, channel, group)                                             \
-    ((group) < LANES ? _mm512_permutexvar_ps((__m512i)(numbers), _mm512_loadu_ps(pixel))       \
-                     : _mm512_set1_ps((pixel)[channel]))
+#define SPREAD(pixel, numbers) _mm512_permutexvar_ps((__m512i)(numbers), _mm512_loadu_ps(pixel))
+#define SPREAD_ONE(item) _mm512_set1_ps(*(item))
 #define LOAD_FACTOR _mm512_loadu_ps
 #define ADD_PRODUCT(sum, a, b) _mm512_fmadd_ps(a, b, sum)
 #define STORE(to, is_bf16, result) _mm512_storeu_ps(to, result)
 #include "grouped_kernel.h"
-
-typedef int32_t bl_two_t __attribute__((aligned(2), may_alias));
 
 /* Pairs of bf16: as many bits as a float, and as many lanes. */
 INLINE TARGET_BF16 void store(char *to, int is_bf16, __m512 result) {
@@ -153,10 +149,9 @@ INLINE TARGET_BF16 void store(char *to, int is_bf16, __m512 result) {
 #define LOAD _mm512_loadu_ps
 #define NUMBERS numbers_16
 #define FIRST_NUMBERS(group) (GROUPS(group) >> 1)
-#define SPREAD(pixel, numbers, channel, group)                                                                              \
-    ((group) < LANES ? _mm512_permutexvar_epi32((__m512i)(numbers),                                                            \
-                           _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(pixel))))                               \
-                     : _mm512_set1_epi32(*(const bl_two_t *)((pixel) + (channel))))
+#define SPREAD(pixel, numbers) \
+    _mm512_permutexvar_epi32((__m512i)(numbers), _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(pixel))))
+#define SPREAD_ONE(items) _mm512_set1_epi32(*(const bl_pair_t *)(items))
 #define LOAD_FACTOR _mm512_loadu_si512
 #define ADD_PRODUCT(sum, a, b) _mm512_dpbf16_ps(sum, (__m512bh)(a), (__m512bh)(b))
 #define STORE store

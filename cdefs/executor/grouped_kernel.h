@@ -1,8 +1,8 @@
 /* Rows of results of grouped convolutions. Included once for each instruction set and type, with these defined: LANES
    floats in VEC; WIDEST, of pixels at a time; ITEM and PER_PRODUCT, how many items a lane of a FACTOR has;
-   SPREAD(pixel, numbers, channel, group): to the lanes of each group what a channel of it is, by NUMBERS that begin with
-   FIRST_NUMBERS(group) and grow by one; LOAD_FACTOR(items); ADD_PRODUCT(sum, a, b); STORE(to, is_bf16, result); LOAD, MIN,
-   MAX; OWN(name), TARGET. */
+   SPREAD(pixel, numbers): to the lanes of each group what a channel of it is, by NUMBERS that begin with
+   FIRST_NUMBERS(group) and grow by one; SPREAD_ONE(items): one factor to all lanes; LOAD_FACTOR(items);
+   ADD_PRODUCT(sum, a, b); STORE(to, is_bf16, result); LOAD, MIN, MAX; OWN(name), TARGET. */
 
 #define N_READ (PER_PRODUCT * LANES) /* channels that are read together */
 #define INLINE_HERE static inline __attribute__((always_inline)) TARGET
@@ -18,7 +18,8 @@ INLINE_HERE void OWN(add_taps)(VEC *sums, const ITEM *pixels, const ITEM *weight
         for (int tap = 0; tap < n_taps; tap++) weight[tap] = LOAD_FACTOR(weights + tap * weights_apart + channel * LANES);
 #pragma GCC unroll 16
         for (int i = 0; i < tile + n_taps - 1; i++) {
-            FACTOR factor = SPREAD(pixels + i * N_READ, numbers, channel, group);
+            const ITEM *pixel = pixels + i * N_READ;
+            FACTOR factor = group < LANES ? SPREAD(pixel, numbers) : SPREAD_ONE(pixel + channel);
 #pragma GCC unroll 3
             for (int tap = 0; tap < n_taps; tap++)
                 if (i >= tap && i - tap < tile) sums[i - tap] = ADD_PRODUCT(sums[i - tap], factor, weight[tap]);
@@ -100,6 +101,7 @@ TARGET static void OWN(compute_row)(const bl_grouped_t *p, const char *const *ro
 #undef NUMBERS
 #undef FIRST_NUMBERS
 #undef SPREAD
+#undef SPREAD_ONE
 #undef LOAD_FACTOR
 #undef ADD_PRODUCT
 #undef STORE

@@ -12,6 +12,7 @@
 
 typedef float vec_8 __attribute__((vector_size(32), aligned(4)));
 typedef float vec_16 __attribute__((vector_size(64), aligned(4)));
+typedef int32_t bl_pair_t __attribute__((aligned(2), may_alias)); /* two words of 16 bits */
 
 /* What is named so, of vectors of LANES floats: WIDE(min) is min_8 where LANES is 8. */
 #define WIDE(name) BL_PASTED(name, LANES)

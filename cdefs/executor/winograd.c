@@ -78,8 +78,6 @@ static bl_channels_t channels_of(const bl_winograd_t *p, const bl_buffers_t *b, 
 /* Modulo 2^32; of weights with which sums of products are exact (winograd_bytes.h). */
 enum { BL_INVERSE_OF_9 = 954437177, BL_MOST_MAGNITUDE = ((1 << 25) - 1) / 255 };
 
-typedef int32_t bl_pair_t __attribute__((aligned(2), may_alias));
-
 #define TILE 4
 #define HAS_PAIRS 0
 #define HAS_BYTES 0

@@ -289,8 +289,9 @@ TARGET static sum_t *OWN(gather)(const float *products, int64_t apart, int64_t r
 }
 #endif
 
-/* Sources whose weights are transformed at once, in even rounds of pairs or, with AVX2, of whole vectors. */
+/* Sources whose weights are transformed at once, in even rounds of pairs or, with AVX2, of whole vectors; all that come so. */
 INLINE_HERE int64_t OWN(at_once)(const bl_winograd_t *p) {
+    if (p->are_transformed) return p->panel_src;
     int64_t n_rounds = (p->panel_src + SRC_AT_ONCE - 1) / SRC_AT_ONCE, least = LANES == 8 ? PART : 1 + HAS_PAIRS;
     return ((p->panel_src + n_rounds - 1) / n_rounds + least - 1) / least * least;
 }
@@ -336,15 +337,8 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
     const element_t *given = (const element_t *)b->weights + panel * p->weights_panel;
     int is_first = 1;
     sum_t *gathered = NULL;
-    int64_t magnitude = 0, most = OWN(at_once)(p), tap = apart(SRC_AT_ONCE * PANEL);
-    const factor_t *taps = weights;
-#if HAS_PAIRS && !HAS_BYTES
-    if (p->are_transformed) {
-        taps = given;
-        most = p->panel_src;
-        tap = p->weights_tap;
-    }
-#endif
+    int64_t magnitude = 0, most = OWN(at_once)(p), tap = p->are_transformed ? p->weights_tap : apart(SRC_AT_ONCE * PANEL);
+    const factor_t *taps = p->are_transformed ? (const factor_t *)given : weights;
     for (int64_t c = 0; c < p->panel_src; c += most) {
         int64_t n = p->panel_src - c < most ? p->panel_src - c : most;
         int64_t more = p->are_transformed ? 0 : OWN(read_weights)(p, given, c, n, weights, tap);
@@ -357,11 +351,10 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
         }
 #endif
         bl_row_t row = row_at(panel * PANEL / p->group_dst * p->group_src + c, length, all, count, from);
-        for (int q = 0; q < N_PRODUCTS; q++) {
-            const element_t *next = c + n < p->panel_src ? given + (c + n) * PANEL : given + p->weights_panel;
+        const element_t *next = c + n < p->panel_src ? given + (c + n) * PANEL : given + p->weights_panel;
+        for (int q = 0; q < N_PRODUCTS; q++)
             OWN(add_product)(sources + row.first + q * apart(all * count), row.length, taps + q * tap, n,
                 OWN(ahead)(p, taps + q * tap, next, q), products + q * apart(rows * PANEL), is_first, rows);
-        }
         is_first = 0;
     }
     bl_channels_t channels[2] = {channels_of(p, b, panel * PANEL), channels_of(p, b, panel * PANEL + LANES)};

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
@@ -76,6 +78,7 @@ class Method(Struct, frozen=True):
 # Fitted to convolutions of five networks, on Zen 4.
 _OF_FLOATS = Method(4, "f32", 4.2, 9.0, 56, 3, 1)
 _OF_BF16 = Method(2, "bf16", 9.0, 10.0, 112, 11, 2)
+_OF_MADE_BF16 = replace(_OF_BF16, transformed_weights_per_ns=inf, weights_in_tiles=0)
 _OF_BYTES = Method(4, "s16", 15.0, 30.0, 56, 4, 2)
 
 _OF_FLOATS_AVX2 = Method(4, "f32", 3.415, 7.317, 56, 3, 0.813, 1.073, 1.6)
@@ -92,7 +95,9 @@ def _method(spec: Spec) -> Method:
     has_avx2 = spec.impl.endswith(":avx2")
     if spec.has("weights") and spec.desc("weights").dtype == "s8":
         return _OF_BYTES_AVX2 if has_avx2 else _OF_BYTES
-    if spec.algorithm != "convolution_direct":
+    if _has_transformed_weights(spec):
+        return _OF_MADE_BF16
+    if spec.algorithm == "convolution_winograd":
         return _OF_BF16
     return _OF_FLOATS_AVX2 if has_avx2 else _OF_FLOATS
 
@@ -144,7 +149,6 @@ def _transformed(spec: Spec) -> tuple[int, int]:
     method, n_src, n_dst = _method(spec), spec.desc("src").dims[1], spec.desc("dst").dims[1]
     tiles = _n_tiles(spec)
     n_weights = -(-tiles // method.tiles_of_task) * _panel_src(spec, lanes_of(spec.impl)) * n_dst
-    n_weights *= not _has_transformed_weights(spec)
     return method.n_products * tiles * (n_src + n_dst), method.n_products * n_weights
 
 
@@ -257,10 +261,9 @@ def _even_part(total: int, most: int) -> int:
 def _tiles_of_task(spec: Spec, n_at_once: int, n_panels: int) -> int:
     """The parts in which all threads are done soonest: each has a panel of weights to transform first."""
     method, n_threads = _method(spec), spec.n_threads
-    begun = 0 if _has_transformed_weights(spec) else method.weights_in_tiles
 
     def work(n_parts: int) -> int:
-        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + begun)
+        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + method.weights_in_tiles)
 
     least = -(-n_at_once // method.tiles_of_task)
     n_parts = min(range(least, min(least + 2 * n_threads, n_at_once) + 1), key=work)

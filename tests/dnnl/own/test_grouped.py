@@ -143,7 +143,7 @@ def test_what_it_does_not_compute_is_not_offered() -> None:
         convolution(tags=("nchw", "nhwc")),
         convolution(tags=("nhwc", "nChw8c")),
         convolution((1, N_READ + 4, 8, 8)),
-        convolution((1, 4 * N_READ, 8, 8), 32),
+        convolution((1, 4 * N_READ, 8, 8), 2 * GROUPS[-1]),
         convolution((1, 2 * N_READ, 8, 8), 2),
         convolution(kernel=(9, 9), pads=(4, 4, 4, 4)),
         convolution(kernel=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)),
