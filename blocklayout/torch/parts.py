@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import count
-from operator import attrgetter, itemgetter, methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -44,8 +44,6 @@ Named = Mapping[str, tuple[str, torch.Tensor]]
 
 MIN_NODES = 6
 """Least number of nodes of a part beside nodes that PyTorch runs, unless it has a heavy one: entering takes time."""
-
-_version_of = attrgetter("_version")  # PyTorch's own
 
 N_AT_ONCE = 4
 """Sets of numbers in a dynamic graph that are compiled as they come: that takes as long as thousands of runs."""
@@ -477,6 +475,6 @@ def _plain(order: Sequence[int]) -> tuple[int, ...]:
 def _versions(tensors: Sequence[Any]) -> list[int]:
     """How often tensors were written to; -1 for those that PyTorch does not count for."""
     try:
-        return [*map(_version_of, tensors)]
+        return [tensor._version for tensor in tensors]  # noqa: SLF001 - PyTorch's own
     except RuntimeError:  # some were made in inference mode
-        return [-1 if tensor.is_inference() else _version_of(tensor) for tensor in tensors]
+        return [-1 if tensor.is_inference() else tensor._version for tensor in tensors]  # noqa: SLF001
