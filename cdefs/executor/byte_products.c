@@ -73,6 +73,13 @@ int64_t bl_byte_products_scratchpad(const bl_byte_products_t *problem) { return 
 #if defined(__x86_64__)
 #include "bytes.h"
 
+#define vec vec_8
+#define LANES 8
+#define TARGET TARGET_8
+#define OWN(name) name##_8
+#define INLINE_HERE INLINE TARGET_8
+#include "tail_kernel.h"
+
 static bl_range_t part_of(int64_t n, int64_t part, int64_t n_parts) {
     return (bl_range_t){n * part / n_parts, n * (part + 1) / n_parts};
 }
@@ -330,9 +337,7 @@ TARGET_8 static void finish(const bl_byte_products_run_t *run, const bl_panel_t 
     if (t->slope != 1) ALL(max_8(zero, x) + t->slope * min_8(zero, x))
     if (t->gate == BL_NO_GATE || t->low > -INFINITY || t->high < INFINITY) ALL(min_8(panel->high[v], max_8(panel->low[v], x)))
     if (panel->is_direct) return;
-    vec_8 alpha = t->gate_alpha - zero, beta = t->gate_beta - zero, one = 1.0f - zero;
-    if (t->gate == BL_LOGISTIC_GATE) ALL(x * logistic_8(-1.44269504f * (alpha * x + beta)))
-    if (t->gate == BL_LINEAR_GATE) ALL(x * min_8(one, max_8(zero, alpha * x + beta)))
+    if (t->gate != BL_NO_GATE) ALL(gated_8(t, x, t->gate, t->n_gate_alphas))
     ALL(x * panel->factor[v] + panel->shift[v])
     if (run->problem->dst_is_f32) return;
     vec_8 least = run->bytes.least - zero, most = run->bytes.most - zero;

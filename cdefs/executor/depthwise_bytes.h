@@ -97,16 +97,16 @@ INLINE TARGET_8 void sum_words(const bl_channels_t *c, bl_pairs_t *const *rows, 
 
 /* The nearest quanta to such sums, or some beyond all bytes. */
 INLINE TARGET_8 void quantise(const bl_channels_t *c, int v, __m256i sums[BL_AT_ONCE]) {
-    vec_8 numbers[1][BL_AT_ONCE], most = 32767.0f - (vec_8){0};
+    vec_8 numbers[BL_AT_ONCE], most = 32767.0f - (vec_8){0};
 #pragma GCC unroll 16
     for (int j = 0; j < BL_AT_ONCE; j++)
-        numbers[0][j] = (vec_8)_mm256_cvtepi32_ps(sums[j]) * c->scales[v] + c->biases[v];
+        numbers[j] = (vec_8)_mm256_cvtepi32_ps(sums[j]) * c->scales[v] + c->biases[v];
     if (!c->is_plain) {
-        finish_8(&c->problem->tail, numbers);
-        for (int j = 0; j < BL_AT_ONCE; j++) numbers[0][j] *= c->per_quantum;
+        finish_8(&c->problem->tail, numbers, BL_AT_ONCE);
+        for (int j = 0; j < BL_AT_ONCE; j++) numbers[j] *= c->per_quantum;
     }
 #pragma GCC unroll 16
-    for (int j = 0; j < BL_AT_ONCE; j++) sums[j] = _mm256_cvtps_epi32((__m256)min_8(most, numbers[0][j]));
+    for (int j = 0; j < BL_AT_ONCE; j++) sums[j] = _mm256_cvtps_epi32((__m256)min_8(most, numbers[j]));
 }
 
 /* Up to BL_AT_ONCE results side by side, the first one's window beginning in a column of the pairs. */

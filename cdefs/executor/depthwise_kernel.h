@@ -10,6 +10,8 @@
 #define BLOCK (LANES * VECTORS)
 #define TAP (SIZE < 4 ? BLOCK : LANES) /* floats from the weights of one to those of the next */
 
+#include "tail_kernel.h"
+
 #if HAS_PAIRS
 #define WIDEN(row, below, v) (is_pair ? OWN(pair)(row, below, v) : OWN(widen)(row, v))
 #define ADD(sum, x, w) (is_pair || SIZE == 1 ? OWN(add_pair)(sum, x, w) : x * w + sum)
@@ -49,25 +51,6 @@ INLINE_HERE void OWN(add_row)(vec sums[VECTORS][BL_AT_ONCE], const bl_line_t *li
     }
 }
 
-/* Functions of results, one after the other over all of them. */
-INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec sums[VECTORS][BL_AT_ONCE]) {
-    vec zero = {0};
-#define ALL(FUNCTION)                                            \
-    _Pragma("GCC unroll 2") for (int v = 0; v < VECTORS; v++)    \
-        _Pragma("GCC unroll 16") for (int j = 0; j < BL_AT_ONCE; j++) { \
-            vec x = sums[v][j];                                  \
-            sums[v][j] = FUNCTION;                               \
-        }
-    if (t->slope != 1) ALL(WIDE(max)(zero, x) + t->slope * WIDE(min)(zero, x))
-    if (t->low > -INFINITY) ALL(WIDE(max)(t->low - zero, x))
-    if (t->high < INFINITY) ALL(WIDE(min)(t->high - zero, x))
-    float scale = -1.44269504f * t->gate_alpha; /* for powers of two */
-    if (t->gate == BL_LOGISTIC_GATE) ALL(x * OWN(logistic)(scale * x))
-    if (t->gate == BL_LINEAR_GATE) ALL(x * WIDE(min)(zero + 1.0f, WIDE(max)(zero, t->gate_alpha * x + t->gate_beta)))
-    if (t->linear_alpha != 1 || t->linear_beta != 0) ALL(t->linear_alpha * x + t->linear_beta)
-#undef ALL
-}
-
 /* Up to BL_AT_ONCE results side by side, `at` being the first source of the first one's window. */
 INLINE_HERE void OWN(convolve)(const bl_depthwise_t *p, const bl_line_t *line, const char *at, uint32_t columns, int n,
     char *dst, const char *addend, const int n_taps, const int stride) {
@@ -99,7 +82,7 @@ INLINE_HERE void OWN(convolve)(const bl_depthwise_t *p, const bl_line_t *line, c
             for (int v = 0; v < VECTORS; v++) sums[v][j] += OWN(widen)(added, v);
         }
     }
-    OWN(finish)(&p->tail, sums);
+    OWN(finish)(&p->tail, &sums[0][0], VECTORS * BL_AT_ONCE);
 #pragma GCC unroll 16
     for (int j = 0; j < BL_AT_ONCE; j++) {
         if (j >= n) continue;

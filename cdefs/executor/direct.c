@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,8 +23,7 @@ typedef struct {
 typedef struct {
     const bl_direct_t *problem;
     const void *src, *weights;
-    const float *bias;
-    const void *addend;
+    const void *bias, *addend;
     void *dst;
     char *own;          /* of each thread, own_nbytes */
     int64_t apart;      /* from the sources of a pixel to those of the next, in elements, if they lie side by side */
@@ -69,9 +69,6 @@ int64_t bl_direct_scratchpad(const bl_direct_t *problem) { return problem->n_thr
 #include "vectors.h"
 
 static const uint32_t zeros[BL_MOST_SOURCES]; /* the sources of a pixel that is not there */
-
-/* Elements of the weights of a panel. */
-static int64_t panel_length(const bl_direct_t *p) { return p->kernel[0] * p->kernel[1] * p->n_src * 2 * p->lanes; }
 
 static int is_bounded(const bl_tail_t *t) {
     return t->slope == 1 && t->gate == BL_NO_GATE && t->linear_alpha == 1 && t->linear_beta == 0;

@@ -5,7 +5,7 @@
 typedef struct {
     bl_get_data_t get_data;
     int lanes;                             /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
-    int is_bf16;                           /* whether source, weights, addend and result are */
+    int is_bf16, has_bf16_bias;            /* whether source, weights, addend and result are; and the bias */
     int n_threads;
     int64_t n_images, n_src, n_dst;        /* n_src, n_dst: channels */
     int64_t height, width;                 /* of the source */
@@ -13,6 +13,7 @@ typedef struct {
     int64_t pad_top, pad_left;
     int64_t kernel[2], strides[2], steps[2]; /* steps: from one tap to the next, in pixels */
     bl_place_t src, dst;
+    int64_t weights_panel;                 /* from one panel of weights to the next, in elements */
     int64_t pixels_at_once;                /* whose results for a panel one thread computes in a row, at most */
     bl_tail_t tail;
 } bl_direct_t;

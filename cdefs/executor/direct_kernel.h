@@ -39,14 +39,18 @@ INLINE_HERE const char *OWN(add_tap)(vec (*sums)[2], const element_t *const *pix
 /* A panel of results of pixels from the first on, which lie side by side as their sources do, or of those that were located. */
 INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t *run, const bl_pixel_t *pixels, int64_t first,
     const element_t *src, int64_t panel, const char *ahead, const char *end, const int rows, const int are_even) {
-    const element_t *weights = (const element_t *)run->weights + panel * panel_length(p);
+    const element_t *weights = (const element_t *)run->weights + panel * p->weights_panel;
     int64_t channel = panel * PANEL, n = p->n_dst - channel < PANEL ? p->n_dst - channel : PANEL;
     const bl_tail_t *t = &p->tail;
     vec sums[ROWS][2];
 #define DST(r) (channel + (are_even ? (first + (r)) * p->dst.pixel : pixels[r].dst))
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-        vec start = run->bias ? WIDE(first_of)(run->bias + channel + half * LANES, n - half * LANES) : (vec){0};
+        vec start = {0};
+        if (run->bias && p->has_bf16_bias)
+            start = OWN(read)((const element_t *)run->bias + channel, n, half);
+        else if (run->bias)
+            start = WIDE(first_of)((const float *)run->bias + channel + half * LANES, n - half * LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) sums[r][half] = start;
     }
@@ -92,7 +96,7 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
 /* The same of `n` pixels, in strips as even as can be, each of which fetches its share of the panel that is next. */
 TARGET static void OWN(compute_panel)(const bl_direct_t *p, const bl_direct_run_t *run, const bl_pixel_t *pixels, int64_t first,
     int64_t n, const void *src, int64_t panel, int64_t next) {
-    int64_t n_strips = (n + ROWS - 1) / ROWS, nbytes = panel_length(p) * (int64_t)sizeof(element_t);
+    int64_t n_strips = (n + ROWS - 1) / ROWS, nbytes = p->weights_panel * (int64_t)sizeof(element_t);
     const char *ahead = (const char *)run->weights + (next < 0 ? 0 : next) * nbytes;
     int64_t n_lines = next < 0 ? 0 : (nbytes + BL_LINE - 1) / BL_LINE;
     for (int64_t strip = 0; strip < n_strips; strip++) {

@@ -2,15 +2,16 @@
    of channels instead of 144; and by F(2x2, 3x3), 16 products of bf16 instead of 36. Of bytes, products are of 16 bits and results
    exact. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. The library has none for x86-64. */
 
-/* The logistic function, as of Swish; no less than 0 and no more than 1, as of HardSwish. */
+/* 1 / (1 + 2^y), as of Swish and GELU; y, but no less than 0 and no more than 1, as of HardSwish. */
 enum { BL_NO_GATE, BL_LOGISTIC_GATE, BL_LINEAR_GATE };
 
 /* The function of results: those below 0 times slope, then no less than low, no more than high; then times a gate, a function of
-   gate_alpha times themselves plus gate_beta; then linear_alpha times that plus linear_beta. */
+   an odd polynomial of themselves plus gate_beta; then linear_alpha times that plus linear_beta. */
 typedef struct {
     float slope, low, high;
-    int gate;
-    float gate_alpha, gate_beta, linear_alpha, linear_beta;
+    int gate, n_gate_alphas;
+    float gate_alphas[7]; /* of the powers 1, 3, 5, ...: one, two or all */
+    float gate_beta, linear_alpha, linear_beta;
 } bl_tail_t;
 
 /* Where the channels of an image lie, in elements: in groups, each of some channels side by side. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def offer_of(name: str, spec: dnnl.Spec) -> dnnl.Resolved | None:
 
 
 def check_convolution(spec: dnnl.Spec, tolerance: float) -> None:
-    """Compare a resolved one of two dimensions with numpy's in double precision, on poisoned buffers.
+    """Compare a resolved one of two dimensions, or a product, with numpy's in double precision, on poisoned buffers.
 
     Within ``tolerance`` of the largest sum, of which a clip may leave little.
     """
@@ -125,11 +126,14 @@ def check_convolution(spec: dnnl.Spec, tolerance: float) -> None:
     if spec.algorithm == "convolution_winograd_domain":
         taps = given["weights"][..., :3, :3]
         given["weights"], exact["weights"] = WinogradWeights().of(taps).astype(taps.dtype), taps.astype(np.float64)
-    weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, *exact["weights"].shape[-2:])
-    n_groups = spec.desc("src").dims[1] // weights.shape[1]
-    strides, pads, dilations = (spec.param(name) for name in ("strides", "pads", "dilations"))
-    expected = convolve(exact["src"], weights, strides, pads, dilations, n_groups)
-    expected += exact["bias"][:, None, None] if "bias" in exact else 0
+    if spec.kind == "matmul":
+        expected = exact["src"] @ exact["weights"]
+    else:
+        weights = exact["weights"].reshape(spec.desc("dst").dims[1], -1, *exact["weights"].shape[-2:])
+        n_groups = spec.desc("src").dims[1] // weights.shape[1]
+        strides, pads, dilations = (spec.param(name) for name in ("strides", "pads", "dilations"))
+        expected = convolve(exact["src"], weights, strides, pads, dilations, n_groups)
+        expected += exact["bias"][:, None, None] if "bias" in exact else 0
     largest = np.abs(expected).max()
     for index, post_op in enumerate(spec.attr.post_ops):
         if isinstance(post_op, dnnl.Eltwise):
@@ -214,6 +218,8 @@ def function_of(function: dnnl.Eltwise) -> Callable[[Array], Array]:
     found: dict[str, Callable[[Array], Array]] = {
         "relu": lambda x: np.where(x < 0, alpha * x, x),
         "swish": lambda x: x * np.exp(-np.logaddexp(0, -alpha * x)),
+        "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
+        "gelu_erf": lambda x: x * (1 + np.vectorize(erf)(x / np.sqrt(2))) / 2,
         "hardswish": lambda x: x * np.clip(alpha * x + beta, 0, 1),
         "linear": lambda x: alpha * x + beta,
         "clip": lambda x: np.clip(x, alpha, beta),

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from math import inf
+from math import inf, log
 from operator import add
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -77,26 +77,50 @@ class Tail(Struct, frozen=True):
 
 
 class LongTail(Tail, frozen=True):
-    """Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``.
+    """Where there is a ``gate``, times this function of an odd polynomial of itself plus ``gate_beta``.
 
-    Then ``linear_alpha`` times that plus ``linear_beta``.
+    The polynomial has factors ``gate_alphas`` of the powers 1, 3, 5 and so on. Then ``linear_alpha`` times that plus
+    ``linear_beta``.
     """
 
     gate: int = 0
-    gate_alpha: float = 0.0
+    gate_alphas: tuple[float, ...] = ()
     gate_beta: float = 0.0
     linear_alpha: float = 1.0
     linear_beta: float = 0.0
 
+    @property
+    def in_c(self) -> dict[str, Any]:
+        """The fields of a ``bl_tail_t``."""
+        return {**asdict(self), "n_gate_alphas": len(self.gate_alphas)}
 
-_GATES = {"eltwise_swish": 1, "eltwise_hardswish": 2}
-"""Functions that are their argument times another: ``BL_LOGISTIC_GATE`` and ``BL_LINEAR_GATE`` in C."""
+
+_LOGISTIC, _LINEAR = 1, 2
+"""Gates: ``BL_LOGISTIC_GATE`` and ``BL_LINEAR_GATE`` in C."""
+
+_GATES = {
+    **dict.fromkeys(("eltwise_swish", "eltwise_gelu_tanh", "eltwise_gelu_erf"), _LOGISTIC),
+    "eltwise_hardswish": _LINEAR,
+}
+"""Of functions that are their argument times another."""
+
+_GELU_ALPHAS = {
+    "eltwise_gelu_tanh": (1.5957691, 0.07135481),
+    "eltwise_gelu_erf": (1.595768, 0.07266856, -6.625756e-5, -1.1048104e-4, 7.938317e-6, -2.668988e-7, 3.611366e-9),
+}
+"""Polynomials of which the logistic function is the gate: that of the second is the normal distribution's within 7e-8.
+
+``(1 + tanh(y)) / 2`` is the logistic function of ``2 * y``.
+"""
 
 
-def tail_of(attr: Attr) -> LongTail | None:
-    """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
-    post_ops = list(attr.post_ops)
-    if post_ops and (post_ops[0] == Sum() or addend_of(attr)):
+def tail_of(attr: Attr, n_before: int = 0) -> LongTail | None:
+    """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them.
+
+    ``n_before`` stand before the addend, and count as a bias.
+    """
+    post_ops = list(attr.post_ops[n_before:])
+    if post_ops and (post_ops[0] == Sum() or addend_of(attr, n_before)):
         del post_ops[0]
     found = LongTail()
     while post_ops and isinstance(last := post_ops[-1], Eltwise) and last.algorithm == "eltwise_linear":
@@ -109,46 +133,54 @@ def tail_of(attr: Attr) -> LongTail | None:
     if others or not isinstance(function, Eltwise):
         return None
     if gate := _GATES.get(function.algorithm):
-        return replace(found, gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
+        alphas = _GELU_ALPHAS.get(function.algorithm, (function.alpha,))
+        if gate == _LOGISTIC:  # by powers of two
+            alphas = tuple(-alpha / log(2) for alpha in alphas)
+        return replace(found, gate=gate, gate_alphas=alphas, gate_beta=function.beta)
     is_relu = (function.algorithm, function.alpha) == ("eltwise_relu", 0)
     bounds = Tail(low=0.0) if is_relu else Tail.of(function)
     return None if bounds is None else replace(found, **asdict(bounds))
 
 
-def addend_of(attr: Attr) -> Binary | None:
-    """The post-op that adds another tensor before anything else."""
-    first = next(iter(attr.post_ops), None)
+def addend_of(attr: Attr, n_before: int = 0) -> Binary | None:
+    """The post-op that adds another tensor before anything else, or behind so many."""
+    first = next(iter(attr.post_ops[n_before:]), None)
     return first if isinstance(first, Binary) and first.algorithm == "binary_add" else None
 
 
-def addend_name(attr: Attr) -> str:
+def addend_name(attr: Attr, n_before: int = 0) -> str:
     """The argument that is added before anything else: the result's old values, or another tensor; none if empty."""
-    has_sum = next(iter(attr.post_ops), None) == Sum()
-    return "post_op_0_src_1" if addend_of(attr) else "dst" if has_sum else ""
+    has_sum = next(iter(attr.post_ops[n_before:]), None) == Sum()
+    return f"post_op_{n_before}_src_1" if addend_of(attr, n_before) else "dst" if has_sum else ""
 
 
-def image_fields(spec: Spec) -> dict[str, Any]:
-    """Of a convolution's problem: threads and vectors, where channels of images lie, padding in front, and the tail."""
-    src, dst, (pad_top, pad_left, *_) = spec.memory_desc("src"), spec.memory_desc("dst"), spec.param("pads")
+def image_fields(spec: Spec, n_before: int = 0) -> dict[str, Any]:
+    """Of a convolution's problem: threads and vectors, where channels of images lie, padding in front, and the tail.
+
+    ``n_before`` post-ops stand before the addend. Of a matrix product, each row is an image of one pixel.
+    """
+    src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
+    pad_top, pad_left, *_ = spec.param("pads") if spec.kind == "convolution" else (0, 0)
+    (height, width), (dst_height, dst_width) = (desc.dims[2:] or (1, 1) for desc in (src, dst))
     return {
         "lanes": lanes_of(spec.impl),
         "n_threads": spec.n_threads,
         "n_images": src.dims[0],
-        "height": src.dims[2],
-        "width": src.dims[3],
-        "dst_height": dst.dims[2],
-        "dst_width": dst.dims[3],
+        "height": height,
+        "width": width,
+        "dst_height": dst_height,
+        "dst_width": dst_width,
         "pad_top": pad_top,
         "pad_left": pad_left,
         "src": _place(src),
         "dst": _place(dst),
-        "tail": asdict(tail_of(spec.attr) or LongTail()),
+        "tail": (tail_of(spec.attr, n_before) or LongTail()).in_c,
     }
 
 
 def _place(desc: MemoryDesc) -> dict[str, int]:
     """Where the channels of an image lie, as a ``bl_place_t``: side by side, or in blocks of some."""
-    image, group, row, pixel = desc.strides
+    image, group, row, pixel = desc.strides if desc.ndims > 2 else (*desc.strides, *desc.strides[:1] * 2)
     is_blocked = bool(desc.inner_blks)
     return {
         "image": image,
@@ -172,23 +204,26 @@ def is_open_to_recipes(spec: Spec, algorithms: Collection[str] = ("convolution_d
     return is_known and 0 not in (*spec.desc("src").dims, *spec.desc("dst").dims)
 
 
-def convolution_descs(spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc) -> dict[str, Desc] | None:
+def convolution_descs(
+    spec: Spec, src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc, n_before: int = 0
+) -> dict[str, Desc] | None:
     """Of all arguments of a convolution, where code reads and writes these; ``None`` where others were given.
 
     A bias is f32 and dense, an addend lies as the result does, and none of them has an offset. Padding stays zero.
+    ``n_before`` post-ops stand before the addend.
     """
-    tail = tail_of(spec.attr)
+    tail = tail_of(spec.attr, n_before)
     if dst.n_padding and tail is not None and tail.linear_beta:
         return None
     found: dict[str, Desc] = {"src": src, "weights": weights}
     if spec.has("bias"):
         found["bias"] = MemoryDesc(spec.desc("bias").dims, "f32")
     found["dst"] = dst
-    addend = addend_of(spec.attr)
+    addend = addend_of(spec.attr, n_before)
     if addend is not None:
         if addend.src1 != dst:
             return None
-        found["post_op_0_src_1"] = dst
+        found[addend_name(spec.attr, n_before)] = dst
     given = ((name, desc) for name, desc in spec.descs if name in found and isinstance(desc, MemoryDesc))
     return found if all(desc == found[name] and not desc.offset0 for name, desc in given) else None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from blocklayout.dnnl import arguments, library
 from blocklayout.dnnl.any_desc import Desc
@@ -64,7 +64,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
 
     Results are bytes, floats or, with nothing behind them, the sums in 32 bits. Each tensor has one scale and zero
     point at most, weights a scale for each channel or one for all. Behind the sum may come a (leaky) ReLU,
-    clip, Swish or HardSwish, then a linear function, then a factor for each channel.
+    clip, Swish, GELU or HardSwish, then a linear function, then a factor for each channel.
     """
     if not _is_of_our_kind(spec):
         return None
@@ -192,7 +192,7 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "is_read_in_place": is_read_in_place,
         "results_of_task": of_task,
         "panels_of_task": panels,
-        "tail": asdict(_tail(spec) or LongTail()),
+        "tail": (_tail(spec) or LongTail()).in_c,
     }
 
 

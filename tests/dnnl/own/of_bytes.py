@@ -20,6 +20,7 @@ TAILS: tuple[tuple[dnnl.Eltwise, ...], ...] = (
     (RELU,),
     (dnnl.Eltwise("clip", 0, 6),),
     (HARDSWISH,),
+    (dnnl.Eltwise("gelu_erf"),),
     (HARDSWISH, dnnl.Eltwise("linear", -0.6), dnnl.Eltwise("linear", 1.0, 0.4)),
 )
 

@@ -34,6 +34,8 @@ TAILS: dict[str, tuple[Any, ...]] = {
     "clip": (dnnl.Eltwise("clip", 0, 6),),
     "clip_v2": (dnnl.Eltwise("clip_v2", -1, 1),),
     "swish": (dnnl.Eltwise("swish", 1.0),),
+    "gelu": (dnnl.Eltwise("gelu_erf"),),
+    "gelu tanh": (dnnl.Eltwise("gelu_tanh"),),
     "steep swish": (dnnl.Eltwise("swish", 60.0),),
     "hardswish": (dnnl.Eltwise("hardswish", 1 / 6, 0.5),),
     "hardswish linear": (dnnl.Eltwise("hardswish", 1 / 6, 0.5), dnnl.Eltwise("linear", -0.7)),

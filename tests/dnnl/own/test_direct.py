@@ -57,6 +57,17 @@ def convolution(
     return dnnl.convolution(MemoryDesc(src, dtype, tags[0]), weights, dst, **arguments | changes)
 
 
+def product(
+    n_rows: int, n_src: int, n_dst: int, dtype: str = "f32", *, tail: tuple[Any, ...] = (), row: str = "", **given: Any
+) -> dnnl.Spec:
+    dst = MemoryDesc((n_rows, n_dst), dtype)
+    added = {"row": MemoryDesc((1, n_dst), row or dtype), "add": dst}
+    attr = dnnl.Attr(tuple(dnnl.Binary("add", added[each]) if each in added else each for each in tail))
+    src, weights = MemoryDesc((n_rows, n_src), dtype), dnnl.AnyDesc((n_src, n_dst), dtype)
+    arguments: dict[str, Any] = {"src": src, "weights": weights, "dst": dst, "attr": attr, "n_threads": 2}
+    return dnnl.matmul(**arguments | given)
+
+
 def check(spec: dnnl.Spec) -> None:
     ours = offer(spec)
     assert ours is not None
@@ -74,11 +85,15 @@ def check(spec: dnnl.Spec) -> None:
         (dnnl.Eltwise("hardswish", 1 / 6, 0.5), dnnl.Eltwise("linear", -0.7)),
         (dnnl.Sum(), RELU),
         ("add", dnnl.Eltwise("swish", 1.7)),
+        (dnnl.Eltwise("gelu_erf"),),
+        ("add", dnnl.Eltwise("gelu_tanh"), dnnl.Eltwise("linear", -0.7, 0.3)),
     ],
-    ids=["none", "relu", "leaky", "clip", "hardswish linear", "sum relu", "add swish"],
+    ids=["none", "relu", "leaky", "clip", "hardswish linear", "sum relu", "add swish", "gelu", "add gelu linear"],
 )
 def test_post_ops(dtype: str, tail: tuple[Any, ...]) -> None:
     check(convolution((2, 62, 5, 9), 71, dtype=dtype, tail=tail))
+    check(product(19, 62, 71, dtype, tail=tail))
+    check(product(19, 62, 71, dtype, tail=("row", *tail)))
     check(convolution((2, 62, 5, 9), 71, (3, 3), dtype, pads=(1, 1, 1, 1), tail=tail))
 
 
@@ -109,8 +124,31 @@ def test_any_extents(
     check(convolution(src, n_dst, kernel, dtype, **windows, tail=(RELU,), n_threads=n_threads, **bias))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    n_rows=st.integers(1, 60),
+    n_pairs=st.integers(1, 60),
+    n_dst=st.integers(1, 100),
+    tail=st.sampled_from([(), ("row",), ("add",), ("row", "add", RELU), ("row", dnnl.Sum())]),
+    n_threads=st.integers(1, 5),
+)
+def test_products_of_any_extents(
+    dtype: str, n_rows: int, n_pairs: int, n_dst: int, tail: tuple[Any, ...], n_threads: int
+) -> None:
+    if n_rows == 1 and len(tail) > 1:
+        tail = tail[1:]  # a row as large as the result is an addend, of which there is one
+    check(product(n_rows, 2 * n_pairs, n_dst, dtype, tail=tail, n_threads=n_threads))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_may_be_f32(dtype: str) -> None:
+    check(product(19, 62, 71, dtype, tail=("row", "add"), row="f32"))
+
+
 def test_an_odd_number_of_sources() -> None:
     check(convolution((1, 7, 5, 5), 20, (3, 3), pads=(1, 1, 1, 1)))
+    check(product(5, 7, 20))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -122,6 +160,7 @@ def test_pixels_in_several_parts(dtype: str) -> None:
 def test_channels_of_a_larger_tensor() -> None:
     src = MemoryDesc((2, 32, 8, 8), strides=MemoryDesc((2, 96, 8, 8), "f32", "nhwc").strides)
     check(dnnl.convolution(src, dnnl.AnyDesc((48, 32, 1, 1)), MemoryDesc((2, 48, 8, 8), "f32", "nhwc"), n_threads=2))
+    check(product(9, 32, 48, src=MemoryDesc((9, 32), strides=(96, 1))))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
@@ -163,6 +202,14 @@ def test_what_it_does_not_compute_is_not_offered() -> None:
         convolution(tail=(dnnl.Eltwise("tanh"),)),
         convolution(prop_kind="forward_training"),
         convolution(attr=dnnl.Attr(scales=(("src", 0),))),
+        product(5, 64, 96, tail=("add", "row")),
+        product(5, 64, 96, tail=("row", "row")),
+        product(5, 64, 96, tail=(dnnl.Eltwise("tanh"),)),
+        product(5, 64, 96, weights=MemoryDesc((64, 96))),
+        product(5, 64, 96, src=MemoryDesc((5, 64), "f32", "ba")),
+        product(5, 64, 96, bias=MemoryDesc((1, 96))),
+        product(5, 64, 96, attr=dnnl.Attr(scales=(("src", 0),))),
+        dnnl.matmul(MemoryDesc((2, 5, 64)), dnnl.AnyDesc((1, 64, 96)), n_threads=2),
         *[convolution((1, 7, 5, 5), dtype=dtype) for dtype in DTYPES if dtype == "bf16"],
     ]
     assert [offer(spec) for spec in strange] == [None] * len(strange)
