@@ -30,6 +30,13 @@ typedef struct {
     int is_copied, are_even, is_bounded; /* the latter: whether the tail has bounds and nothing else */
 } bl_direct_run_t;
 
+/* What is added to the results of a panel: products of `n` sources from `from` on; and the weights that are next, if any. */
+typedef struct {
+    int64_t panel, from, n;
+    const char *ahead;
+    int64_t ahead_nbytes;
+} bl_direct_step_t;
+
 static int64_t itemsize(const bl_direct_t *p) { return p->is_bf16 ? 2 : 4; }
 
 /* Whether pixels have no gaps between rows and images. */
@@ -54,7 +61,7 @@ static int is_copied(const bl_direct_t *p) {
 
 /* From one copied pixel to the next, in elements. */
 static int64_t copied_apart(const bl_direct_t *p) {
-    int64_t in_line = BL_LINE / itemsize(p), n = (p->n_src + in_line - 1) / in_line * in_line;
+    int64_t in_line = BL_LINE / itemsize(p), n = (p->sources_at_once + in_line - 1) / in_line * in_line;
     return n * itemsize(p) % BL_WAY ? n : n + in_line;
 }
 
@@ -153,34 +160,43 @@ INLINE TARGET_BF16 void write_bf16(uint16_t *to, const vec_16 *sums, int64_t n) 
 #define compute_panel_bf16 NULL
 #endif
 
-static void copy(const bl_direct_t *p, const bl_direct_run_t *run, int64_t first, int64_t n, char *to) {
-    int64_t size = itemsize(p);
+static void copy(const bl_direct_t *p, const bl_direct_run_t *run, int64_t first, int64_t n, int64_t from, char *to) {
+    int64_t size = itemsize(p), left = p->n_src - from, n_sources = left < p->sources_at_once ? left : p->sources_at_once;
     bl_pixel_t pixel;
     for (int64_t i = 0; i < n; i++, to += run->apart * size) {
         locate(p, first + i, 1, &pixel);
-        memcpy(to, (const char *)run->src + pixel.src * size, (size_t)(p->n_src * size));
+        memcpy(to, (const char *)run->src + (pixel.src + from) * size, (size_t)(n_sources * size));
     }
 }
 
-/* Each thread computes panels of one part of the pixels after the other, the source of which stays near meanwhile. */
+/* Each thread computes panels of one part of the pixels after the other, some sources of which stay near meanwhile. */
 static void work(void *given) {
     const bl_direct_run_t *run = given;
     const bl_direct_t *p = run->problem;
-    void (*compute)(const bl_direct_t *, const bl_direct_run_t *, const bl_pixel_t *, int64_t, int64_t, const void *, int64_t,
-        int64_t) = p->is_bf16 ? compute_panel_bf16 : p->lanes == 16 ? compute_panel_16 : compute_panel_8;
+    void (*compute)(const bl_direct_t *, const bl_direct_run_t *, const bl_pixel_t *, int64_t, int64_t, const void *,
+        const bl_direct_step_t *) = p->is_bf16 ? compute_panel_bf16 : p->lanes == 16 ? compute_panel_16 : compute_panel_8;
     int64_t n = p->n_images * p->dst_height * p->dst_width, n_parts = (n + p->pixels_at_once - 1) / p->pixels_at_once;
-    int64_t n_panels = (p->n_dst + 2 * p->lanes - 1) / (2 * p->lanes);
+    int64_t n_panels = (p->n_dst + 2 * p->lanes - 1) / (2 * p->lanes), size = itemsize(p);
+    int64_t n_taps = p->kernel[0] * p->kernel[1], nbytes = n_taps * p->sources_at_once * 2 * p->lanes * size;
     char *own = run->own + omp_get_thread_num() * own_nbytes(p);
     bl_range_t share = bl_share(n_parts * n_panels);
-    for (int64_t i = share.first; i < share.last; i++) {
-        int64_t part = i / n_panels, panel = i % n_panels, first = n * part / n_parts, end = n * (part + 1) / n_parts;
-        if (panel == 0 || i == share.first) {
-            if (run->is_copied) copy(p, run, first, end - first, own);
-            if (!run->are_even) locate(p, first, end - first, (bl_pixel_t *)own);
+    for (int64_t at = share.first, end; at < share.last; at = end) {
+        int64_t part = at / n_panels, first = n * part / n_parts, count = n * (part + 1) / n_parts - first;
+        end = (part + 1) * n_panels < share.last ? (part + 1) * n_panels : share.last;
+        if (!run->are_even) locate(p, first, count, (bl_pixel_t *)own);
+        for (int64_t from = 0; from < p->n_src; from += p->sources_at_once) {
+            const char *src = run->is_copied ? own : (const char *)run->src + (first * run->apart + from) * size;
+            if (run->is_copied) copy(p, run, first, count, from, own);
+            for (int64_t i = at; i < end; i++) {
+                int64_t left = p->n_src - from, is_last = i + 1 == end, later = is_last ? from + p->sources_at_once : from;
+                if (later >= p->n_src) later = 0; /* of the next part */
+                int64_t next = is_last && later ? at : i + 1;
+                bl_direct_step_t step = {i % n_panels, from, left < p->sources_at_once ? left : p->sources_at_once,
+                    (const char *)run->weights + (next % n_panels * p->weights_panel + later * 2 * p->lanes) * size,
+                    next < share.last ? nbytes : 0};
+                compute(p, run, (const bl_pixel_t *)own, first, count, src, &step);
+            }
         }
-        const char *src = run->is_copied ? own : (const char *)run->src + first * run->apart * itemsize(p);
-        int64_t next = i + 1 < share.last ? (panel + 1) % n_panels : -1;
-        compute(p, run, (const bl_pixel_t *)own, first, end - first, src, panel, next);
     }
 }
 

@@ -15,6 +15,7 @@ typedef struct {
     bl_place_t src, dst;
     int64_t weights_panel;                 /* from one panel of weights to the next, in elements */
     int64_t pixels_at_once;                /* whose results for a panel one thread computes in a row, at most */
+    int64_t sources_at_once;               /* n_src; or fewer of f32, seen by one tap, where the addend is not the result */
     bl_tail_t tail;
 } bl_direct_t;
 

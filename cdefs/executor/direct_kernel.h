@@ -38,9 +38,9 @@ INLINE_HERE const char *OWN(add_tap)(vec (*sums)[2], const element_t *const *pix
 
 /* A panel of results of pixels from the first on, which lie side by side as their sources do, or of those that were located. */
 INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t *run, const bl_pixel_t *pixels, int64_t first,
-    const element_t *src, int64_t panel, const char *ahead, const char *end, const int rows, const int are_even) {
-    const element_t *weights = (const element_t *)run->weights + panel * p->weights_panel;
-    int64_t channel = panel * PANEL, n = p->n_dst - channel < PANEL ? p->n_dst - channel : PANEL;
+    const element_t *src, const bl_direct_step_t *step, const char *ahead, const char *end, const int rows, const int are_even) {
+    const element_t *weights = (const element_t *)run->weights + step->panel * p->weights_panel + step->from * PANEL;
+    int64_t channel = step->panel * PANEL, n = p->n_dst - channel < PANEL ? p->n_dst - channel : PANEL;
     const bl_tail_t *t = &p->tail;
     vec sums[ROWS][2];
 #define DST(r) (channel + (are_even ? (first + (r)) * p->dst.pixel : pixels[r].dst))
@@ -52,10 +52,11 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
         else if (run->bias)
             start = WIDE(first_of)((const float *)run->bias + channel + half * LANES, n - half * LANES);
 #pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) sums[r][half] = start;
+        for (int r = 0; r < rows; r++)
+            sums[r][half] = step->from ? OWN(read)((const element_t *)run->dst + DST(r), n, half) : start;
     }
     for (int64_t row = 0; row < p->kernel[0]; row++)
-        for (int64_t column = 0; column < p->kernel[1]; column++, weights += p->n_src * PANEL) {
+        for (int64_t column = 0; column < p->kernel[1]; column++, weights += step->n * PANEL) {
             const element_t *taps[ROWS] = {src};
             int64_t down = row * p->steps[0], right = column * p->steps[1];
             if (!are_even)
@@ -65,8 +66,13 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
                     int64_t at = pixels[r].src + down * p->src.row + right * p->src.pixel;
                     taps[r] = is_there ? src + at : (const element_t *)zeros;
                 }
-            ahead = OWN(add_tap)(sums, taps, run->apart, weights, p->n_src, ahead, end, rows, are_even);
+            ahead = OWN(add_tap)(sums, taps, run->apart, weights, step->n, ahead, end, rows, are_even);
         }
+    if (step->from + step->n < p->n_src) {
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) OWN(write)((element_t *)run->dst + DST(r), sums[r], n);
+        return;
+    }
     if (run->addend)
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
@@ -93,22 +99,21 @@ INLINE_HERE void OWN(compute_strip)(const bl_direct_t *p, const bl_direct_run_t 
 #undef DST
 }
 
-/* The same of `n` pixels, in strips as even as can be, each of which fetches its share of the panel that is next. */
+/* The same of `n` pixels, in strips as even as can be, each of which fetches its share of the weights that are next. */
 TARGET static void OWN(compute_panel)(const bl_direct_t *p, const bl_direct_run_t *run, const bl_pixel_t *pixels, int64_t first,
-    int64_t n, const void *src, int64_t panel, int64_t next) {
-    int64_t n_strips = (n + ROWS - 1) / ROWS, nbytes = p->weights_panel * (int64_t)sizeof(element_t);
-    const char *ahead = (const char *)run->weights + (next < 0 ? 0 : next) * nbytes;
-    int64_t n_lines = next < 0 ? 0 : (nbytes + BL_LINE - 1) / BL_LINE;
+    int64_t n, const void *src, const bl_direct_step_t *step) {
+    int64_t n_strips = (n + ROWS - 1) / ROWS, n_lines = (step->ahead_nbytes + BL_LINE - 1) / BL_LINE;
     for (int64_t strip = 0; strip < n_strips; strip++) {
         int64_t begin = n * strip / n_strips, rows = n * (strip + 1) / n_strips - begin;
-        const char *from = ahead + n_lines * strip / n_strips * BL_LINE, *to = ahead + n_lines * (strip + 1) / n_strips * BL_LINE;
+        const char *from = step->ahead + n_lines * strip / n_strips * BL_LINE;
+        const char *to = step->ahead + n_lines * (strip + 1) / n_strips * BL_LINE;
         const element_t *even = (const element_t *)src + begin * run->apart;
 #define CASE(N)                                                                                         \
     case N:                                                                                             \
         if (run->are_even)                                                                               \
-            OWN(compute_strip)(p, run, NULL, first + begin, even, panel, from, to, N, 1);                          \
+            OWN(compute_strip)(p, run, NULL, first + begin, even, step, from, to, N, 1);                          \
         else                                                                                            \
-            OWN(compute_strip)(p, run, pixels + begin, 0, run->src, panel, from, to, N, 0);                          \
+            OWN(compute_strip)(p, run, pixels + begin, 0, run->src, step, from, to, N, 0);                          \
         break;
         switch (rows) {
             CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)

@@ -41,6 +41,9 @@ _TAGS = {"convolution": ("OhwI{}o2i", "Ohwi{}o"), "matmul": ("BA16a{}b2a", "BA16
 _ROW = "post_op_0_src_1"
 """The argument that is added to each row of a product, as a bias is."""
 
+_SOURCES_AT_ONCE = 1024
+"""Of f32, so that their weights in a panel stay near."""
+
 _LEAST_PIXELS = 4
 """With fewer, each product waits for the one before."""
 
@@ -50,7 +53,7 @@ _PEAK_SHARE = 0.98
 _PRODUCTS_OF_STRIP, _PRODUCTS_OF_TAP = 140, 180
 """Time of what else is done for a strip, in products of a result; and for each tap, where there are several."""
 
-_FLOPS_OF_GATE = 60
+_FLOPS_OF_GATE = 48
 """Floating-point operations in the time of the gate of a result, as of GELU."""
 
 _LEAST_PRODUCTS, _MOST_PIXELS, _FEW_PIXELS = 256, 1024, 64
@@ -168,14 +171,22 @@ def _fields(spec: Spec) -> Mapping[str, Any]:
         "steps": steps,
         "weights_panel": spec.memory_desc("weights").strides[spec.kind == "matmul"],
         "pixels_at_once": _tasks(spec)[2],
+        "sources_at_once": _sources_at_once(spec),
     }
+
+
+def _sources_at_once(spec: Spec) -> int:
+    """Sums of some of many sources are kept in the result meanwhile, where it is as exact and holds nothing else."""
+    n_src, has_place = spec.desc("src").dims[1], spec.desc("dst").dtype == "f32" and not spec.attr.has_sum
+    n_blocks = -(-n_src // _SOURCES_AT_ONCE) if has_place and prod(_window(spec)[0]) == 1 else 1
+    return -(-n_src // n_blocks // 16) * 16 if n_blocks > 1 else n_src
 
 
 def _tasks(spec: Spec) -> tuple[int, int, int]:
     """Parts of the pixels, panels, and pixels of a part: those in which all threads are done soonest."""
     src, dst = spec.desc("src"), spec.desc("dst")
     n_pixels, n_panels = prod(dst.dims) // dst.dims[1], -(-dst.dims[1] // (2 * lanes_of(spec.impl)))
-    pixel_nbytes = src.dims[1] * itemsize(src.dtype) * prod(_window(spec)[1])
+    pixel_nbytes = _sources_at_once(spec) * itemsize(src.dtype) * prod(_window(spec)[1])
     least = min(-(-n_pixels * pixel_nbytes // _NEAR_NBYTES), n_pixels)
 
     def work(n_parts: int) -> int:

@@ -157,6 +157,14 @@ def test_pixels_in_several_parts(dtype: str) -> None:
     check(convolution((2, 700, 20, 21), 40, strides=(2, 1), dtype=dtype))
 
 
+@pytest.mark.parametrize("tail", [("add", RELU), (dnnl.Sum(), RELU)], ids=["add", "sum"])
+def test_many_sources(tail: tuple[Any, ...]) -> None:
+    for n_src in (2048, 2500):
+        check(convolution((1, n_src, 6, 7), 70, tail=tail))
+        check(convolution((1, n_src, 6, 7), 70, strides=(2, 2), tail=tail))
+        check(product(40, n_src, 70, tail=("row", *tail)))
+
+
 def test_channels_of_a_larger_tensor() -> None:
     src = MemoryDesc((2, 32, 8, 8), strides=MemoryDesc((2, 96, 8, 8), "f32", "nhwc").strides)
     check(dnnl.convolution(src, dnnl.AnyDesc((48, 32, 1, 1)), MemoryDesc((2, 48, 8, 8), "f32", "nhwc"), n_threads=2))
