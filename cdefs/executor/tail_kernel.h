@@ -13,7 +13,7 @@ INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec *sums, const int n) {
         for (int j = 0; j < n; j++) sums[j] = WIDE(max)(zero, sums[j]) + t->slope * WIDE(min)(zero, sums[j]);
     if (t->low > -INFINITY || t->high < INFINITY)
 #pragma GCC unroll 32
-    for (int j = 0; j < n; j++) sums[j] = WIDE(min)(high, WIDE(max)(low, sums[j]));
+        for (int j = 0; j < n; j++) sums[j] = WIDE(min)(high, WIDE(max)(low, sums[j]));
 #define GATE(GATE, N_ALPHAS)                                     \
     if (t->gate == GATE && t->n_gate_alphas == N_ALPHAS)         \
         _Pragma("GCC unroll 32") for (int j = 0; j < n; j++) sums[j] = OWN(gated)(t, sums[j], GATE, N_ALPHAS);

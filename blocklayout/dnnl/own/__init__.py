@@ -134,9 +134,9 @@ def tail_of(attr: Attr, n_before: int = 0) -> LongTail | None:
         return None
     if gate := _GATES.get(function.algorithm):
         alphas = _GELU_ALPHAS.get(function.algorithm, (function.alpha,))
-        if gate == _LOGISTIC:  # by powers of two
-            alphas = tuple(-alpha / log(2) for alpha in alphas)
-        return replace(found, gate=gate, gate_alphas=alphas, gate_beta=function.beta)
+        if gate == _LINEAR:
+            return replace(found, gate=gate, gate_alphas=alphas, gate_beta=function.beta)
+        return replace(found, gate=gate, gate_alphas=tuple(-alpha / log(2) for alpha in alphas))  # by powers of two
     is_relu = (function.algorithm, function.alpha) == ("eltwise_relu", 0)
     bounds = Tail(low=0.0) if is_relu else Tail.of(function)
     return None if bounds is None else replace(found, **asdict(bounds))
