@@ -160,8 +160,10 @@ INLINE TARGET_BF16 void write_bf16(uint16_t *to, const vec_16 *sums, int64_t n) 
 #define compute_panel_bf16 NULL
 #endif
 
-static void copy(const bl_direct_t *p, const bl_direct_run_t *run, int64_t first, int64_t n, int64_t from, char *to) {
-    int64_t size = itemsize(p), left = p->n_src - from, n_sources = left < p->sources_at_once ? left : p->sources_at_once;
+/* Sources from `from` on of `n` pixels. */
+static void copy(const bl_direct_t *p, const bl_direct_run_t *run, int64_t first, int64_t n, int64_t from, int64_t n_sources,
+    char *to) {
+    int64_t size = itemsize(p);
     bl_pixel_t pixel;
     for (int64_t i = 0; i < n; i++, to += run->apart * size) {
         locate(p, first + i, 1, &pixel);
@@ -186,12 +188,13 @@ static void work(void *given) {
         if (!run->are_even) locate(p, first, count, (bl_pixel_t *)own);
         for (int64_t from = 0; from < p->n_src; from += p->sources_at_once) {
             const char *src = run->is_copied ? own : (const char *)run->src + (first * run->apart + from) * size;
-            if (run->is_copied) copy(p, run, first, count, from, own);
+            int64_t left = p->n_src - from, n_sources = left < p->sources_at_once ? left : p->sources_at_once;
+            if (run->is_copied) copy(p, run, first, count, from, n_sources, own);
             for (int64_t i = at; i < end; i++) {
-                int64_t left = p->n_src - from, is_last = i + 1 == end, later = is_last ? from + p->sources_at_once : from;
+                int64_t is_last = i + 1 == end, later = is_last ? from + p->sources_at_once : from;
                 if (later >= p->n_src) later = 0; /* of the next part */
                 int64_t next = is_last && later ? at : i + 1;
-                bl_direct_step_t step = {i % n_panels, from, left < p->sources_at_once ? left : p->sources_at_once,
+                bl_direct_step_t step = {i % n_panels, from, n_sources,
                     (const char *)run->weights + (next % n_panels * p->weights_panel + later * 2 * p->lanes) * size,
                     next < share.last ? nbytes : 0};
                 compute(p, run, (const bl_pixel_t *)own, first, count, src, &step);

@@ -1,8 +1,19 @@
 /* The function of sums, one after the other over all of them. Included where vec, LANES, TARGET and, as OWN(...), logistic(y):
    1 / (1 + 2^y) are defined, and INLINE_HERE. */
 
+/* An odd polynomial, by its 1, 2 or 7 factors of the powers 1, 3, 5, ... */
+INLINE_HERE vec OWN(odd)(const float *factors, const int n, vec x) {
+    vec square = x * x;
+    if (n == 1) return factors[0] * x;
+    if (n == 2) return (factors[1] * square + factors[0]) * x;
+    vec sum = factors[6] - (vec){0};
+#pragma GCC unroll 6
+    for (int i = 5; i >= 0; i--) sum = sum * square + factors[i];
+    return sum * x;
+}
+
 INLINE_HERE vec OWN(gated)(const bl_tail_t *t, vec x, const int gate, const int n_alphas) {
-    vec zero = {0}, y = WIDE(odd)(t->gate_alphas, n_alphas, x) + t->gate_beta;
+    vec zero = {0}, y = OWN(odd)(t->gate_alphas, n_alphas, x) + t->gate_beta;
     return x * (gate == BL_LOGISTIC_GATE ? OWN(logistic)(y) : WIDE(min)(zero + 1.0f, WIDE(max)(zero, y)));
 }
 
@@ -14,14 +25,14 @@ INLINE_HERE void OWN(finish)(const bl_tail_t *t, vec *sums, const int n) {
     if (t->low > -INFINITY || t->high < INFINITY)
 #pragma GCC unroll 32
         for (int j = 0; j < n; j++) sums[j] = WIDE(min)(high, WIDE(max)(low, sums[j]));
-#define GATE(GATE, N_ALPHAS)                                     \
+#define CASE(GATE, N_ALPHAS)                                     \
     if (t->gate == GATE && t->n_gate_alphas == N_ALPHAS)         \
         _Pragma("GCC unroll 32") for (int j = 0; j < n; j++) sums[j] = OWN(gated)(t, sums[j], GATE, N_ALPHAS);
-    GATE(BL_LINEAR_GATE, 1)
-    GATE(BL_LOGISTIC_GATE, 1)
-    GATE(BL_LOGISTIC_GATE, 2)
-    GATE(BL_LOGISTIC_GATE, 7)
-#undef GATE
+    CASE(BL_LINEAR_GATE, 1)
+    CASE(BL_LOGISTIC_GATE, 1)
+    CASE(BL_LOGISTIC_GATE, 2)
+    CASE(BL_LOGISTIC_GATE, 7)
+#undef CASE
     if (t->linear_alpha != 1 || t->linear_beta != 0)
 #pragma GCC unroll 32
         for (int j = 0; j < n; j++) sums[j] = t->linear_alpha * sums[j] + t->linear_beta;

@@ -35,17 +35,6 @@ INLINE TARGET_8 __m256i mask_8(int64_t n) {
 /* The first n of the floats there, or 8; 0 in place of the others, which are not read. */
 INLINE TARGET_8 vec_8 first_of_8(const float *from, int64_t n) { return (vec_8)_mm256_maskload_ps(from, mask_8(n)); }
 
-/* An odd polynomial, by its 1, 2 or 7 factors of the powers 1, 3, 5, ... */
-INLINE TARGET_8 vec_8 odd_8(const float *factors, int n, vec_8 x) {
-    vec_8 square = x * x;
-    if (n == 1) return factors[0] * x;
-    if (n == 2) return (factors[1] * square + factors[0]) * x;
-    vec_8 sum = factors[6] - (vec_8){0};
-#pragma GCC unroll 6
-    for (int i = 5; i >= 0; i--) sum = sum * square + factors[i];
-    return sum * x;
-}
-
 /* 1 / (1 + 2^y), as are the others. */
 INLINE TARGET_8 vec_8 logistic_8(vec_8 y) {
     vec_8 most = 126.0f - (vec_8){0}, within = min_8(most, max_8(-most, y));
@@ -56,16 +45,6 @@ INLINE TARGET_8 vec_8 logistic_8(vec_8 y) {
 
 INLINE TARGET_16 vec_16 min_16(vec_16 a, vec_16 b) { return (vec_16)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE TARGET_16 vec_16 max_16(vec_16 a, vec_16 b) { return (vec_16)_mm512_max_ps((__m512)a, (__m512)b); }
-
-INLINE TARGET_16 vec_16 odd_16(const float *factors, int n, vec_16 x) {
-    vec_16 square = x * x;
-    if (n == 1) return factors[0] * x;
-    if (n == 2) return (factors[1] * square + factors[0]) * x;
-    vec_16 sum = factors[6] - (vec_16){0};
-#pragma GCC unroll 6
-    for (int i = 5; i >= 0; i--) sum = sum * square + factors[i];
-    return sum * x;
-}
 
 INLINE TARGET_16 vec_16 logistic_16(vec_16 y) {
     vec_16 within = min_16(126.0f - (vec_16){0}, y), rest = (vec_16)_mm512_reduce_ps((__m512)within, _MM_FROUND_TO_NEG_INF);
