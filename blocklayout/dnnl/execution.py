@@ -84,7 +84,10 @@ def _c_args(spec: Spec, memories: Mapping[str, Memory]) -> Any:
 
 
 def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Memory]) -> None:
-    """Refuse missing and unknown arguments, and memories of other descriptors, by an InvalidArgumentsError."""
+    """Refuse missing and unknown arguments, and memories of other descriptors, by an InvalidArgumentsError.
+
+    The first element may be anywhere in a memory's buffer.
+    """
     wanted = dict(spec.descs)
     for name, desc in wanted.items():
         if name not in memories:
@@ -96,6 +99,6 @@ def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Me
                 raise InvalidArgumentsError(f"{spec.kind}: scratchpad {rule}")
         elif name not in wanted:
             raise InvalidArgumentsError(f"{spec.kind}: no argument {name!r}; it takes {', '.join(wanted)}")
-        elif memory.desc != (desc := spec.memory_desc(name)) and not memory.desc.physically_equal(desc):
+        elif not memory.desc.at_offset((desc := spec.memory_desc(name)).offset0).physically_equal(desc):
             rule = f"is a Memory of {memory.desc}; it takes {wanted[name]}: reorder it first"
             raise InvalidArgumentsError(f"{spec.kind}: {name} {rule}")

@@ -217,6 +217,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
         others: The layouts of further results, by argument.
         slices: Operands, sources or temporaries, whose buffers are parts of the result's, and the bytes before
             each: the producer of such a source writes it there.
+        offset: Of a view, elements of the source before the first one of the result, which ``dst`` leaves out.
     """
 
     sources: tuple[tuple[str, ValueLayout], ...]
@@ -230,6 +231,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     rank: int = 0
     others: tuple[tuple[str, MemoryDesc], ...] = ()
     slices: tuple[tuple[str, int], ...] = ()
+    offset: int = 0
 
     @cached_property
     def is_reference(self) -> bool:

@@ -9,7 +9,7 @@ from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from msgspec import ValidationError, convert
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from blocklayout import dtypes
 from blocklayout.errors import LayoutError
@@ -449,6 +449,18 @@ class MemoryDesc:
             return self
         self._check_no_extra("take a part of")
         return as_part(placement, self.dtype, self._tag or self._family or ordering.dense_tag(self.placement))
+
+    def at_offset(self, offset: int) -> MemoryDesc:
+        """The same layout with so many elements before the first one.
+
+        Example:
+            >>> part = MemoryDesc((2, 32, 4, 4), "f32", "nchw").submemory((1, 32, 4, 4), (1, 0, 0, 0))
+            >>> part.offset0, part.at_offset(0)
+            (512, MemoryDesc((1, 32, 4, 4), 'f32', 'nchw'))
+        """
+        if offset == self.offset0:
+            return self
+        return as_part(replace(self.placement, offset=offset), self.dtype, self.format_tag)
 
     def resized(self, dims: Iterable[int], dtype: DTypeLike | None = None) -> MemoryDesc:
         """A dense descriptor of other extents in the same order of dimensions and blocks.

@@ -101,7 +101,8 @@ def _add_tile(assembly: Assembly, tile: Tile, candidate: Candidate) -> None:
         operands[arg] = _new_operand(assembly, "arena", dict(tile.main.others)[arg].name, desc)
     dst = candidate.dst
     if tile.is_view and dst.n_elements:
-        produced = Operand(operands["src"].buffer, dst)
+        src = operands["src"]
+        produced = Operand(src.buffer, dst.at_offset(src.desc.offset0 + candidate.offset))
     else:
         produced = _add_steps(assembly, tile, candidate, dst, operands)
     assembly.at_hand[value.name] = [produced]
@@ -109,9 +110,9 @@ def _add_tile(assembly: Assembly, tile: Tile, candidate: Candidate) -> None:
         assembly.writers[other.name] = tile.name
         assembly.at_hand[other.name] = [operands[arg]]
         assembly.values.append((other.name, operands[arg].desc))
-    assembly.values += _values(tile, candidate, dst)
+    assembly.values += _values(tile, candidate, produced.desc)
     plain = MemoryDesc(dst.dims, dst.dtype)
-    if assembly.returns_to_plain and not tile.is_view and not produced.desc.readable_as(plain):
+    if assembly.returns_to_plain and not tile.is_view and not dst.readable_as(plain):
         assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, tile.name)]
 
 
@@ -144,7 +145,7 @@ def _add_steps(
     if candidate.alias is None:
         operands["dst"] = _new_operand(assembly, "arena", tile.dst.name, dst)
     else:
-        operands["dst"] = Operand(operands[candidate.alias].buffer, dst)
+        operands["dst"] = _seen_as(operands[candidate.alias], dst)
     for name, nbytes in candidate.slices:
         _put_into_slice(assembly, tile, operands[name], operands["dst"].buffer, nbytes)
     reason = tile.main.reason or computed_in(candidate)
@@ -155,7 +156,7 @@ def _add_steps(
                 kernel=tile.name,
                 spec=step.spec,
                 operands=tuple(
-                    (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
+                    (arg, _seen_as(operands[name], step.spec.memory_desc(arg))) for arg, name in step.operands
                 ),
                 nodes=tile.nodes,
                 reason=reason,
@@ -170,7 +171,8 @@ def _add_steps(
 def _put_into_slice(assembly: Assembly, tile: Tile, operand: Operand, whole: int, nbytes: int) -> None:
     """Make a buffer a part of another, so that its writers write there; one that cannot be is copied."""
     buffer = assembly.buffers[operand.buffer]
-    if buffer.kind == "arena" and operand.buffer not in assembly.slices and buffer.nbytes == operand.desc.nbytes:
+    is_whole = buffer.nbytes == operand.desc.nbytes and not operand.desc.offset0
+    if buffer.kind == "arena" and operand.buffer not in assembly.slices and is_whole:
         assembly.slices[operand.buffer] = whole, nbytes
         return
     made = _new_operand(assembly, "arena", buffer.name, operand.desc)
@@ -178,12 +180,17 @@ def _put_into_slice(assembly: Assembly, tile: Tile, operand: Operand, whole: int
     _reorder(assembly, buffer.name, operand, operand.desc, tile.name, into=made)
 
 
+def _seen_as(operand: Operand, desc: MemoryDesc) -> Operand:
+    """An operand in the layout in which a step sees it, behind the elements that precede it in its buffer."""
+    return replace(operand, desc=desc.at_offset(operand.desc.offset0 + desc.offset0))
+
+
 def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> Operand:
     """An operand that holds the value in ``desc``, by a reorder if no copy at hand can be read so."""
     for operand in assembly.at_hand[value.name]:
-        if operand.desc.readable_as(desc):
+        if operand.desc.at_offset(0).readable_as(desc):
             assembly.readers.setdefault((value.name, operand.buffer), []).append(reader)
-            return replace(operand, desc=desc)
+            return _seen_as(operand, desc)
     copy = desc
     if not assembly.returns_to_plain:  # one that serves another reader too, where there is one
         copies = assembly.network.copies(value.name, assembly.choice)
@@ -310,7 +317,7 @@ def _result_desc(assembly: Assembly, value: Value) -> MemoryDesc:
         if carried == value.name:
             return assembly.given[name]
     at_hand = assembly.at_hand[value.name]
-    computed = at_hand[0].desc if at_hand else assembly.given[value.name]
+    computed = at_hand[0].desc.at_offset(0) if at_hand else assembly.given[value.name]
     return computed.with_dtype(value.dtype) if computed.is_dense else declared_desc(value)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+import blocklayout as bl
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.graph import constant_value
 from blocklayout.model.passes.decompose import Decompose
@@ -87,6 +89,69 @@ def test_a_shuffle_whose_middle_is_read_stays(op_types: OpTypes) -> None:
     b.output("y", apart.reshape(IMAGE))
     b.output("z", apart.relu())
     assert "ChannelShuffle" not in op_types(MergeIdioms()(b.to_graph()))
+
+
+def joined(b: Builder, n: int, channels: int = 4) -> list[BuildValue]:
+    return [b.input(f"x{index}", (2, channels, 4, 5)).relu() for index in range(n)]
+
+
+@pytest.mark.parametrize(("n", "n_parts"), [(2, 1), (2, 2), (3, 2), (2, 4)])
+def test_groups_are_shuffled_from_where_they_are_to_where_they_go(n: int, n_parts: int, op_types: OpTypes) -> None:
+    b = Builder()
+    y = shuffled(b.concat(joined(b, n), 1), n, 4, 5)
+    parts = y.split([4 * n // n_parts] * n_parts, 1) if n_parts > 1 else (y,)
+    for index, part in enumerate(parts):
+        b.output(f"y{index}", part.relu())
+    graph = b.to_graph()
+    after = MergeIdioms()(graph)
+    (shuffle,) = (node for node in after.nodes if node.op_type == "ChannelShuffle")
+    assert shuffle.attrs == {"groups": n} | ({"parts": n_parts} if n_parts > 1 else {})
+    assert len(shuffle.inputs) == n
+    assert not {"Concat", "Reshape", "Transpose"} & {*op_types(after)}
+    x = np.random.default_rng(0).standard_normal((n, 2, 4, 4, 5)).astype(np.float32)
+    feed = {f"x{index}": each for index, each in enumerate(x)}
+    for found, right in zip(bl.load(b).run(None, feed), ReferenceEvaluator(b.to_onnx()).run(None, feed), strict=True):
+        np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda y: [*y.split([2, 6], 1)],  # not equal
+        lambda y: [*y.split([4, 4], 1), y],  # read whole as well
+        lambda y: [*y.split([1] * 8, 1)],  # within a pair
+        lambda y: [*y.split([2, 2], 2)],  # of rows
+    ],
+)
+def test_a_shuffle_is_cut_into_equal_parts_alone(take: Callable[[BuildValue], list[BuildValue]]) -> None:
+    b = Builder()
+    for index, part in enumerate(take(shuffled(b.concat(joined(b, 2), 1), 2, 4, 5))):
+        b.output(f"y{index}", part.relu())
+    (shuffle,) = (node for node in MergeIdioms()(b.to_graph()).nodes if node.op_type == "ChannelShuffle")
+    assert shuffle.attrs == {"groups": 2}
+    assert len(shuffle.inputs) == 2
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda b, xs: b.concat(xs, 1),  # of three, in two groups
+        lambda b, xs: b.concat([*xs[:1], b.concat(xs[1:], 1)], 1),  # of different ones
+    ],
+)
+def test_a_shuffle_of_other_groups_reads_what_was_joined(join: Callable[..., BuildValue]) -> None:
+    b = Builder()
+    b.output("y", shuffled(join(b, joined(b, 3)), 2, 4, 5))
+    (shuffle,) = (node for node in MergeIdioms()(b.to_graph()).nodes if node.op_type == "ChannelShuffle")
+    assert len(shuffle.inputs) == 1
+
+
+def test_what_was_joined_and_is_read_elsewhere_stays(op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.concat(joined(b, 2), 1)
+    b.output("y", shuffled(x, 2, 4, 5))
+    b.output("z", x.relu())
+    assert {"Concat", "ChannelShuffle"} <= {*op_types(MergeIdioms()(b.to_graph()))}
 
 
 # --- depth and space

@@ -130,6 +130,17 @@ def _shuffle(sketch: Sketch) -> BuildValue:
     return x.reshape((n, groups, c // groups, h, w)).transpose((0, 2, 1, 3, 4)).reshape((n, c, h, w))
 
 
+def _shuffled_halves(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    n, c, h, w = x.shape
+    same = [value for value in sketch.values if value.shape == x.shape]
+    joined = sketch.builder.concat([x, sketch.data.draw(st.sampled_from(same), "other")], axis=1)
+    y = joined.reshape((n, 2, c, h, w)).transpose((0, 2, 1, 3, 4)).reshape((n, 2 * c, h, w))
+    first, second = y.split([c, c], 1)
+    sketch.values.append(first)
+    return second
+
+
 def _half_of_the_channels(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
     start, end = sketch.data.draw(st.sampled_from(((0, 8), (8, 40), (1, 9), (0, 1))), "channels")
@@ -167,6 +178,7 @@ STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
     _centre,
     _shuffle,
     _half_of_the_channels,
+    _shuffled_halves,
     _spelled_hard_swish,
     lambda sketch: sketch.op("Erf", sketch.pick()),
     lambda sketch: sketch.pick().transpose((0, 1, 3, 2)).relu().transpose((0, 1, 3, 2)),

@@ -31,6 +31,8 @@ _LARGE = 16.0
 
 _VARIANCE = "mean((x - mean(x, axes)) ** 2, axes)"
 
+_SECOND = np.array([1], np.int64)
+
 Attrs = Mapping[str, Any]
 
 
@@ -237,7 +239,11 @@ def _constants(merging: Merging, root: str, scale_and_shift: tuple[np.ndarray, n
 
 
 def _shuffle(merging: Merging, transpose: Node) -> None:
-    """Reshape, Transpose and Reshape that interleave the channels of groups: in any layout, where those are not."""
+    """Reshape, Transpose and Reshape that interleave the channels of groups: in any layout, where those are not.
+
+    A Concat that brings the groups together is part of it, and a Split of its result into equal parts then takes the
+    parts from where they are dense.
+    """
     graph = merging.graph
     reshapes = _between_reshapes(merging, transpose)
     if reshapes is None or graph.values[transpose.outputs[0]].dtype not in PRIMITIVE_FLOATS:
@@ -245,9 +251,47 @@ def _shuffle(merging: Merging, transpose: Node) -> None:
     apart, together = reshapes
     x, y = apart.inputs[0], together.outputs[0]
     groups = _n_groups(graph.shape(x), graph.shape(apart.outputs[0]), tuple(transpose.attr("perm", ())))
-    if groups and graph.shape(x) == graph.shape(y):
-        nodes = {apart.name, transpose.name, together.name}
+    if not groups or graph.shape(x) != graph.shape(y):
+        return
+    nodes = {apart.name, transpose.name, together.name}
+    concat = merging.expressions.producer(x, "Concat")
+    if concat is None or not _are_groups(merging, concat, groups):
         merging.merge(y, nodes, "ChannelShuffle", (x,), {"groups": groups})
+    elif merging.merge(y, nodes | {concat.name}, "ChannelShuffle", concat.inputs, {"groups": groups}):
+        _take_apart(merging, together, groups)
+
+
+def _are_groups(merging: Merging, concat: Node, groups: int) -> bool:
+    """Whether a Concat joins as many groups of channels, equal in number, for a single reader."""
+    graph, (x,) = merging.graph, concat.outputs
+    shapes = {graph.shape(name) for name in concat.inputs}
+    is_along_channels = int(concat.attr("axis", 0)) % len(graph.shape(x)) == 1
+    is_inner = len(merging.expressions.readers[x]) == 1 and x not in graph.outputs
+    return is_inner and is_along_channels and len(concat.inputs) == groups and len(shapes) == 1
+
+
+def _take_apart(merging: Merging, shuffle: Node, groups: int) -> None:
+    """Cut the result of a merged shuffle into the parts that a Split, its only reader, takes from it."""
+    graph, (y,) = merging.graph, shuffle.outputs
+    (n, channels, *spatial), readers = graph.shape(y), merging.expressions.readers[y]
+    if len(readers) != 1 or readers[0].op_type != "Split" or y in graph.outputs:
+        return
+    (split,) = readers
+    shapes, n_parts = {graph.shape(name) for name in split.outputs if name}, len(split.outputs)
+    if channels % (groups * n_parts) or shapes != {(n, channels // n_parts, *spatial)}:
+        return
+    dtype = graph.values[y].dtype
+    whole = merging.value(f"{y}.parts", (n, n_parts, channels // n_parts, *spatial), dtype)
+    parts = [merging.value(f"{each}.part", (n, 1, channels // n_parts, *spatial), dtype) for each in split.outputs]
+    *_, merged = merging.replacement(shuffle)
+    merging.replace(shuffle, merged.replace(outputs=(whole,), attrs={**merged.attrs, "parts": n_parts}))
+    squeezed = (
+        Node(
+            merging.fresh_name(f"{part}.squeeze"), "Squeeze", (part, merging.constant(f"{part}.axes", _SECOND)), (each,)
+        )
+        for part, each in zip(parts, split.outputs, strict=True)
+    )
+    merging.replace(split, split.replace(inputs=(whole,), outputs=tuple(parts), attrs={"axis": 1}), *squeezed)
 
 
 def _between_reshapes(merging: Merging, node: Node) -> tuple[Node, Node] | None:

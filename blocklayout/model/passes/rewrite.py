@@ -66,11 +66,15 @@ class Draft:
         """Compute a node's results by others in a row; by none where its readers are replaced as well."""
         self._replaced[node.name] = by
 
+    def replacement(self, node: Node) -> tuple[Node, ...]:
+        """The nodes that compute a node's results now."""
+        return self._replaced.get(node.name, (node,))
+
     def result(self) -> Graph:
         """The graph with the nodes replaced; the graph as it was, if none is."""
         if not self._replaced:
             return self.graph
-        nodes = tuple(new for node in self.graph.nodes for new in self._replaced.get(node.name, (node,)))
+        nodes = tuple(new for node in self.graph.nodes for new in self.replacement(node))
         return self.graph.replace(nodes=nodes, values=self.values)
 
     def contents(self, name: str) -> np.ndarray:

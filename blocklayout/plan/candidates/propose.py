@@ -193,7 +193,7 @@ class Proposer(Struct, frozen=True):
                 if isinstance(dst, MemoryDesc):
                     pairs.append((operator.back(dst), dst))
         found = {
-            (src, dst): Candidate(sources=(("src", src),), dst=dst, origin="view")
+            (src, dst): Candidate(sources=(("src", src),), dst=dst.at_offset(0), origin="view", offset=dst.offset0)
             for src, dst in pairs
             if src is not None and dst is not None and _can_be_moved(src) and _can_be_moved(dst)
         }
