@@ -354,7 +354,10 @@ def _finished(plan: Plan, number: int, choices: Mapping[str, KernelChoice]) -> I
     for arg, operand in step.operands:
         name = choices[step.kernel].writes if arg == step.written[0] else plan.buffers[operand.buffer].name
         if arg in step.written and name in plan.formats:
-            yield arg, name, Operand(operand.buffer, plan.formats[name])
+            buffer = operand.buffer
+            while plan.buffers[buffer].name != name and (whole := plan.buffers[buffer].within) is not None:
+                buffer = whole  # a step that wrote the last slice of a result
+            yield arg, name, Operand(buffer, plan.formats[name])
 
 
 class Output(Struct, frozen=True):

@@ -105,3 +105,13 @@ def test_features_so_far_grow_in_one_buffer() -> None:
     assert _n_slices(session.plan) == 8
     assert [step.spec.kind for step in session.plan.steps if not step.is_reorder] == ["convolution"] * 6
     assert _error(b, session) < 1e-5
+
+
+def test_checks_look_at_the_whole_when_its_last_slice_is_written() -> None:
+    b = bl.Builder()
+    x = b.input("x", (1, 8, 6, 5))
+    b.output("y", b.concat([b.concat([x, x], name="inner"), x], name="outer").global_average_pool())
+    session = bl.load(b, layout="nchw")
+    assert _n_slices(session.plan) == 2
+    with bl.checking():
+        assert _error(b, session) < 1e-5
