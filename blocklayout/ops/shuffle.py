@@ -85,8 +85,11 @@ class ChannelShuffle(ir.BaseOperator, frozen=True):
         src = wish.src_desc(argument(problem, names[0]))
         if not isinstance(src, MemoryDesc):
             return None
-        dst = like(src, problem.dst) if self.parts == 1 else self._in_parts(src, problem.dst)
-        wished = wish.dst_desc(problem.dst) if self.parts == 1 or isinstance(wish.dst, MemoryDesc) else dst
+        wished: object = wish.dst_desc(problem.dst)
+        if self.parts == 1:
+            dst: MemoryDesc | None = like(src, problem.dst)
+        else:  # names are of layouts of images
+            dst, wished = self._in_parts(src, problem.dst), wish.dst
         if dst is None or (isinstance(wished, MemoryDesc) and not wished.physically_equal(dst)):
             return None
         return [*(like(src, argument(problem, name)) for name in names), dst]
