@@ -31,8 +31,6 @@ _LARGE = 16.0
 
 _VARIANCE = "mean((x - mean(x, axes)) ** 2, axes)"
 
-_SECOND = np.array([1], np.int64)
-
 Attrs = Mapping[str, Any]
 
 
@@ -285,10 +283,9 @@ def _take_apart(merging: Merging, shuffle: Node, groups: int) -> None:
     parts = [merging.value(f"{each}.part", (n, 1, channels // n_parts, *spatial), dtype) for each in split.outputs]
     *_, merged = merging.replacement(shuffle)
     merging.replace(shuffle, merged.replace(outputs=(whole,), attrs={**merged.attrs, "parts": n_parts}))
+    axis = merging.constant(f"{whole}.axis", np.array([1], np.int64))
     squeezed = (
-        Node(
-            merging.fresh_name(f"{part}.squeeze"), "Squeeze", (part, merging.constant(f"{part}.axes", _SECOND)), (each,)
-        )
+        Node(merging.fresh_name(f"{part}.squeeze"), "Squeeze", (part, axis), (each,))
         for part, each in zip(parts, split.outputs, strict=True)
     )
     merging.replace(split, split.replace(inputs=(whole,), outputs=tuple(parts), attrs={"axis": 1}), *squeezed)
