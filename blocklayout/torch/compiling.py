@@ -10,6 +10,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Unpack
 
 from blocklayout.errors import InputError, PlanError, UnsupportedError, did_you_mean
+from blocklayout.garbage import nothing_collected
 from blocklayout.loading.options import Options
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def compile(
         raise InputError(f"example_inputs is a {type(example_inputs).__name__}; give a tuple of tensors: (x,)")
     dtype = dtype or computed_in([*module.parameters()])
     options = _checked({"dtype": dtype, "threads": threads, **load_options})
-    with torch.no_grad():
+    with torch.no_grad(), nothing_collected():
         return CompiledModule(torch.export.export(module, tuple(example_inputs)), options)
 
 

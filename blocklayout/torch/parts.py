@@ -156,6 +156,7 @@ def _forget(compiled: weakref.ref[Compiled], key: tuple[int, ...]) -> None:
         alive._running.pop(key, None)  # noqa: SLF001 - a part of it
 
 
+@nothing_collected()
 def compile_dynamo(
     graph_module: GraphModule, inputs: Sequence[Any], options: Mapping[str, Any], graphs: list[Compiled]
 ) -> Callable[..., Any]:
