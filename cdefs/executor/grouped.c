@@ -12,7 +12,10 @@ enum {
     BL_WIDE = 14,  /* pixels at a time, as many as hide the time that a product takes and leave registers for weights */
     BL_NARROW = 7, /* on narrow maps, and where there are half as many registers */
     BL_TAPS_AT_ONCE = 3,
+    BL_VECTORS_AT_ONCE = 2, /* of a group, for few pixels */
+    BL_LINE = 64, /* bytes of a line of the caches */
     BL_NEAR = 128 << 10, /* bytes of a core's own cache */
+    BL_TURN = 40 << 10, /* bytes of them for a turn: while one lasts those of the next are fetched */
     BL_MAX_TAPS = 7, /* along a side of the kernel */
 };
 
@@ -25,8 +28,11 @@ typedef struct {
 
 static int64_t itemsize(const bl_grouped_t *p) { return p->is_bf16 ? 2 : 4; }
 
-/* Channels that are read together, of whole groups: with AVX-512, a line of the caches. */
-static int64_t n_read(const bl_grouped_t *p) { return p->is_bf16 ? 2 * p->lanes : p->lanes; }
+/* Channels that are read together, of whole groups: with AVX-512, a line of the caches or two. */
+static int64_t n_read(const bl_grouped_t *p) {
+    int64_t least = p->is_bf16 ? 2 * p->lanes : p->lanes;
+    return p->group > least ? p->group : least;
+}
 
 static int64_t row_nbytes(const bl_grouped_t *p) { return p->strides[1] * p->n_columns * n_read(p) * itemsize(p); }
 
@@ -40,6 +46,7 @@ static int64_t weights_nbytes(const bl_grouped_t *p) {
    weights, since pixels of few channels each are far apart. */
 static int64_t parts_at_once(const bl_grouped_t *p) {
     int64_t n_parts = p->n_channels / n_read(p), most = BL_NEAR / (rows_nbytes(p) + weights_nbytes(p));
+    if (most > BL_TURN / weights_nbytes(p)) most = BL_TURN / weights_nbytes(p);
     if (most < 1) most = 1;
     int64_t n_turns = (n_parts + most - 1) / most;
     return (n_parts + n_turns - 1) / n_turns;
@@ -61,8 +68,10 @@ static void read_row(const bl_grouped_t *p, const char *src, char *row, int64_t 
         for (int64_t part = 0; part < n_parts; part++, dst += apart, pixel += size)
             if (size == 64) /* of constant sizes these are a few moves */
                 memcpy(dst, pixel, 64);
-            else
+            else if (size == 32)
                 memcpy(dst, pixel, 32);
+            else
+                memcpy(dst, pixel, 128);
         if (++line == stride) line = 0, column++;
     }
 }
@@ -85,6 +94,20 @@ static void order_weights(const bl_grouped_t *p, const char *weights, char *orde
 typedef int32_t numbers_8 __attribute__((vector_size(32)));
 typedef int32_t numbers_16 __attribute__((vector_size(64)));
 
+/* In each lane, the number of its group's first channel. */
+#define GROUPS(group) ((numbers_16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} & -(group))
+
+INLINE TARGET_16 __m512 spread_16(const float *pixel, numbers_16 numbers, int channel, int group) {
+    __m512 read = _mm512_loadu_ps(pixel);
+    if (group != 4) return _mm512_permutexvar_ps((__m512i)numbers, read);
+    switch (channel) { /* within four lanes a CPU moves more at once */
+        case 0: return _mm512_permute_ps(read, 0x00);
+        case 1: return _mm512_permute_ps(read, 0x55);
+        case 2: return _mm512_permute_ps(read, 0xAA);
+        default: return _mm512_permute_ps(read, 0xFF);
+    }
+}
+
 #define OWN(name) name##_8
 #define TARGET TARGET_8
 #define LANES 8
@@ -98,15 +121,13 @@ typedef int32_t numbers_16 __attribute__((vector_size(64)));
 #define LOAD _mm256_loadu_ps
 #define NUMBERS numbers_8
 #define FIRST_NUMBERS(group) ((numbers_8){0})
-#define SPREAD(pixel, numbers) _mm256_permutevar_ps(_mm256_loadu_ps(pixel), (__m256i)(numbers)) /* of four lanes */
+#define SPREAD(pixel, numbers, channel, group) /* of four lanes */ \
+    _mm256_permutevar_ps(_mm256_loadu_ps(pixel), (__m256i)(numbers))
 #define SPREAD_ONE _mm256_broadcast_ss
 #define LOAD_FACTOR _mm256_loadu_ps
 #define ADD_PRODUCT(sum, a, b) _mm256_fmadd_ps(a, b, sum)
 #define STORE(to, is_bf16, result) _mm256_storeu_ps((float *)(to), result)
 #include "grouped_kernel.h"
-
-/* In each lane, the number of its group's first channel. */
-#define GROUPS(group) ((numbers_16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} & -(group))
 
 #define OWN(name) name##_16
 #define TARGET TARGET_16
@@ -121,7 +142,7 @@ typedef int32_t numbers_16 __attribute__((vector_size(64)));
 #define LOAD _mm512_loadu_ps
 #define NUMBERS numbers_16
 #define FIRST_NUMBERS(group) GROUPS(group)
-#define SPREAD(pixel, numbers) _mm512_permutexvar_ps((__m512i)(numbers), _mm512_loadu_ps(pixel))
+#define SPREAD spread_16
 #define SPREAD_ONE(item) _mm512_set1_ps(*(item))
 #define LOAD_FACTOR _mm512_loadu_ps
 #define ADD_PRODUCT(sum, a, b) _mm512_fmadd_ps(a, b, sum)
@@ -149,7 +170,7 @@ INLINE TARGET_BF16 void store(char *to, int is_bf16, __m512 result) {
 #define LOAD _mm512_loadu_ps
 #define NUMBERS numbers_16
 #define FIRST_NUMBERS(group) (GROUPS(group) >> 1)
-#define SPREAD(pixel, numbers) \
+#define SPREAD(pixel, numbers, channel, group) \
     _mm512_permutexvar_epi32((__m512i)(numbers), _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(pixel))))
 #define SPREAD_ONE(items) _mm512_set1_epi32(*(const bl_pair_t *)(items))
 #define LOAD_FACTOR _mm512_loadu_si512
@@ -160,7 +181,8 @@ INLINE TARGET_BF16 void store(char *to, int is_bf16, __m512 result) {
 static void work(void *given) {
     const bl_grouped_run_t *run = given;
     const bl_grouped_t *p = run->problem;
-    void (*compute)(const bl_grouped_t *, const char *const *, const void *, const float *, char *) =
+    void (*compute)(const bl_grouped_t *, const char *const *, const void *, const float *, char *, const char *,
+        const char *) =
         p->is_bf16 ? compute_row_bf16 : p->lanes == 16 ? compute_row_16 : compute_row_8;
     int64_t size = itemsize(p), dst_size = p->dst_is_bf16 ? 2 : 4, n_rows = p->results[0];
     int64_t n_parts = p->n_channels / n_read(p), at_once = parts_at_once(p), n_turns = (n_parts + at_once - 1) / at_once;
@@ -173,6 +195,9 @@ static void work(void *given) {
         int64_t n = n_parts - from < at_once ? n_parts - from : at_once, begin = row * p->strides[0] - p->pads[0];
         const char *src = run->src + (image * p->src_image + from * n_read(p)) * size;
         const char *weights = run->weights + from * weights_nbytes(p), *rows[BL_MAX_TAPS];
+        int64_t next = from + at_once, n_next = i + n_rows - row < share.last && next < n_parts ? n_parts - next : 0;
+        int64_t n_lines = (n_next < at_once ? n_next : at_once) * weights_nbytes(p) / BL_LINE; /* of the next turn */
+        const char *later = run->weights + next * weights_nbytes(p);
         char *dst = run->dst + (image * p->dst_image + row * p->dst_row + from * n_read(p)) * dst_size;
         if (row == 0 || i == share.first) {
             first = 0;
@@ -189,7 +214,10 @@ static void work(void *given) {
                 rows[tap] = seen >= 0 && seen < p->extents[0] ? held : NULL;
             }
             const float *bias = run->bias ? run->bias + (from + part) * n_read(p) : NULL;
-            compute(p, rows, weights, bias, dst + part * n_read(p) * dst_size);
+            int64_t done = row * n + part, n_steps = n_rows * n;
+            const char *ahead = later + done * n_lines / n_steps * BL_LINE;
+            compute(p, rows, weights, bias, dst + part * n_read(p) * dst_size, ahead,
+                later + (done + 1) * n_lines / n_steps * BL_LINE);
         }
     }
 }

@@ -1,5 +1,5 @@
 /* Convolutions of groups of few channels, channels last: a vector of results is computed at a time, of several groups
-   or of a part of one, so that neither half of it is idle nor groups are multiplied by zeros. */
+   or of a part of one, or both vectors of one, so that neither half of it is idle nor groups are multiplied by zeros. */
 
 typedef struct {
     bl_get_data_t get_data;
@@ -7,7 +7,7 @@ typedef struct {
     int lanes;                       /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
     int is_bf16;                     /* whether source and weights are, and products are of pairs */
     int dst_is_bf16;
-    int64_t group;                   /* channels of a group, of the source as of the result: 4, 8 or 16, no more than lanes */
+    int64_t group;                   /* channels of a group, of the source as of the result: 4 or 8, with AVX-512 also 16 or 32 */
     int64_t n_images, n_channels;
     int64_t extents[2], results[2];  /* height and width of the source and of the result */
     int64_t kernel[2], strides[2], pads[2]; /* pads: in front */

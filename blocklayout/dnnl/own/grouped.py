@@ -26,13 +26,16 @@ from blocklayout.layout import MemoryDesc
 
 _NDIMS, _MAX_KERNEL = 4, 7
 
+_MAX_GROUP = {16: 32, 8: 8}
+"""Channels of a group, by floats in a vector."""
+
 _TILE = 7
 """Results that are computed at once: ``BL_NARROW`` in C; what they see is there, though it may be of no use."""
 
 _STRIDES = (("image", 0), ("row", 2), ("pixel", 3))
 """Distances in C, and their dimensions."""
 
-_PEAK_SHARES = {"f32": {4: 0.6, 8: 0.65, 16: 0.58}, "bf16": {4: 1.0, 8: 0.96, 16: 1.1}}
+_PEAK_SHARES = {"f32": {4: 0.66, 8: 0.65, 16: 0.62, 32: 0.8}, "bf16": {4: 1.0, 8: 0.96, 16: 1.2, 32: 1.5}}
 """Of a machine's peak in f32, by data type and the channels of a group: those for which the library is slower.
 
 By comparison with the library's shares, on Zen 5.
@@ -49,7 +52,7 @@ def _offer(spec: Spec) -> Mapping[str, Desc] | None:
     if not _is_channels_last(src) or not _is_channels_last(dst):
         return None
     least = 2 * lanes if src.dtype == "bf16" else lanes
-    if src.dims[1] % least or weights.dims[1] > lanes:
+    if src.dims[1] % least or weights.dims[1] > _MAX_GROUP[lanes]:
         return None
     tag = _packed(weights.dims[1], weights.dtype, lanes)
     return convolution_descs(spec, src, MemoryDesc(weights.dims, weights.dtype, tag), dst)

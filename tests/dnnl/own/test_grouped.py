@@ -20,7 +20,7 @@ N_READ = 32
 """Channels that are read together, at most."""
 
 DTYPES = ("f32", "bf16") if dnnl.has_isa("avx512_core_bf16") else ("f32",)
-GROUPS = (4, 8, 16) if dnnl.has_isa("avx512_core") else (4, 8)
+GROUPS = (4, 8, 16, 32) if dnnl.has_isa("avx512_core") else (4, 8)
 TOLERANCE = {"f32": 2e-6, "bf16": 2**-8}
 RELU = dnnl.Eltwise("relu")
 
