@@ -1,10 +1,11 @@
 """How fast is a PyTorch module by our backend of ``torch.compile``, and how soon, next to inductor?
 
-Networks are torchvision's, with random weights, at batch 1 in f32. Each is run in four ways, in a process each, which
+Networks are torchvision's, with random weights, at batch 1 in f32. Each is run in five ways, in a process each, which
 finds empty caches: by inductor with frozen weights, on a channels-last module and input; by ``torch.compile`` with our
-backend; by ``bl.compile``; and by ``bl.load`` of the ONNX file that PyTorch's exporter writes. All have the module, or
-the file, and the import of PyTorch behind them when the clock for the first result starts. Then they take turns, round
-after round. Ratios are medians of those of single rounds.
+backend; by ``torch.compile`` with one that computes nothing, which is what PyTorch itself takes; by ``bl.compile``; and
+by ``bl.load`` of the ONNX file that PyTorch's exporter writes. All have the module, or the file, and the import of
+PyTorch behind them when the clock for the first result starts. Then they take turns, round after round. Ratios are
+medians of those of single rounds.
 
     python bench/torch_door.py --models resnet18,mobilenet_v2 --rounds 9
     python bench/torch_door.py --models squeezenet1_1 --size 64 --rounds 1
@@ -36,7 +37,7 @@ MODELS = (
     *("resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "shufflenet_v2_x1_0", "densenet121"),
     *("googlenet", "vgg11", "mnasnet1_0", "efficientnet_b0", "resnext50_32x4d", "vit_b_16"),
 )
-INDUCTOR, COMPILED, WHOLE, ONNX = WAYS = ("inductor", "torch.compile", "bl.compile", "bl.load")
+INDUCTOR, COMPILED, NOTHING, WHOLE, ONNX = WAYS = ("inductor", "torch.compile", "nothing", "bl.compile", "bl.load")
 TURN_NS = 100e6
 
 
@@ -95,7 +96,11 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     from blocklayout.show.output import print_table, say
 
     ways = [*results[0]["ms"]]
-    pairs = [pair for pair in ((INDUCTOR, COMPILED), (COMPILED, ONNX), (WHOLE, ONNX)) if {*pair} <= {*ways}]
+    pairs = [
+        pair
+        for pair in ((INDUCTOR, COMPILED), (INDUCTOR, WHOLE), (COMPILED, ONNX), (WHOLE, ONNX))
+        if {*pair} <= {*ways}
+    ]
     ratios = {pair: [_ratio(each["ms"], *pair) for each in results] for pair in pairs}
     rows, firsts = [], []
     for number, result in enumerate(results):
@@ -103,7 +108,7 @@ def show(results: Sequence[dict[str, Any]]) -> None:
         times = [f"{statistics.median(result['ms'][way]):.2f}" for way in ways]
         rows.append((result["model"], *times, *(f"{ratios[pair][number]:.3f}" for pair in pairs)))
         seconds, grown = ([f"{first[way][key]:.2f}" for way in ways] for key in ("first_s", "grown_mb"))
-        worst = max(first[way]["difference"] for way in ways if way != INDUCTOR)
+        worst = max(first[way]["difference"] for way in ways if way not in (INDUCTOR, NOTHING))
         firsts.append((result["model"], *seconds, f"{first[ways[0]]['weights_mb']:.0f}", *grown, f"{worst:.0e}"))
     print_table(("model", *ways, *map(" / ".join, pairs)), rows, title="Milliseconds of a run")
     for pair in pairs:
@@ -136,8 +141,9 @@ def work(name: str, way: str, file: str, size: int, threads: int) -> int:
             return 0
         if way == INDUCTOR:
             module, x = module.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        answer = module(x) if way == NOTHING else None
         before, begin = _resident_mb(), time.perf_counter()
-        run = _opened(way, module, x, file, threads)
+        run = _opened(way, module, x, file, threads, answer)
         y = run()
         first_s, grown_mb = time.perf_counter() - begin, _resident_mb() - before
         eager = module(x)
@@ -173,7 +179,7 @@ def _network(name: str, size: int) -> tuple[Any, Any]:
     return module.eval(), torch.randn(1, 3, size, size)
 
 
-def _opened(way: str, module: Any, x: Any, file: str, threads: int) -> Callable[[], Any]:
+def _opened(way: str, module: Any, x: Any, file: str, threads: int, answer: Any) -> Callable[[], Any]:
     import torch
 
     if way == INDUCTOR:
@@ -181,6 +187,9 @@ def _opened(way: str, module: Any, x: Any, file: str, threads: int) -> Callable[
 
         torch._inductor.config.freezing = True  # noqa: SLF001 - inductor's switch for it
         compiled = torch.compile(module)
+        return lambda: compiled(x)
+    if way == NOTHING:
+        compiled = torch.compile(module, backend=lambda _graph, _inputs: lambda *_: (answer,))
         return lambda: compiled(x)
     import blocklayout as bl
 

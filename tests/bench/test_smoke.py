@@ -253,7 +253,7 @@ def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
 )
 def test_torch_door(tree_environ: dict[str, str], tmp_path: Path) -> None:
     short = ("--models", "squeezenet1_1", "--size", "32", "--rounds", "1", "--threads", "1", "--json", "out.json")
-    ways = ["torch.compile", "bl.compile", "bl.load"]  # inductor takes a compiler, and half a minute
+    ways = ["torch.compile", "nothing", "bl.compile", "bl.load"]  # inductor takes a compiler, and half a minute
     done = run_bench("torch_door.py", *short, "--ways", ",".join(ways), environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
