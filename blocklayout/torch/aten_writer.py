@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 Lowering = Callable[..., Any]
-"""``lowering(writer, *args, **kwargs)`` returns an overload's first result, or a tuple of all.
+"""``lowering(writer, *operands, **attributes)`` returns an overload's first result, or a tuple of all.
 
-``args`` are all arguments that its schema has by position, ``kwargs`` those by name that were given.
+As ONNX tells inputs from attributes, so is its schema divided: tensors, and numbers that may stand for them, come by
+position, and everything else by name, defaults included. Dimensions of extent 1 may be missing from results, or too
+many: they are reshaped.
 """
 
 TABLE: dict[str, Lowering] = {}
@@ -59,9 +61,9 @@ def lowers_alike(*overloads: str) -> Callable[[Lowering], Lowering]:
     """As :func:`lowers`, of a function whose operands come in the data type of the first result."""
 
     def enter(lowering: Lowering) -> Lowering:
-        def of_alike(w: Writer, *args: Any, **kwargs: Any) -> Any:
-            given = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in args)
-            return lowering(w, *given, **kwargs)
+        def of_alike(w: Writer, *operands: Any, **attrs: Any) -> Any:
+            alike = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in operands)
+            return lowering(w, *alike, **attrs)
 
         lowers(*overloads)(of_alike)
         return lowering
@@ -136,17 +138,14 @@ class Writer(Builder):
             return self.array(value, dtype)
         return value if value.dtype == dtype else value.astype(dtype)
 
-    def where(self, condition: BuildValue, a: Any, b: Any) -> BuildValue:
+    def where(self, condition: BuildValue, a: Any, b: Any) -> Any:
         """Elements of one or the other; numbers are in the data type of the first result."""
-        chosen: BuildValue = self.op("Where", condition, *(self.cast(each, self.dtype) for each in (a, b)))
-        return chosen
+        return self.op("Where", condition, *(self.cast(each, self.dtype) for each in (a, b)))
 
     def reshape(self, value: BuildValue, shape: Sequence[int]) -> BuildValue:
         """Other extents."""
-        if value.shape == tuple(shape):
-            return value
-        reshaped: BuildValue = self.op("Reshape", value, shape, allowzero=1 if 0 in shape else None)
-        return reshaped
+        is_same, allowzero = value.shape == tuple(shape), 1 if 0 in shape else None
+        return value if is_same else self.op("Reshape", value, shape, allowzero=allowzero)
 
     def flat(self, value: BuildValue) -> BuildValue:
         """All elements in a row."""
@@ -156,9 +155,16 @@ class Writer(Builder):
         """A vector of one, of a single number: PyTorch gives this one a dimension, too."""
         return value if value.shape else self.reshape(value, (1,))
 
+    def swap(self, value: BuildValue, dim0: int, dim1: int) -> BuildValue:
+        """Two dimensions in each other's places."""
+        perm = list(range(len(value.shape)))
+        perm[dim0], perm[dim1] = perm[dim1], perm[dim0]
+        return self.transpose(value, perm)
+
     def transpose(self, value: BuildValue, perm: Sequence[int]) -> BuildValue:
         """Dimensions in another order; of a constant a view."""
-        if list(perm) == list(range(len(perm))):
+        perm = [dim % len(perm) for dim in perm]
+        if perm == list(range(len(perm))):
             return value
         data = value.value.data
         transposed = value.transpose(perm) if data is None else self.array(data.transpose(perm))

@@ -25,8 +25,8 @@ from blocklayout.model import BuildValue
 from blocklayout.torch import aten_elementwise, aten_layers, aten_reductions, aten_shapes  # noqa: F401
 from blocklayout.torch.aten_writer import TABLE, Result, Writer, dtype_name, module_of
 
-_SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
-"""Arguments that say where and how bytes lie, which is for plans to choose."""
+_NOT_LOWERED = frozenset(("dtype", "memory_format", "layout", "device", "pin_memory", "non_blocking"))
+"""Arguments that say what the traced result says, too, or where and how bytes lie, which is for plans to choose."""
 
 _LEARNING = ("aten.batch_norm.default", "aten.instance_norm.default")
 """Overloads that write running statistics in training."""
@@ -138,7 +138,7 @@ def is_lowered(graph: Graph) -> bool:
                 packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
                 node.target = getattr(getattr(torch.ops.aten, packet[:-1], None), overload, node.target)
             name = str(node.target)
-            if name not in TABLE or (name in _LEARNING and _bound(node)[0][3] is not None and _bound(node)[0][5]):
+            if name not in TABLE or (name in _LEARNING and node.args[3] is not None and node.args[5]):
                 return False
         before.append(node)
     return True
@@ -263,18 +263,32 @@ class Read:
         lowering = TABLE.get(str(node.target))
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
-        (args, kwargs), results = _bound(node), _results(node, _where(node))
+        (operands, attrs), results = _bound(node), _results(node, _where(node))
         self.builder.begin(node, results)
         try:
-            lowered = lowering(self.builder, *self._of(args), **self._of(kwargs))
+            lowered = lowering(self.builder, *self._of(operands), **attrs)
         except LimitError:
             raise
         except (BlockLayoutError, OverflowError) as error:
             raise UnsupportedError(f"{_where(node)}: {error}") from error
-        if isinstance(lowered, BuildValue) and len(results) > 1:
+        if isinstance(lowered, BuildValue):
             lowered = (lowered, *[None] * (len(results) - 1))
-        _check(node, results, [lowered] if isinstance(lowered, BuildValue) else lowered)
-        return lowered
+        fitted = self._fitted(node, results, lowered)
+        return fitted if isinstance(node.meta["val"], tuple | list) else fitted[0]
+
+    def _fitted(self, node: Node, results: Sequence[Result], values: Sequence[BuildValue | None]) -> list[Any]:
+        """Values in the extents of PyTorch's results, which may differ by extents of 1: no wrong lowering must pass."""
+        if len(values) != len(results):
+            raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
+        fitted: list[Any] = []
+        for value, result in zip(values, results, strict=True):
+            if value is not None:
+                extents, wanted = ([each for each in shape if each != 1] for shape in (value.shape, result.shape))
+                if (extents, value.dtype) != (wanted, result.dtype):
+                    found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
+                    raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
+            fitted.append(value if value is None else self.builder.reshape(value, result.shape))
+        return fitted
 
     def _standing_in(self, node: Node) -> Any:
         """Inputs in the places of a call's results."""
@@ -290,22 +304,17 @@ class Read:
         return made if isinstance(node.meta["val"], tuple | list) else made[0]
 
 
-def _check(node: Node, results: Sequence[Result], values: Sequence[BuildValue | None]) -> None:
-    """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
-    if len(values) != len(results):
-        raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
-    for value, result in zip(values, results, strict=True):
-        if value is not None and (value.shape, value.dtype) != result:
-            found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
-            raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
-
-
-def _bound(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call's arguments in the order of its schema, defaults included, and those that it takes by name alone."""
-    kwargs = {key: each for key, each in node.kwargs.items() if key not in _SAYING_NO_VALUE}
-    places = [each for each in node.target._schema.arguments if not each.kwarg_only]  # noqa: SLF001 - PyTorch's own
-    behind = [kwargs.pop(each.name, each.default_value) for each in places[len(node.args) :]]
-    return (*node.args, *behind), kwargs
+def _bound(node: Node) -> tuple[list[Any], dict[str, Any]]:
+    """A call's operands, and its other arguments by name, defaults included."""
+    operands, attrs = [], {}
+    for place, each in enumerate(node.target._schema.arguments):  # noqa: SLF001 - PyTorch's own
+        value = node.args[place] if place < len(node.args) else node.kwargs.get(each.name, each.default_value)
+        kind = str(each.type)
+        if "Tensor" in kind or ("number" in kind and not each.kwarg_only):
+            operands.append(value)
+        elif each.name not in _NOT_LOWERED:
+            attrs[each.name] = value
+    return operands, attrs
 
 
 def as_array(tensor: Any, what: str) -> np.ndarray:
