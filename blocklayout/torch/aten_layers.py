@@ -53,13 +53,15 @@ def _convolution(w: Writer, x: BuildValue, weight: BuildValue, bias: Any, paddin
 
 @lowers("_native_batch_norm_legit", "native_batch_norm", "batch_norm", "instance_norm")
 @lowers("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training")
-def _batch_norm(w: Writer, x: BuildValue, weight: Any, bias: Any, *statistics: Any, eps: float, **given: Any) -> Any:
+def _batch_norm(
+    w: Writer, x: BuildValue, weight: Any, bias: Any, mean: Any = None, var: Any = None, *, eps: float, **given: Any
+) -> Any:
     n, channels, *spatial = x.shape
     affine = _affine(w, weight, bias, channels)
     training, by_image = given.get("training"), given.get("use_input_stats")
     if not training and not by_image:
-        return x.batch_norm(*affine, *statistics, epsilon=eps)
-    if training and statistics and statistics[0] is not None:
+        return x.batch_norm(*affine, mean, var, eps)
+    if training and mean is not None:
         raise UnsupportedError("batch normalisation in training; inference mode only")
     if by_image or (n == 1 and spatial):
         return x.instance_norm(*affine, eps)
