@@ -84,8 +84,7 @@ def _group_norm(w: Writer, x: BuildValue, weight: Any, bias: Any, eps: float, **
 
 @lowers("layer_norm", "native_layer_norm")
 def _layer_norm(w: Writer, x: BuildValue, *affine: Any, normalized_shape: Sequence[int], eps: float, **_: Any) -> Any:
-    scale, _shift = _affine(w, *affine, *normalized_shape)
-    return x.layer_norm(scale, affine[1], axis=-len(normalized_shape), epsilon=eps)
+    return x.layer_norm(_affine(w, *affine, *normalized_shape)[0], affine[1], axis=-len(normalized_shape), epsilon=eps)
 
 
 # Pooling.
@@ -144,10 +143,8 @@ def _means(extent: int, size: int) -> np.ndarray:
 
 # Sampling of images.
 
-_SMOOTH = (
-    *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"),
-    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
-)
+_SMOOTH = [f"upsample_{name}" for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")]
+_SMOOTH += [f"_upsample_{name}_aa" for name in ("bilinear2d", "bicubic2d")]
 _PIXELS = [f"{name}{rank}d" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")]
 
 
@@ -217,21 +214,15 @@ def _col2im(w: Writer, x: BuildValue, output_size: Ints, kernel_size: Ints, padd
 
 @lowers("mm", "bmm", "matmul", "mv", "dot")
 def _matmul(w: Writer, a: BuildValue, b: BuildValue) -> Any:
-    if len(a.shape) == 2 and (matrix := _was_constant(w, b)) is not None:
+    if len(a.shape) == 2 and (matrix := w.transposed.get(b.name)) is not None:
         return a.gemm(matrix, trans_b=True)
     return a @ b
-
-
-def _was_constant(w: Writer, b: BuildValue) -> BuildValue | None:
-    """The constant that a matrix is the transpose of."""
-    matrix = w.transposed.get(b.name)
-    return matrix if matrix is not None and matrix.value.data is not None else None
 
 
 @lowers("addmm", "baddbmm", "addmv")
 def _addmm(w: Writer, c: BuildValue, a: BuildValue, b: BuildValue, beta: float, alpha: float) -> Any:
     if w.packet == "addmm" and w.dtype in FLOATS:
-        matrix = _was_constant(w, b)
+        matrix = w.transposed.get(b.name)
         factors: dict[str, Any] = {"alpha": alpha, "beta": beta or None, "trans_b": matrix is not None}
         return a.gemm(b if matrix is None else matrix, c if beta else None, **factors)
     product = times(a @ b, alpha)
@@ -242,7 +233,7 @@ def _addmm(w: Writer, c: BuildValue, a: BuildValue, b: BuildValue, beta: float, 
 def _linear(w: Writer, x: BuildValue, weight: BuildValue, bias: BuildValue | None) -> Any:
     if len(x.shape) == 2 and len(weight.shape) == 2:
         return x.gemm(weight, bias, trans_b=True)
-    product = x @ w.transpose(weight, range(len(weight.shape))[::-1])
+    product = x @ w.swap(weight, 0, -1)
     return product if bias is None else product + bias
 
 

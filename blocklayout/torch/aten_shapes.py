@@ -11,6 +11,7 @@ import torch
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.errors import UnsupportedError
+from blocklayout.layout.permutation import inverse
 from blocklayout.model import BuildValue
 from blocklayout.torch.aten_writer import Writer, lowers
 
@@ -142,9 +143,7 @@ def _with_rank(w: Writer, x: BuildValue, index: BuildValue) -> tuple[BuildValue,
 
 def _cut(x: BuildValue, shape: Sequence[int]) -> BuildValue:
     """The first elements along each dimension."""
-    for axis, extent in enumerate(shape):
-        x = _part(x, axis, 0, extent)
-    return x
+    return x if x.shape == tuple(shape) else x.slice([0] * len(shape), shape, range(len(shape)))
 
 
 _REDUCTIONS = {"prod": "mul", "amax": "max", "amin": "min", "sum": "add", "mean": "add"}
@@ -182,12 +181,10 @@ def _masked_scatter(w: Writer, x: BuildValue, mask: BuildValue, source: BuildVal
 
 @lowers("index.Tensor")
 def _index(w: Writer, x: BuildValue, indices: Sequence[BuildValue | None]) -> Any:
-    axes, perm, at = _gathered(w, x, indices)
-    if len(axes) == 1:
-        return w.op("Gather", x, indices[axes[0]], axis=axes[0])
-    y = w.op("GatherND", w.transpose(x, perm), at)
-    n_index, first = len(at.shape) - 1, _first(axes)
-    return w.transpose(y, [*range(n_index, n_index + first), *range(n_index), *range(n_index + first, len(y.shape))])
+    perm, at, order = _gathered(w, x, indices)
+    if at.shape[-1] == 1:
+        return w.op("Gather", x, indices[perm[0]], axis=perm[0])
+    return w.transpose(w.op("GatherND", w.transpose(x, perm), at), order)
 
 
 @lowers("index_put")
@@ -199,33 +196,31 @@ def _index_put(
         spread = w.reshape(mask, (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape))))
         value = w.reshape(values, ())
         return w.where(spread, x + value if accumulate else value, x)
-    axes, perm, at = _gathered(w, x, indices)
-    n_index, first = len(at.shape) - 1, _first(axes)
+    perm, at, order = _gathered(w, x, indices)
     moved = w.transpose(x, perm)
-    rest = moved.shape[len(axes) :]
-    as_read = (*rest[:first], *at.shape[:-1], *rest[first:])
-    order = [*range(first, first + n_index), *range(first), *range(first + n_index, len(as_read))]
-    spread = w.transpose(values.expand(as_read), order)
+    extents = (*at.shape[:-1], *moved.shape[at.shape[-1] :])
+    spread = w.transpose(values.expand([extents[axis] for axis in order]), inverse(order))
     y = w.op("ScatterND", moved, at, spread, reduction="add" if accumulate else None)
-    return w.transpose(y, np.argsort(perm).tolist())
-
-
-def _first(axes: Sequence[int]) -> int:
-    """Where the dimensions of indices go: to those that are indexed, where these lie side by side."""
-    return axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
+    return w.transpose(y, inverse(perm))
 
 
 def _gathered(
     w: Writer, x: BuildValue, indices: Sequence[BuildValue | None]
-) -> tuple[list[int], list[int], BuildValue]:
-    """The dimensions that are indexed, a permutation that has them first, and their indices side by side."""
+) -> tuple[tuple[int, ...], BuildValue, tuple[int, ...]]:
+    """A permutation that has the indexed dimensions first, their indices side by side, and the order of the result's.
+
+    Dimensions of indices come first there, or in the place of those that are indexed, where these lie side by side.
+    """
     given = {axis: index for axis, index in enumerate(indices) if index is not None}
     if not given or any(index.dtype in ("bool", "u8") for index in given.values()):
         raise UnsupportedError("indexing by a mask, whose result's extents depend on data")
     shape = np.broadcast_shapes(*(index.shape for index in given.values()))
     columns = [w.cast(index, "s64").expand(shape).unsqueeze(-1) for index in given.values()]
-    perm = [*given, *(axis for axis in range(len(x.shape)) if axis not in given)]
-    return [*given], perm, w.concat(columns, -1) if len(columns) > 1 else columns[0]
+    perm = (*given, *(axis for axis in range(len(x.shape)) if axis not in given))
+    first = perm[0] if perm[len(given) - 1] - perm[0] == len(given) - 1 else 0
+    n = len(shape)
+    order = (*range(n, n + first), *range(n), *range(n + first, n + len(x.shape) - len(given)))
+    return perm, w.concat(columns, -1) if len(columns) > 1 else columns[0], order
 
 
 # Padding.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import prod
 from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,16 +59,12 @@ def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
 
 def lowers_alike(*overloads: str) -> Callable[[Lowering], Lowering]:
     """As :func:`lowers`, of a function whose operands come in the data type of the first result."""
+    return lambda lowering: lowers(*overloads)(partial(_of_alike, lowering))
 
-    def enter(lowering: Lowering) -> Lowering:
-        def of_alike(w: Writer, *operands: Any, **attrs: Any) -> Any:
-            alike = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in operands)
-            return lowering(w, *alike, **attrs)
 
-        lowers(*overloads)(of_alike)
-        return lowering
-
-    return enter
+def _of_alike(lowering: Lowering, w: Writer, *operands: Any, **attrs: Any) -> Any:
+    alike = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in operands)
+    return lowering(w, *alike, **attrs)
 
 
 @cache
@@ -94,7 +90,7 @@ class Writer(Builder):
         node: The ATen node.
         overload: Its function's name, ``aten.convolution.default``; ``packet`` is ``convolution``.
         results: What PyTorch says of each result; ``shape`` and ``dtype`` are those of the first.
-        transposed: The matrix that each transposed one was, by the latter's name.
+        transposed: The constant that each transposed matrix was, by the latter's name.
     """
 
     def __init__(self) -> None:
@@ -166,8 +162,9 @@ class Writer(Builder):
         perm = [dim % len(perm) for dim in perm]
         if perm == list(range(len(perm))):
             return value
-        data = value.value.data
-        transposed = value.transpose(perm) if data is None else self.array(data.transpose(perm))
+        if value.value.data is None:
+            return value.transpose(perm)
+        transposed = self.array(value.value.data.transpose(perm))
         if len(perm) == 2:
             self.transposed[transposed.name] = value
         return transposed

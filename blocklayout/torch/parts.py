@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import count
-from operator import itemgetter, methodcaller
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -50,10 +50,7 @@ N_AT_ONCE = 4
 MAX_SEEN = 1024
 """Of these that are known again."""
 
-_HEAVY = (
-    *("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product"),
-    *("lstm", "gru", "rnn"),
-)
+_HEAVY = ("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "scaled_dot_product", "lstm", "gru", "rnn")
 
 
 class Fallback(NamedTuple):
@@ -302,11 +299,12 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
             why = str(error)
         copy = GraphModule(graph_module, deepcopy(graph_module.graph))
         attributes = graph_module.graph.find_nodes(op="get_attr")
-        constants = {**constants, **{node.name: reading.attribute(graph_module, node) for node in attributes}}
+        tensors = {node.name: (node.target, attrgetter(node.target)(graph_module)) for node in attributes}
+        constants = {**constants, **tensors}
         errors = reading.Read(copy, constants).errors.items()
         reasons = {node.name: str(error) for node, error in errors if node.op == "call_function"}
         if not reasons:  # all can be read, and not be planned
-            reasons = {node.name: why for node in _computing(copy)}
+            reasons = {node.name: why for node in copy.graph.nodes if node.op == "call_function"}
         sessions = _replace_parts(copy, constants, options, reasons)
     fallbacks = [Fallback(name, reason) for name, reason in reasons.items() if reason]
     return Running(lambda args: copy.forward(*args), sessions, tuple(fallbacks))
@@ -320,11 +318,12 @@ def _replace_parts(
     partitioner = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
 
     def leave(nodes: Iterable[Node], why: object) -> None:
-        reasons.update({node.name: f"{node.target} (node {node.name!r}): {why}" for node in nodes})
+        calls = [node for node in nodes if node.op == "call_function"]
+        reasons.update({node.name: f"{node.target} (node {node.name!r}): {why}" for node in calls})
 
     worth = []
     for partition in partitioner.propose_partitions():
-        names = [str(node.target).removeprefix("aten.") for node in partition.nodes]
+        names = [str(node.target).removeprefix("aten.").lstrip("_") for node in partition.nodes]
         if len(names) >= MIN_NODES or any(name.startswith(_HEAVY) for name in names):
             worth.append(partition)
         else:
@@ -339,17 +338,13 @@ def _replace_parts(
         except LimitError:
             raise
         except (UnsupportedError, ModelError) as error:
-            leave(_computing(part), error)
+            leave(part.graph.nodes, error)
             continue
         sessions.append(session)
         graph_module.delete_submodule(node.target)
         setattr(graph_module, node.target, lambda *args, run=run: run(args))
     graph_module.recompile()
     return tuple(sessions)
-
-
-def _computing(graph_module: GraphModule) -> list[Node]:
-    return [node for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 def _returned(graph_module: GraphModule) -> Any:
