@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import torch
@@ -19,14 +20,6 @@ _UNARY = """
     Sqrt Tan Tanh
 """
 _UNARY_OPS = {name.lower(): name for name in _UNARY.split()}
-_COMPARISONS = {
-    "eq": "Equal",
-    "ne": "Equal",
-    "lt": "Less",
-    "le": "LessOrEqual",
-    "gt": "Greater",
-    "ge": "GreaterOrEqual",
-}
 
 
 # Of one tensor.
@@ -47,12 +40,12 @@ lowers("ceil", "floor", "round")(lambda w, x: w.op(w.packet.title(), x) if w.dty
 lowers("trunc")(lambda w, x: _truncated(w, x) if w.dtype in FLOATS else x)
 
 
-def _truncated(w: Writer, x: BuildValue) -> BuildValue:
+def _truncated(w: Writer, x: BuildValue) -> Any:
     return w.where(x < 0, x.ceil(), x.floor())
 
 
 @lowers("round.decimals")
-def _rounded(w: Writer, x: BuildValue, *, decimals: int) -> BuildValue:
+def _rounded(w: Writer, x: BuildValue, decimals: int) -> BuildValue:
     power = 10.0 ** abs(decimals)
     rounded = (x * power).round() / power if decimals >= 0 else (x / power).round() * power
     return rounded if w.dtype in FLOATS else x
@@ -63,7 +56,7 @@ def _expm1(x: BuildValue) -> BuildValue:
 
 
 @lowers_alike("log1p")
-def _log1p(w: Writer, x: BuildValue) -> BuildValue:
+def _log1p(w: Writer, x: BuildValue) -> Any:
     of_small = w.op("Atanh", x / (x + 2)) * 2  # log(1 + x) loses the digits of small ones
     return w.where(abs(x) < 0.5, of_small, (x + 1).log())
 
@@ -76,7 +69,7 @@ def _elu(w: Writer, x: BuildValue, alpha: float, scale: float, input_scale: floa
 
 
 @lowers_alike("softplus")
-def _softplus(w: Writer, x: BuildValue, beta: float, threshold: float) -> BuildValue:
+def _softplus(w: Writer, x: BuildValue, beta: float, threshold: float) -> Any:
     steeper = times(x, beta)
     y = times(steeper.softplus(), 1 / beta)
     return y if threshold >= 20 else w.where(steeper > threshold, x, y)  # from 20 on the two are equal in f32
@@ -85,24 +78,20 @@ def _softplus(w: Writer, x: BuildValue, beta: float, threshold: float) -> BuildV
 lowers_alike("erfc")(lambda w, x: 1 - w.op("Erf", x))
 lowers_alike("exp2")(lambda _, x: 2**x)
 lowers_alike("expm1")(lambda _, x: _expm1(x))
-lowers_alike("gelu")(lambda w, x, approximate="none": w.op("Gelu", x, approximate=approximate))
+lowers_alike("gelu")(lambda w, x, approximate: w.op("Gelu", x, approximate=approximate))
 lowers_alike("hardsigmoid")(lambda _, x: x.hard_sigmoid(1 / 6))
 lowers_alike("leaky_relu")(lambda _, x, negative_slope: x.leaky_relu(negative_slope))
 lowers_alike("log10")(lambda _, x: x.log() * (1 / math.log(10)))
 lowers_alike("log2")(lambda _, x: x.log() * (1 / math.log(2)))
 lowers_alike("rsqrt")(lambda _, x: x.sqrt().reciprocal())
 lowers_alike("silu")(lambda _, x: x.swish())
+lowers("prelu", "_prelu_kernel")(
+    lambda w, x, weight: x.prelu(w.reshape(weight, (math.prod(weight.shape), *(1,) * (len(x.shape) - 2))))
+)
 lowers("isnan")(lambda w, x: w.op("IsNaN", x if x.dtype in FLOATS else w.cast(x, "f32")))
 lowers("isinf")(lambda w, x: w.op("IsInf", x if x.dtype in FLOATS else w.cast(x, "f32")))
 lowers("logical_not")(lambda w, x: w.op("Not", w.cast(x, "bool")))
 lowers("bitwise_not")(lambda w, x: w.op("Not" if w.dtype == "bool" else "BitwiseNot", x))
-
-
-@lowers("prelu", "_prelu_kernel")
-def _prelu(w: Writer, x: BuildValue, weight: BuildValue) -> BuildValue:
-    if len(weight.shape) == 1 and len(x.shape) > 1:
-        weight = w.reshape(weight, (weight.shape[0], *(1,) * (len(x.shape) - 2)))
-    return x.prelu(weight)
 
 
 @lowers_alike("clamp", "clamp.Tensor", "hardtanh", "relu6")
@@ -117,11 +106,7 @@ def _clamp(w: Writer, x: BuildValue, low: Operand | None = 0, high: Operand | No
 # Of two tensors, or a tensor and a number.
 
 _BINARY = {"mul": ("Mul", "And"), "maximum": ("Max", "Or"), "minimum": ("Min", "And")}
-_BINARY |= {
-    f"{kind}_{name.lower()}": (f"Bitwise{name}", name)
-    for kind in ("bitwise", "logical")
-    for name in ("And", "Or", "Xor")
-}
+_BINARY |= {f"{of}_{op.lower()}": (f"Bitwise{op}", op) for of in ("bitwise", "logical") for op in ("And", "Or", "Xor")}
 """Operators of numbers, and of truth."""
 
 _TENSORS = ("maximum", "minimum", "logical_and", "logical_or", "logical_xor")
@@ -131,7 +116,7 @@ lowers_alike(*_TENSORS, *_SCALARS)(lambda w, a, b: w.op(_BINARY[w.packet][w.dtyp
 
 
 @lowers_alike("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar", "rsub.Scalar")
-def _add(w: Writer, a: BuildValue, b: Any, alpha: float = 1) -> Any:
+def _add(w: Writer, a: BuildValue, b: Any, alpha: float) -> Any:
     if w.dtype == "bool":
         return w.op("Or", a, b) if alpha else a
     if w.packet == "rsub":
@@ -140,13 +125,13 @@ def _add(w: Writer, a: BuildValue, b: Any, alpha: float = 1) -> Any:
 
 
 @lowers_alike("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
-def _div(w: Writer, a: BuildValue, b: Any, *, rounding_mode: str | None = None) -> Any:
+def _div(w: Writer, a: BuildValue, b: Any, rounding_mode: str | None = None) -> Any:
     is_float = w.dtype in FLOATS
     if rounding_mode is None or (rounding_mode == "trunc" and not is_float):
         return a / b
     if rounding_mode == "trunc":
         return _truncated(w, a / b)
-    rest: BuildValue = w.op("Mod", a, b, fmod=int(is_float))
+    rest = w.op("Mod", a, b, fmod=int(is_float))
     if not is_float:
         return (a - rest) / b
     whole = ((a - rest) / b).round()  # the quotient may be a whole number that is too large by rounding
@@ -162,8 +147,8 @@ lowers_alike("fmod.Tensor", "fmod.Scalar")(lambda w, a, b: w.op("Mod", a, b, fmo
 
 
 @lowers_alike("remainder.Tensor", "remainder.Scalar")
-def _remainder(w: Writer, a: BuildValue, b: Operand) -> BuildValue:
-    rest: BuildValue = w.op("Mod", a, b, fmod=int(w.dtype in FLOATS))
+def _remainder(w: Writer, a: BuildValue, b: Operand) -> Any:
+    rest = w.op("Mod", a, b, fmod=int(w.dtype in FLOATS))
     return w.where(_is_opposed(w, rest, b), rest + b, rest) if w.dtype in FLOATS else rest
 
 
@@ -179,7 +164,7 @@ def _pow(w: Writer, a: Operand, b: Operand) -> Any:
 
 
 @lowers_alike("atan2")
-def _atan2(w: Writer, y: BuildValue, x: BuildValue) -> BuildValue:
+def _atan2(w: Writer, y: BuildValue, x: BuildValue) -> Any:
     def is_negative(value: BuildValue) -> Any:  # of zeros, too
         return w.op("Or", value < 0, value.reciprocal() < 0)
 
@@ -190,18 +175,17 @@ def _atan2(w: Writer, y: BuildValue, x: BuildValue) -> BuildValue:
     return w.where(is_negative(y), -upper, upper)
 
 
-@lowers(*(f"{name}.{overload}" for name in _COMPARISONS for overload in ("Tensor", "Scalar")))
+@lowers(*(f"{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Tensor", "Scalar")))
 def _comparison(w: Writer, *operands: Operand) -> Any:
     dtype = dtype_name(torch.result_type(*map_arg(w.node.args, lambda node: node.meta["val"])))
     if dtype == "bool" and w.packet not in ("eq", "ne"):
         dtype = "u8"
-    found = w.op(_COMPARISONS[w.packet], *(w.cast(each, dtype) for each in operands))
-    return w.op("Not", found) if w.packet == "ne" else found
+    return getattr(operator, w.packet)(*(w.cast(each, dtype) for each in operands))
 
 
 # Choices and conversions.
 
 lowers("where.self")(lambda w, condition, a, b: w.where(w.cast(condition, "bool"), a, b))
 lowers("masked_fill.Scalar", "masked_fill.Tensor")(lambda w, x, mask, value: w.where(mask, value, x))
-lowers("_to_copy")(lambda w, x, **_: w.cast(x, w.dtype))
-TABLE["prims.convert_element_type.default"] = lambda w, x, _: w.cast(x, w.dtype)
+TABLE["prims.convert_element_type.default"] = lowers("_to_copy")(lambda w, x: w.cast(x, w.dtype))
+lowers("_assert_tensor_metadata")(lambda *_, **__: (None,))  # stands before casts

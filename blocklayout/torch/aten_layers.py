@@ -32,97 +32,75 @@ def _batched(w: Writer, x: BuildValue, rank: int) -> BuildValue:
 # Convolutions.
 
 
-@lowers("convolution")
-def _convolution(w: Writer, x: BuildValue, weight: BuildValue, bias: BuildValue | None, *args: Any) -> BuildValue:
-    stride, padding, dilation, transposed, output_padding, groups = args
+@lowers("convolution", *(f"conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
+@lowers("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
+def _convolution(w: Writer, x: BuildValue, weight: BuildValue, bias: Any, padding: Any, **given: Any) -> Any:
     rank = len(weight.shape) - 2
-    attrs: dict[str, Any] = {"strides": _each(stride, rank), "dilations": _each(dilation, rank), "group": groups}
+    attrs: dict[str, Any] = {"strides": _each(given["stride"], rank), "dilations": _each(given["dilation"], rank)}
     if isinstance(padding, str):
         attrs["auto_pad"] = "SAME_UPPER" if padding == "same" else "VALID"
     else:
         attrs["pads"] = _each(padding, rank) * 2
-    if transposed:
-        attrs["output_padding"] = _each(output_padding, rank)
-    op_type = "ConvTranspose" if transposed else "Conv"
-    return w.reshape(w.op(op_type, _batched(w, x, rank), weight, bias, **attrs), w.shape)
-
-
-@lowers(*(f"conv{rank}d.{how}" for rank in (1, 2, 3) for how in ("default", "padding")))
-@lowers("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input")
-def _conv(w: Writer, x: BuildValue, weight: BuildValue, bias: Any, *args: Any) -> Any:
-    transposed = "transpose" in w.packet
-    stride, padding, output_padding, groups, dilation = args if transposed else (*args[:2], 0, args[3], args[2])
-    return _convolution(w, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    is_transposed = given.get("transposed", "transpose" in w.packet)
+    if is_transposed:
+        attrs["output_padding"] = _each(given["output_padding"], rank)
+    op_type = "ConvTranspose" if is_transposed else "Conv"
+    return w.op(op_type, _batched(w, x, rank), weight, bias, group=given["groups"], **attrs)
 
 
 # Normalisations.
 
 
-@lowers("_native_batch_norm_legit", "native_batch_norm", "batch_norm")
+@lowers("_native_batch_norm_legit", "native_batch_norm", "batch_norm", "instance_norm")
 @lowers("_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training")
-def _batch_norm(w: Writer, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
-    if w.overload.endswith("no_stats"):
-        args = (None, None, *args)
-    elif w.packet.endswith("no_training"):
-        args = (*args[:2], False, *args[2:])
-    mean, var, training, _momentum, eps, *_ = args
-    if not training:
-        return x.batch_norm(*_affine(w, weight, bias, mean.shape), mean, var, eps)
-    if mean is not None:
-        raise UnsupportedError("batch normalisation in training; inference mode only")
+def _batch_norm(
+    w: Writer, x: BuildValue, weight: Any, bias: Any, mean: Any = None, var: Any = None, *, eps: float, **given: Any
+) -> Any:
     n, channels, *spatial = x.shape
-    affine = *_affine(w, weight, bias, (channels,)), eps
-    if n == 1 and spatial:
-        return x.instance_norm(*affine)
-    perm = [1, 0, *range(2, len(x.shape))]
-    moved = w.transpose(x, perm)
+    affine = _affine(w, weight, bias, channels)
+    training, by_image = given.get("training"), given.get("use_input_stats")
+    if not training and not by_image:
+        return x.batch_norm(*affine, mean, var, eps)
+    if training and mean is not None:
+        raise UnsupportedError("batch normalisation in training; inference mode only")
+    if by_image or (n == 1 and spatial):
+        return x.instance_norm(*affine, eps)
+    moved = w.swap(x, 0, 1)
     flat = w.reshape(moved, (1, channels, math.prod(x.shape) // channels))
-    return w.transpose(w.reshape(flat.instance_norm(*affine), moved.shape), perm)
+    return w.swap(w.reshape(flat.instance_norm(*affine, eps), moved.shape), 0, 1)
 
 
-def _affine(w: Writer, weight: Any, bias: Any, shape: Sequence[int]) -> tuple[Any, Any]:
+def _affine(w: Writer, weight: Any, bias: Any, *shape: int) -> tuple[Any, Any]:
     """Scale and shift, 1 and 0 by default."""
     return w.full(shape, 1) if weight is None else weight, w.full(shape, 0) if bias is None else bias
 
 
-@lowers("instance_norm")
-def _instance_norm(w: Writer, x: BuildValue, weight: Any, bias: Any, *args: Any) -> Any:
-    _mean, _var, use_input_stats, _momentum, eps, _ = args
-    if not use_input_stats:
-        return _batch_norm(w, x, weight, bias, *args)
-    return x.instance_norm(*_affine(w, weight, bias, (x.shape[1],)), eps)
-
-
 @lowers("group_norm", "native_group_norm")
-def _group_norm(w: Writer, x: BuildValue, *args: Any) -> Any:
-    if w.packet == "group_norm":
-        num_groups, weight, bias, eps, _ = args
-    else:
-        weight, bias, *_, num_groups, eps = args
-    return w.op("GroupNormalization", x, *_affine(w, weight, bias, (x.shape[1],)), num_groups=num_groups, epsilon=eps)
+def _group_norm(w: Writer, x: BuildValue, weight: Any, bias: Any, eps: float, **sizes: int) -> Any:
+    num_groups = sizes.get("num_groups", sizes.get("group"))
+    affine = _affine(w, weight, bias, x.shape[1])
+    return w.op("GroupNormalization", x, *affine, num_groups=num_groups, epsilon=eps)
 
 
 @lowers("layer_norm", "native_layer_norm")
-def _layer_norm(w: Writer, x: BuildValue, shape: Sequence[int], weight: Any, bias: Any, eps: float, *_: Any) -> Any:
-    return x.layer_norm(_affine(w, weight, bias, shape)[0], bias, axis=-len(shape), epsilon=eps)
+def _layer_norm(w: Writer, x: BuildValue, *affine: Any, normalized_shape: Sequence[int], eps: float, **_: Any) -> Any:
+    return x.layer_norm(_affine(w, *affine, *normalized_shape)[0], affine[1], axis=-len(normalized_shape), epsilon=eps)
 
 
 # Pooling.
 
 
 @lowers(*(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices")))
-def _max_pool(w: Writer, x: BuildValue, *args: Any) -> Any:
-    *window, dilation, ceil_mode = args
-    x, *given = _windows(w, x, *window)
+def _max_pool(w: Writer, x: BuildValue, dilation: Ints, ceil_mode: bool, **window: Ints) -> Any:
+    x, *given = _windows(w, x, **window)
     attrs: dict[str, Any] = {"dilations": _each(dilation, len(x.shape) - 2), "ceil_mode": ceil_mode}
     if not w.is_read(1):
-        return w.reshape(x.max_pool(*given, **attrs), w.shape)
+        return x.max_pool(*given, **attrs)
     y, at = x.max_pool_with_indices(*given, **attrs)
-    at = w.op("Mod", at, math.prod(x.shape[2:]))  # ONNX counts through the whole batch
-    return w.reshape(y, w.shape), w.reshape(at, w.shape)
+    return y, w.op("Mod", at, math.prod(x.shape[2:]))  # ONNX counts through the whole batch
 
 
-def _windows(w: Writer, x: BuildValue, kernel_size: Ints, stride: Ints, padding: Ints) -> tuple[Any, ...]:
+def _windows(w: Writer, x: BuildValue, kernel_size: Ints, stride: Ints = 1, padding: Ints = 0) -> tuple[Any, ...]:
     """A batch of images, and the kernel, strides and pads of its pooling, which has its rank in its name."""
     rank = int(w.packet.partition("pool")[2][0])
     kernel = _each(kernel_size, rank)
@@ -130,31 +108,28 @@ def _windows(w: Writer, x: BuildValue, kernel_size: Ints, stride: Ints, padding:
 
 
 @lowers(*(f"avg_pool{rank}d" for rank in (1, 2, 3)))
-def _avg_pool(w: Writer, x: BuildValue, *args: Any) -> BuildValue:
-    *window, ceil_mode, counts_pads, divisor = args if len(args) == 6 else (*args, None)
-    if divisor is not None and ceil_mode:
+def _avg_pool(
+    w: Writer, x: BuildValue, ceil_mode: bool, count_include_pad: bool, divisor_override: Any = None, **window: Ints
+) -> Any:
+    if divisor_override is not None and ceil_mode:
         raise UnsupportedError("divisor_override with ceil_mode")
-    x, kernel, *given = _windows(w, x, *window)
-    y: BuildValue = x.average_pool(
-        kernel, *given, count_include_pad=counts_pads or divisor is not None, ceil_mode=ceil_mode
-    )
-    return w.reshape(y if divisor is None else y * (math.prod(kernel) / divisor), w.shape)
+    x, kernel, *given = _windows(w, x, **window)
+    if divisor_override is None:
+        return x.average_pool(kernel, *given, count_include_pad=count_include_pad, ceil_mode=ceil_mode)
+    return x.average_pool(kernel, *given, count_include_pad=True) * (math.prod(kernel) / divisor_override)
 
 
 @lowers(*(f"{name}avg_pool{rank}d" for rank in (1, 2, 3) for name in ("adaptive_", "_adaptive_")))
 def _adaptive_avg_pool(w: Writer, x: BuildValue, output_size: Ints) -> BuildValue:
-    x, sizes, *_ = _windows(w, x, output_size, 1, 0)
+    x, sizes, *_ = _windows(w, x, output_size)
     cuts = [*map(divmod, x.shape[2:], sizes)]
     if set(sizes) == {1}:
-        x = x.global_average_pool()
-    elif not any(rest for _, rest in cuts):
-        x = x.average_pool([extent for extent, _ in cuts])
-    else:
-        for axis, size in enumerate(sizes, 2):
-            last = [*(each for each in range(len(x.shape)) if each != axis), axis]
-            means = w.array(_means(x.shape[axis], size), w.dtype)
-            x = w.transpose(w.transpose(x, last) @ means, np.argsort(last).tolist())
-    return w.reshape(x, w.shape)
+        return x.global_average_pool()
+    if not any(rest for _, rest in cuts):
+        return x.average_pool([extent for extent, _ in cuts])
+    for axis, size in enumerate(sizes, 2):
+        x = w.swap(w.swap(x, axis, -1) @ w.array(_means(x.shape[axis], size), w.dtype), axis, -1)
+    return x
 
 
 def _means(extent: int, size: int) -> np.ndarray:
@@ -168,23 +143,23 @@ def _means(extent: int, size: int) -> np.ndarray:
 
 # Sampling of images.
 
-_SMOOTH = {"upsample_linear1d": "linear", "upsample_bilinear2d": "linear", "upsample_trilinear3d": "linear"}
-_SMOOTH |= {"upsample_bicubic2d": "cubic", "_upsample_bilinear2d_aa": "linear", "_upsample_bicubic2d_aa": "cubic"}
+_SMOOTH = [f"upsample_{name}" for name in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")]
+_SMOOTH += [f"_upsample_{name}_aa" for name in ("bilinear2d", "bicubic2d")]
 _PIXELS = [f"{name}{rank}d" for rank in (1, 2, 3) for name in ("upsample_nearest", "_upsample_nearest_exact")]
 
 
-def _listed(scales: tuple[Any, ...]) -> Sequence[float | None]:
+def _scales(sizes: dict[str, Any]) -> Any:
     """Scales that come in a list, or one by one."""
-    return scales[0] if isinstance(scales[0], list) else scales
+    return sizes.get("scale_factors") or [sizes[name] for name in sizes if name.startswith("scales")]
 
 
 @lowers(*(f"{name}.{overload}" for name in _PIXELS for overload in ("default", "vec")))
-def _nearest(w: Writer, x: BuildValue, _: Sequence[int] | None, *scales: Any) -> Any:
+def _nearest(w: Writer, x: BuildValue, **sizes: Any) -> Any:
     is_exact = "exact" in w.packet
-    factors = [*_listed(scales), None, None]
-    for axis in range(2, len(x.shape)):
+    along_one = getattr(torch.ops.aten, f"{w.packet[:-2]}1d")
+    for axis, scale in zip(range(2, len(x.shape)), [*_scales(sizes), None, None, None], strict=False):
         extent, n = x.shape[axis], w.shape[axis]
-        places = _places(extent, n, factors[axis - 2], is_exact=is_exact)
+        places = along_one(torch.arange(float(extent))[None, None], [n], scale).numpy().reshape(n).astype(np.int64)
         usual = (2 * np.arange(n) + is_exact) * extent // (2 * n)
         if not np.array_equal(places, usual):  # by a scale that is not that of the extents, or by rounding
             x = w.op("Gather", x, places, axis=axis)
@@ -193,56 +168,45 @@ def _nearest(w: Writer, x: BuildValue, _: Sequence[int] | None, *scales: Any) ->
     return x if x.shape == w.shape else w.op("Resize", x, None, None, w.shape, **attrs)
 
 
-def _places(extent: int, n: int, scale: float | None, *, is_exact: bool) -> np.ndarray:
-    """Where PyTorch takes each of ``n`` pixels from."""
-    overload = torch.ops.aten._upsample_nearest_exact1d if is_exact else torch.ops.aten.upsample_nearest1d  # noqa: SLF001
-    places: np.ndarray = overload(torch.arange(extent, dtype=torch.float32)[None, None], [n], scale).numpy()
-    return places.reshape(n).astype(np.int64)
-
-
 @lowers(*(f"{name}.{overload}" for name in _SMOOTH for overload in ("default", "vec")))
-def _smooth(w: Writer, x: BuildValue, _: Sequence[int] | None, align_corners: bool, *scales: Any) -> Any:
-    mode, is_antialiased, given = _SMOOTH[w.packet], w.packet.endswith("_aa"), _listed(scales)
+def _smooth(w: Writer, x: BuildValue, align_corners: bool, **sizes: Any) -> Any:
+    is_cubic, is_antialiased, given = "cubic" in w.packet, w.packet.endswith("_aa"), _scales(sizes)
     if w.dtype not in FLOATS:
         raise UnsupportedError("interpolation of integers, which PyTorch rounds in its own way")
     if align_corners and is_antialiased:
         raise UnsupportedError("antialiasing with aligned corners")
     attrs: dict[str, Any] = {
-        "mode": mode,
+        "mode": "cubic" if is_cubic else "linear",
         "coordinate_transformation_mode": "align_corners" if align_corners else "half_pixel",
-        "cubic_coeff_a": None if mode != "cubic" else -0.5 if is_antialiased else -0.75,
+        "cubic_coeff_a": None if not is_cubic else -0.5 if is_antialiased else -0.75,
         "antialias": 1 if is_antialiased else None,
         "exclude_outside": 1 if is_antialiased else None,
     }
-    if not align_corners and any(given):  # coordinates are by these, not by the extents
-        if not all(given):
-            raise UnsupportedError("scales for some dimensions")
-        factors = [1.0, 1.0, *(float(each or 1) for each in given)]
-        pairs = [*zip(x.shape, w.shape, factors, strict=True)]
-        if any(abs(factor * extent / result - 1) > 1e-7 for extent, result, factor in pairs):
-            if any(int(extent * factor) != result for extent, result, factor in pairs):
-                raise UnsupportedError(f"scales {given}, which do not make {w.shape} of {x.shape}")
-            return w.op("Resize", x, None, factors, None, **attrs)
-    return w.op("Resize", x, None, None, w.shape, **attrs)
+    if align_corners or not any(given):  # coordinates are by the extents
+        return w.op("Resize", x, None, None, w.shape, **attrs)
+    if not all(given):
+        raise UnsupportedError("scales for some dimensions")
+    if np.allclose(np.multiply(x.shape[2:], given), w.shape[2:], rtol=1e-7, atol=0):
+        return w.op("Resize", x, None, None, w.shape, **attrs)
+    if any(int(extent * factor) != n for extent, factor, n in zip(x.shape[2:], given, w.shape[2:], strict=True)):
+        raise UnsupportedError(f"scales {given}, which do not make {w.shape} of {x.shape}")
+    return w.op("Resize", x, None, [1.0, 1.0, *given], None, **attrs)
 
 
 @lowers("grid_sampler_2d", "grid_sampler_3d", "grid_sampler")
-def _grid_sampler(w: Writer, x: BuildValue, grid: BuildValue, mode: int, padding_mode: int, align_corners: bool) -> Any:
-    if (mode, padding_mode) == (2, 1):
+def _grid_sampler(
+    w: Writer, x: BuildValue, grid: BuildValue, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    mode, padding = ("linear", "nearest", "cubic")[interpolation_mode], ("zeros", "border", "reflection")[padding_mode]
+    if (mode, padding) == ("cubic", "border"):
         raise UnsupportedError("cubic interpolation with borders, where PyTorch repeats pixels and ONNX moves places")
-    attrs: dict[str, Any] = {
-        "mode": ("linear", "nearest", "cubic")[mode],
-        "padding_mode": ("zeros", "border", "reflection")[padding_mode],
-        "align_corners": int(align_corners),
-    }
-    return w.op("GridSample", x, grid, **attrs)
+    return w.op("GridSample", x, grid, mode=mode, padding_mode=padding, align_corners=int(align_corners))
 
 
 @lowers("col2im")
-def _col2im(w: Writer, x: BuildValue, *args: Sequence[int]) -> Any:
-    output_size, kernel_size, dilation, padding, stride = args
-    attrs: dict[str, Any] = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
-    return w.reshape(w.op("Col2Im", _batched(w, x, 1), output_size, kernel_size, **attrs), w.shape)
+def _col2im(w: Writer, x: BuildValue, output_size: Ints, kernel_size: Ints, padding: Any, **given: Ints) -> Any:
+    attrs: dict[str, Any] = {"dilations": given["dilation"], "pads": [*padding, *padding], "strides": given["stride"]}
+    return w.op("Col2Im", _batched(w, x, 1), output_size, kernel_size, **attrs)
 
 
 # Products of matrices.
@@ -250,23 +214,17 @@ def _col2im(w: Writer, x: BuildValue, *args: Sequence[int]) -> Any:
 
 @lowers("mm", "bmm", "matmul", "mv", "dot")
 def _matmul(w: Writer, a: BuildValue, b: BuildValue) -> Any:
-    if len(a.shape) == 2 and (matrix := _was_constant(w, b)) is not None:
+    if len(a.shape) == 2 and (matrix := w.transposed.get(b.name)) is not None:
         return a.gemm(matrix, trans_b=True)
     return a @ b
 
 
-def _was_constant(w: Writer, b: BuildValue) -> BuildValue | None:
-    """The constant that a matrix is the transpose of."""
-    matrix = w.transposed.get(b.name)
-    return matrix if matrix is not None and matrix.value.data is not None else None
-
-
 @lowers("addmm", "baddbmm", "addmv")
-def _addmm(w: Writer, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: float = 1, alpha: float = 1) -> Any:
+def _addmm(w: Writer, c: BuildValue, a: BuildValue, b: BuildValue, beta: float, alpha: float) -> Any:
     if w.packet == "addmm" and w.dtype in FLOATS:
-        matrix = _was_constant(w, b)
-        given: Any = (b, c if beta else None) if matrix is None else (matrix, c if beta else None)
-        return a.gemm(*given, alpha=alpha, beta=beta or None, trans_b=matrix is not None)
+        matrix = w.transposed.get(b.name)
+        factors: dict[str, Any] = {"alpha": alpha, "beta": beta or None, "trans_b": matrix is not None}
+        return a.gemm(b if matrix is None else matrix, c if beta else None, **factors)
     product = times(a @ b, alpha)
     return times(c, beta) + product if beta else product
 
@@ -275,34 +233,24 @@ def _addmm(w: Writer, c: BuildValue, a: BuildValue, b: BuildValue, *, beta: floa
 def _linear(w: Writer, x: BuildValue, weight: BuildValue, bias: BuildValue | None) -> Any:
     if len(x.shape) == 2 and len(weight.shape) == 2:
         return x.gemm(weight, bias, trans_b=True)
-    product = x @ w.transpose(weight, range(len(weight.shape))[::-1])
+    product = x @ w.swap(weight, 0, -1)
     return product if bias is None else product + bias
 
 
 # Attention, in PyTorch's several forms, as products of matrices around a softmax.
 
 
-@lowers("scaled_dot_product_attention")
+@lowers("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu")
 def _attention(
-    w: Writer,
-    query: BuildValue,
-    key: BuildValue,
-    value: BuildValue,
-    mask: BuildValue | None = None,
-    dropout_p: float = 0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    w: Writer, query: BuildValue, key: BuildValue, value: BuildValue, mask: Any, scale: float | None, **given: Any
 ) -> Any:
-    if dropout_p:
+    if given["dropout_p"]:
         raise UnsupportedError("attention with dropout; inference mode only")
-    if enable_gqa and query.shape[-3] != key.shape[-3]:
+    if given.get("enable_gqa") and query.shape[-3] != key.shape[-3]:
         key, value = (_for_each_query(w, each, query.shape[-3]) for each in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    rank = len(key.shape)
-    scores = query * factor @ w.transpose(key, [*range(rank - 2), rank - 1, rank - 2])
-    if is_causal:
+    scores = query * factor @ w.swap(key, -1, -2)
+    if given["is_causal"]:
         mask = w.array(np.tril(np.ones(scores.shape[-2:], np.bool_)))
     return _weights(w, scores, mask) @ value
 
@@ -314,7 +262,7 @@ def _for_each_query(w: Writer, x: BuildValue, n_heads: int) -> BuildValue:
     return w.reshape(shared, (*outer, n_heads, n, width))
 
 
-def _weights(w: Writer, scores: BuildValue, mask: BuildValue | None) -> BuildValue:
+def _weights(w: Writer, scores: BuildValue, mask: BuildValue | None) -> Any:
     """Softmax of scores; 0 in rows that a mask of truth leaves nothing."""
     if mask is None:
         return scores.softmax()
@@ -327,17 +275,6 @@ def _weights(w: Writer, scores: BuildValue, mask: BuildValue | None) -> BuildVal
     return w.where(is_left, w.where(mask, scores, -np.inf).softmax(), 0)
 
 
-lowers("_scaled_dot_product_flash_attention_for_cpu")(
-    lambda w, query, key, value, *args, attn_mask=None, scale=None: _attention(
-        w, query, key, value, attn_mask, *args, scale=scale
-    )
-)
-
-
-_OF_KEYS = 1
-"""Type of a mask of (batch, keys)."""
-
-
 def encoder_layer(x: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_bias: Any, *args: Any) -> Any:
     """``aten._transformer_encoder_layer_fwd.default`` by PyTorch's functions."""
     proj_weight, proj_bias, use_gelu, norm_first, eps, *vectors = args
@@ -345,7 +282,7 @@ def encoder_layer(x: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qkv_b
     mask, mask_type = (*masking, None, None)[:2]
     if mask is not None:
         mask = ~mask.to(torch.bool)  # there it is of what is left out
-        mask = mask[:, None, None] if mask_type == _OF_KEYS else mask
+        mask = mask[:, None, None] if mask_type == 1 else mask  # of (batch, keys)
 
     def attended(x: Any) -> Any:
         parts = functional.linear(x, qkv_weight, qkv_bias).unflatten(-1, (3, num_heads, embed_dim // num_heads))
@@ -370,12 +307,13 @@ _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
 
 
 @lowers("lstm.input", "gru.input")
-def _recurrent(w: Writer, x: BuildValue, hx: Any, params: Sequence[BuildValue], *args: Any) -> tuple[Any, ...]:
-    has_biases, num_layers, dropout, train, bidirectional, batch_first = args
+def _recurrent(
+    w: Writer, x: BuildValue, hx: Any, params: Any, num_layers: int, batch_first: bool, **given: Any
+) -> tuple[Any, ...]:
     op_type, states = w.packet.upper(), hx if isinstance(hx, list) else [hx]
-    if (train and dropout) or len(x.shape) != 3:
+    if (given["train"] and given["dropout"]) or len(x.shape) != 3:
         raise UnsupportedError("dropout in training, or a sequence that is no batch")
-    n_params, n_directions = 4 if has_biases else 2, 2 if bidirectional else 1
+    n_params, n_directions = 4 if given["has_biases"] else 2, 2 if given["bidirectional"] else 1
     if len(params) != n_params * n_directions * num_layers:
         raise UnsupportedError("projections of the state")
     width = states[0].shape[-1]
@@ -386,14 +324,14 @@ def _recurrent(w: Writer, x: BuildValue, hx: Any, params: Sequence[BuildValue], 
         first, end = layer * n_directions, (layer + 1) * n_directions
         each = [params[start * n_params : (start + 1) * n_params] for start in range(first, end)]
         weights = [_stacked(w, _GATES[op_type], direction) for direction in zip(*each, strict=True)]
-        bias = w.concat(weights[2:], 1) if has_biases else None
+        bias = w.concat(weights[2:], 1) if given["has_biases"] else None
         initial = [state if num_layers == 1 else state.slice([first], [end], [0]) for state in states]
         y, *ends = w.op(
             op_type,
             *(x, *weights[:2], bias, None, *initial),
             n_outputs=1 + len(states),
             hidden_size=width,
-            direction="bidirectional" if bidirectional else "forward",
+            direction="bidirectional" if given["bidirectional"] else "forward",
             linear_before_reset=1 if op_type == "GRU" else None,
         )
         x = w.reshape(w.transpose(y, (0, 2, 1, 3)), (steps, batch, n_directions * width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import prod
 from operator import getitem
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 Lowering = Callable[..., Any]
-"""``lowering(writer, *args, **kwargs)`` returns an overload's first result, or a tuple of all.
+"""``lowering(writer, *operands, **attributes)`` returns an overload's first result, or a tuple of all.
 
-``args`` are all arguments that its schema has by position, ``kwargs`` those by name that were given.
+As ONNX tells inputs from attributes, so is its schema divided: tensors, and numbers that may stand for them, come by
+position, and everything else by name, defaults included. Dimensions of extent 1 may be missing from results, or too
+many: they are reshaped.
 """
 
 TABLE: dict[str, Lowering] = {}
@@ -57,16 +59,12 @@ def lowers(*overloads: str) -> Callable[[Lowering], Lowering]:
 
 def lowers_alike(*overloads: str) -> Callable[[Lowering], Lowering]:
     """As :func:`lowers`, of a function whose operands come in the data type of the first result."""
+    return lambda lowering: lowers(*overloads)(partial(_of_alike, lowering))
 
-    def enter(lowering: Lowering) -> Lowering:
-        def of_alike(w: Writer, *args: Any, **kwargs: Any) -> Any:
-            given = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in args)
-            return lowering(w, *given, **kwargs)
 
-        lowers(*overloads)(of_alike)
-        return lowering
-
-    return enter
+def _of_alike(lowering: Lowering, w: Writer, *operands: Any, **attrs: Any) -> Any:
+    alike = (w.cast(each, w.dtype) if isinstance(each, BuildValue) else each for each in operands)
+    return lowering(w, *alike, **attrs)
 
 
 @cache
@@ -92,7 +90,7 @@ class Writer(Builder):
         node: The ATen node.
         overload: Its function's name, ``aten.convolution.default``; ``packet`` is ``convolution``.
         results: What PyTorch says of each result; ``shape`` and ``dtype`` are those of the first.
-        transposed: The matrix that each transposed one was, by the latter's name.
+        transposed: The constant that each transposed matrix was, by the latter's name.
     """
 
     def __init__(self) -> None:
@@ -136,17 +134,14 @@ class Writer(Builder):
             return self.array(value, dtype)
         return value if value.dtype == dtype else value.astype(dtype)
 
-    def where(self, condition: BuildValue, a: Any, b: Any) -> BuildValue:
+    def where(self, condition: BuildValue, a: Any, b: Any) -> Any:
         """Elements of one or the other; numbers are in the data type of the first result."""
-        chosen: BuildValue = self.op("Where", condition, *(self.cast(each, self.dtype) for each in (a, b)))
-        return chosen
+        return self.op("Where", condition, *(self.cast(each, self.dtype) for each in (a, b)))
 
     def reshape(self, value: BuildValue, shape: Sequence[int]) -> BuildValue:
         """Other extents."""
-        if value.shape == tuple(shape):
-            return value
-        reshaped: BuildValue = self.op("Reshape", value, shape, allowzero=1 if 0 in shape else None)
-        return reshaped
+        is_same, allowzero = value.shape == tuple(shape), 1 if 0 in shape else None
+        return value if is_same else self.op("Reshape", value, shape, allowzero=allowzero)
 
     def flat(self, value: BuildValue) -> BuildValue:
         """All elements in a row."""
@@ -156,12 +151,20 @@ class Writer(Builder):
         """A vector of one, of a single number: PyTorch gives this one a dimension, too."""
         return value if value.shape else self.reshape(value, (1,))
 
+    def swap(self, value: BuildValue, dim0: int, dim1: int) -> BuildValue:
+        """Two dimensions in each other's places."""
+        perm = list(range(len(value.shape)))
+        perm[dim0], perm[dim1] = perm[dim1], perm[dim0]
+        return self.transpose(value, perm)
+
     def transpose(self, value: BuildValue, perm: Sequence[int]) -> BuildValue:
         """Dimensions in another order; of a constant a view."""
-        if list(perm) == list(range(len(perm))):
+        perm = [dim % len(perm) for dim in perm]
+        if perm == list(range(len(perm))):
             return value
-        data = value.value.data
-        transposed = value.transpose(perm) if data is None else self.array(data.transpose(perm))
+        if value.value.data is None:
+            return value.transpose(perm)
+        transposed = self.array(value.value.data.transpose(perm))
         if len(perm) == 2:
             self.transposed[transposed.name] = value
         return transposed

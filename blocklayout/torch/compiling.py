@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from blocklayout.session import Session
     from blocklayout.torch.parts import Compiled, Fallback
 
-_OURS = ("io_layout", "shapes", "plan")
-"""Options of a load that follow from the program."""
-
 
 def backend(
     graph_module: GraphModule,
@@ -43,9 +40,6 @@ def backend(
         example_inputs: Its inputs, module's parameters and buffers among them.
         options: Those of :func:`blocklayout.load`, such as ``{"threads": 1}``.
         mode: Only PyTorch's default one.
-
-    Returns:
-        A function of the inputs.
 
     Raises:
         UnsupportedError: Gradients are recorded.
@@ -121,7 +115,6 @@ class CompiledModule:
 
     Example:
         >>> import torch  # doctest: +SKIP
-        >>> import blocklayout as bl
         >>> compiled = bl.compile(torch.nn.Conv2d(3, 16, 3).eval(), (torch.rand(1, 3, 32, 32),))  # doctest: +SKIP
         >>> print(compiled.plan)  # doctest: +SKIP
     """
@@ -183,7 +176,6 @@ class Explanation:
 
     Example:
         >>> import torch  # doctest: +SKIP
-        >>> import blocklayout as bl
         >>> told = bl.explain_compile(torch.nn.Conv2d(3, 16, 3).eval(), torch.rand(1, 3, 32, 32))  # doctest: +SKIP
         >>> len(told.sessions), told.fallbacks  # doctest: +SKIP
     """
@@ -205,15 +197,11 @@ def explain_compile(module: torch.nn.Module, *example_inputs: Any, **named_input
         example_inputs: Its inputs.
         named_inputs: Those that it takes by name.
 
-    Returns:
-        The graphs, with their parts and reorders; the nodes that PyTorch runs, and why; and why the module is cut.
-
     Raises:
         UnsupportedError: PyTorch is not installed.
 
     Example:
         >>> import torch  # doctest: +SKIP
-        >>> import blocklayout as bl
         >>> print(bl.explain_compile(torch.nn.Conv2d(3, 16, 3).eval(), torch.rand(1, 3, 32, 32)))  # doctest: +SKIP
     """
     _require_torch("bl.explain_compile")
@@ -244,7 +232,7 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a load."""
     known = [*signature(Options.of).parameters]
     for name in options:
-        if name in _OURS:
+        if name in ("io_layout", "shapes", "plan"):
             raise InputError(f"{name} follows from the PyTorch program: leave it out")
         if name not in known:
             raise InputError(f"blocklayout.load has no option {name!r}{did_you_mean(name, known)}")

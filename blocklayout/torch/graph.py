@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -25,11 +25,8 @@ from blocklayout.model import BuildValue
 from blocklayout.torch import aten_elementwise, aten_layers, aten_reductions, aten_shapes  # noqa: F401
 from blocklayout.torch.aten_writer import TABLE, Result, Writer, dtype_name, module_of
 
-_SAYING_NO_VALUE = frozenset(("memory_format", "layout", "device", "pin_memory", "non_blocking", "generator"))
-"""Arguments that say where and how bytes lie, which is for plans to choose."""
-
-_LEARNING = ("aten.batch_norm.default", "aten.instance_norm.default")
-"""Overloads that write running statistics in training."""
+_NOT_LOWERED = frozenset(("dtype", "memory_format", "layout", "device", "pin_memory", "non_blocking"))
+"""Arguments that say what the traced result says, too, or where and how bytes lie, which is for plans to choose."""
 
 
 # Graphs in overloads that are lowered
@@ -51,9 +48,7 @@ def as_aten(graph_module: GraphModule) -> GraphModule | None:
     memories = {_memory(each) for each in (*inputs, *outputs)}
     if len(memories) < len({*map(_memory, inputs)}) + len(outputs):
         return None
-    if any(
-        _kind(one.meta["val"]) != _kind(each.meta["example_value"]) for one, each in zip(outputs, given, strict=True)
-    ):
+    if [*map(_kind, outputs)] != [*map(_kind, given)]:
         return None  # by an autocast around
     rename_inputs(graph_module.graph, aten.graph)
     return aten
@@ -76,7 +71,8 @@ def _traced(graph_module: GraphModule) -> GraphModule | None:
         return None
 
 
-def _kind(tensor: Any) -> Any:
+def _kind(node: Node) -> Any:
+    tensor = node.meta["val"] if "val" in node.meta else node.meta["example_value"]
     return tensor.dtype, tensor.shape, tensor.stride()
 
 
@@ -101,23 +97,15 @@ def graph_of(program: ExportedProgram) -> GraphModule:
 
     An UnsupportedError where it writes to its buffers or inputs.
     """
-    module = _module_of(program)
+    module: GraphModule = program.module(check_guards=False)
     if not is_lowered(module.graph):
         program = program.run_decompositions(decompositions())
-        module = _module_of(program)
+        module = program.module(check_guards=False)
     specs = program.graph_signature.output_specs
     if written := [str(spec.target) for spec in specs if spec.kind.name.endswith("MUTATION")]:
         names = ", ".join(written)
         raise UnsupportedError(f"the module writes to {names}; inference mode only: call module.eval() before")
     module.graph.set_codegen(CodeGen())  # so that it takes tensors one by one, not in the program's structure
-    return module
-
-
-def _module_of(program: ExportedProgram) -> GraphModule:
-    """A program's module without the assertions of tensors' types that stand before casts."""
-    module: GraphModule = program.module(check_guards=False)
-    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):  # noqa: SLF001 - PyTorch's name
-        module.graph.erase_node(node)
     return module
 
 
@@ -138,7 +126,10 @@ def is_lowered(graph: Graph) -> bool:
                 packet, _, overload = str(node.target).removeprefix("aten.").partition(".")
                 node.target = getattr(getattr(torch.ops.aten, packet[:-1], None), overload, node.target)
             name = str(node.target)
-            if name not in TABLE or (name in _LEARNING and _bound(node)[0][3] is not None and _bound(node)[0][5]):
+            has_statistics = (
+                name in ("aten.batch_norm.default", "aten.instance_norm.default") and node.args[3] is not None
+            )
+            if name not in TABLE or (has_statistics and node.args[5]):  # in training they are written to
                 return False
         before.append(node)
     return True
@@ -229,7 +220,8 @@ class Read:
         return self.builder.input(self.inputs[-1], *results[0])
 
     def _get_attr(self, node: Node) -> BuildValue | None:
-        return self._constant(*attribute(self.graph_module, node)) if node.users else None
+        tensor = operator.attrgetter(node.target)(self.graph_module)
+        return self._constant(node.target, tensor) if node.users else None
 
     def _constant(self, name: str, tensor: Any) -> BuildValue:
         return self.builder.constant(as_array(tensor, f"constant {name!r}"), self.builder.fresh(name))
@@ -249,32 +241,47 @@ class Read:
         return map_arg(arg, self.values.__getitem__)
 
     def _call_function(self, node: Node) -> Any:
-        sources = node.all_input_nodes
-        if node.target is operator.getitem and sources[0] in self.errors:
-            raise UnsupportedError("")
-        for source in sources:
+        if node.target is operator.getitem:
+            return self._getitem(node)
+        for source in node.all_input_nodes:
             if self.values[source] is _UNKNOWN:
                 raise UnsupportedError(f"{_where(node)} takes {source.name}, which is no tensor of a network")
-        if node.target is operator.getitem:
-            values, index = map(self._of, node.args)
-            if values[index] is None and node.users:
-                raise UnsupportedError(f"result {index} of {_where(sources[0])} has no words in ONNX")
-            return values[index]
         lowering = TABLE.get(str(node.target))
         if lowering is None:
             raise UnsupportedError(f"{_where(node)} is not among the ATen overloads that are lowered")
-        (args, kwargs), results = _bound(node), _results(node, _where(node))
+        (operands, attrs), results = _bound(node), _results(node, _where(node))
         self.builder.begin(node, results)
         try:
-            lowered = lowering(self.builder, *self._of(args), **self._of(kwargs))
+            lowered = lowering(self.builder, *self._of(operands), **attrs)
         except LimitError:
             raise
         except (BlockLayoutError, OverflowError) as error:
             raise UnsupportedError(f"{_where(node)}: {error}") from error
-        if isinstance(lowered, BuildValue) and len(results) > 1:
+        if isinstance(lowered, BuildValue):
             lowered = (lowered, *[None] * (len(results) - 1))
-        _check(node, results, [lowered] if isinstance(lowered, BuildValue) else lowered)
-        return lowered
+        if len(lowered) != len(results):
+            raise ModelError(f"{_where(node)} was lowered to {len(lowered)} results, and has {len(results)}")
+        fitted = tuple(self._fitted(node, *each) for each in zip(lowered, results, strict=True))
+        return fitted if isinstance(node.meta.get("val"), tuple | list) else fitted[0]
+
+    def _getitem(self, node: Node) -> Any:
+        source, index = node.args
+        if source in self.errors:
+            raise UnsupportedError("")
+        value = self.values[source][index]
+        if value is None and node.users:
+            raise UnsupportedError(f"result {index} of {_where(source)} has no words in ONNX")
+        return value
+
+    def _fitted(self, node: Node, value: BuildValue | None, result: Result) -> BuildValue | None:
+        """A value in the extents of PyTorch's result, which may differ by extents of 1: no wrong lowering must pass."""
+        if value is None:
+            return None
+        extents, wanted = ([each for each in shape if each != 1] for shape in (value.shape, result.shape))
+        if (extents, value.dtype) != (wanted, result.dtype):
+            found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
+            raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
+        return self.builder.reshape(value, result.shape)
 
     def _standing_in(self, node: Node) -> Any:
         """Inputs in the places of a call's results."""
@@ -290,22 +297,17 @@ class Read:
         return made if isinstance(node.meta["val"], tuple | list) else made[0]
 
 
-def _check(node: Node, results: Sequence[Result], values: Sequence[BuildValue | None]) -> None:
-    """Compare extents and types with PyTorch's: a lowering that is wrong must not pass."""
-    if len(values) != len(results):
-        raise ModelError(f"{_where(node)} was lowered to {len(values)} results, and has {len(results)}")
-    for value, result in zip(values, results, strict=True):
-        if value is not None and (value.shape, value.dtype) != result:
-            found, right = f"{value.dtype} {value.shape}", f"{result.dtype} {result.shape}"
-            raise ModelError(f"{_where(node)} was lowered to {found}; PyTorch's result is {right}")
-
-
-def _bound(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call's arguments in the order of its schema, defaults included, and those that it takes by name alone."""
-    kwargs = {key: each for key, each in node.kwargs.items() if key not in _SAYING_NO_VALUE}
-    places = [each for each in node.target._schema.arguments if not each.kwarg_only]  # noqa: SLF001 - PyTorch's own
-    behind = [kwargs.pop(each.name, each.default_value) for each in places[len(node.args) :]]
-    return (*node.args, *behind), kwargs
+def _bound(node: Node) -> tuple[list[Any], dict[str, Any]]:
+    """A call's operands, and its other arguments by name, defaults included."""
+    operands, attrs = [], {}
+    for place, each in enumerate(node.target._schema.arguments):  # noqa: SLF001 - PyTorch's own
+        value = node.args[place] if place < len(node.args) else node.kwargs.get(each.name, each.default_value)
+        kind = str(each.type)
+        if "Tensor" in kind or ("number" in kind and not each.kwarg_only):
+            operands.append(value)
+        elif each.name not in _NOT_LOWERED:
+            attrs[each.name] = value
+    return operands, attrs
 
 
 def as_array(tensor: Any, what: str) -> np.ndarray:
@@ -325,11 +327,6 @@ def as_array(tensor: Any, what: str) -> np.ndarray:
     return array.view(to_numpy(dtype)) if dtype == "bf16" else array
 
 
-def attribute(graph_module: GraphModule, node: Node) -> tuple[str, torch.Tensor]:
-    """The name and tensor of a node that reads an attribute."""
-    return node.target, operator.attrgetter(node.target)(graph_module)
-
-
 def _results(node: Node, what: str) -> tuple[Result, ...]:
     """The extents and data types of a node's results, as PyTorch traced them."""
     vals = node.meta.get("val")
@@ -341,8 +338,7 @@ def _results(node: Node, what: str) -> tuple[Result, ...]:
         if not isinstance(val, torch.Tensor):
             raise UnsupportedError(f"{what} is {type(val).__name__}, no tensor")
         if not all(isinstance(extent, int) for extent in val.shape):
-            rule = "give fixed ones, without dynamic shapes"
-            raise UnsupportedError(f"{what} has the extents {tuple(val.shape)}; {rule}")
+            raise UnsupportedError(f"{what} has the extents {tuple(val.shape)}; give fixed ones, no dynamic shapes")
         results.append(Result(tuple(val.shape), dtype_name(val.dtype)))
     return tuple(results)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import count
-from operator import itemgetter, methodcaller
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,8 +18,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
-from torch.fx.node import map_arg
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 from torch.utils._python_dispatch import _disable_current_modes
@@ -51,10 +50,7 @@ N_AT_ONCE = 4
 MAX_SEEN = 1024
 """Of these that are known again."""
 
-_HEAVY = (
-    *("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "_scaled_dot_product", "scaled_dot_product"),
-    *("lstm", "gru", "rnn"),
-)
+_HEAVY = ("conv", "mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "scaled_dot_product", "lstm", "gru", "rnn")
 
 
 class Fallback(NamedTuple):
@@ -217,15 +213,14 @@ def _compiled_by_numbers(
     PyTorch runs it: a text that grows word by word has extents that never come again.
     """
     placeholders = graph_module.graph.find_nodes(op="placeholder")
-    holding = {node.args[0] for node in _numbers_held(graph_module)}
     places = [place for place, each in enumerate(inputs) if isinstance(each, torch.SymInt | torch.SymFloat)]
-    held = {node.name: place for place, node in enumerate(placeholders) if node in holding}
+    held = {node: placeholders.index(node.args[0]) for node in _numbers_held(graph_module)}
     made: dict[tuple[Any, ...], Callable[..., Any]] = {}
     times = lru_cache(MAX_SEEN)(lambda _: count(1))  # that numbers come
     lock = Lock()
 
     def call(*args: Any) -> Any:
-        known = {name: args[place].item() for name, place in held.items()}
+        known = {node: args[place].item() for node, place in held.items()}
         numbers = (*(args[place] for place in places), *known.values())
         if next(times(numbers)) == 1 and times.cache_info().misses > N_AT_ONCE:
             return graph_module(*args)
@@ -249,16 +244,11 @@ def _numbers_held(graph_module: GraphModule) -> list[Node]:
     return [node for node in items if node.args[0].op == "placeholder"]
 
 
-def _with_numbers(graph_module: GraphModule, known: Mapping[str, Any]) -> GraphModule:
-    """A graph with numbers, by inputs' names, in place of the nodes that take them out."""
-    copy = GraphModule(graph_module, deepcopy(graph_module.graph))
-    numbers = {node: known[node.args[0].name] for node in _numbers_held(copy)}
-    for node in copy.graph.nodes:
-        node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda each: numbers.get(each, each))
-    for node in numbers:
-        copy.graph.erase_node(node)
-    copy.recompile()
-    return copy
+def _with_numbers(graph_module: GraphModule, known: Mapping[Node, Any]) -> GraphModule:
+    """A graph with numbers in place of the nodes that take them out."""
+    graph = Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {**known}))
+    return GraphModule(graph_module, graph)
 
 
 def _break_reason(graph_module: GraphModule) -> str:
@@ -309,11 +299,12 @@ def run_by_parts(graph_module: GraphModule, constants: Named, options: Mapping[s
             why = str(error)
         copy = GraphModule(graph_module, deepcopy(graph_module.graph))
         attributes = graph_module.graph.find_nodes(op="get_attr")
-        constants = {**constants, **{node.name: reading.attribute(graph_module, node) for node in attributes}}
+        tensors = {node.name: (node.target, attrgetter(node.target)(graph_module)) for node in attributes}
+        constants = {**constants, **tensors}
         errors = reading.Read(copy, constants).errors.items()
         reasons = {node.name: str(error) for node, error in errors if node.op == "call_function"}
         if not reasons:  # all can be read, and not be planned
-            reasons = {node.name: why for node in _computing(copy)}
+            reasons = {node.name: why for node in copy.graph.nodes if node.op == "call_function"}
         sessions = _replace_parts(copy, constants, options, reasons)
     fallbacks = [Fallback(name, reason) for name, reason in reasons.items() if reason]
     return Running(lambda args: copy.forward(*args), sessions, tuple(fallbacks))
@@ -325,41 +316,35 @@ def _replace_parts(
     """Put functions that run sessions in the places of parts; ``reasons`` gets the nodes that stay."""
     support = create_op_support(lambda _, node: node.op == "call_function" and node.name not in reasons)
     partitioner = CapabilityBasedPartitioner(graph_module, support, allows_single_node_partition=True)
+
+    def leave(nodes: Iterable[Node], why: object) -> None:
+        calls = [node for node in nodes if node.op == "call_function"]
+        reasons.update({node.name: f"{node.target} (node {node.name!r}): {why}" for node in calls})
+
     worth = []
     for partition in partitioner.propose_partitions():
-        nodes = [*partition.nodes]
-        names = [str(node.target).removeprefix("aten.") for node in nodes]
-        if len(nodes) >= MIN_NODES or any(name.startswith(_HEAVY) for name in names):
+        names = [str(node.target).removeprefix("aten.").lstrip("_") for node in partition.nodes]
+        if len(names) >= MIN_NODES or any(name.startswith(_HEAVY) for name in names):
             worth.append(partition)
         else:
-            why = f"only {len(nodes)} cheap nodes between others that PyTorch runs"
-            reasons |= {node.name: f"{node.target} (node {node.name!r}): {why}" for node in nodes}
+            leave(partition.nodes, f"only {len(names)} cheap nodes between others that PyTorch runs")
     partitioner.fuse_partitions(worth)
     sessions = []
     for node in graph_module.graph.find_nodes(op="call_module"):
         part = getattr(graph_module, node.target)
         names = [each.target for each in part.graph.find_nodes(op="placeholder")]
-        own = {name: constants[name] for name in names if name in constants}
         try:
-            run, session = _loaded(part, own, options)
+            run, session = _loaded(part, {name: constants[name] for name in names if name in constants}, options)
         except LimitError:
             raise
         except (UnsupportedError, ModelError) as error:
-            reasons |= {each.name: f"{each.target} (node {each.name!r}): {error}" for each in _computing(part)}
+            leave(part.graph.nodes, error)
             continue
         sessions.append(session)
         graph_module.delete_submodule(node.target)
-        setattr(graph_module, node.target, _as_function(run, _returned(part)))
+        setattr(graph_module, node.target, lambda *args, run=run: run(args))
     graph_module.recompile()
     return tuple(sessions)
-
-
-def _as_function(run: Callable[[Sequence[Any]], list[Any]], returned: Any) -> Callable[..., Any]:
-    return (lambda *args: run(args)) if isinstance(returned, tuple | list) else lambda *args: run(args)[0]
-
-
-def _computing(graph_module: GraphModule) -> list[Node]:
-    return [node for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 def _returned(graph_module: GraphModule) -> Any:
@@ -368,7 +353,7 @@ def _returned(graph_module: GraphModule) -> Any:
 
 def _loaded(
     graph_module: GraphModule, constants: Named, options: Mapping[str, Any]
-) -> tuple[Callable[[Sequence[Any]], list[Any]], Session]:
+) -> tuple[Callable[[Sequence[Any]], Any], Session]:
     """The function that runs a graph that can be read whole, and its session."""
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     known = {node.target: constants.get(node.name) or constants.get(node.target) for node in placeholders}
@@ -376,20 +361,21 @@ def _loaded(
     read = reading.read_fx(graph_module, {name: each for name, each in known.items() if each is not None})
     places = [place for place, node in enumerate(placeholders) if known[node.target] is None]
     returned = _returned(graph_module)
+    is_one = not isinstance(returned, tuple | list)
     entries = _borders(read.inputs, [placeholders[place] for place in places])
-    exits = _borders(read.outputs, returned if isinstance(returned, tuple | list) else (returned,))
+    exits = _borders(read.outputs, (returned,) if is_one else returned)
     session = load_model(read.builder, Options.of(**options, io_layout=_tags(entries | exits)))
     run = session.run
     inward = [(place, name, border.to_array()) for place, (name, border) in zip(places, entries.items(), strict=True)]
     outward = [border.to_tensor() for border in exits.values()]
     fixed = [(place, each) for place, each in enumerate(read.outputs) if not isinstance(each, str)]
 
-    def call(args: Sequence[Any]) -> list[Any]:
+    def call(args: Sequence[Any]) -> Any:
         arrays = run(None, {name: to_array(args[place]) for place, name, to_array in inward})
         outputs = [to_tensor(array) for to_tensor, array in zip(outward, arrays, strict=True)]
         for place, each in fixed:
             outputs.insert(place, each)
-        return outputs
+        return outputs[0] if is_one else outputs
 
     return call, session
 
