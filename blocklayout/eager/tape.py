@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from math import prod
+from operator import methodcaller
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -46,6 +47,10 @@ class _Node(Struct, frozen=True, eq=False):
     results: tuple[int | None, ...]
     backward: Any
     kept: tuple[tuple[ref[Tensor], bytes], ...]
+
+
+_Held = dict[Any, Tensor | None]
+"""Gradients by the numbers of values; ``None`` where they are zero."""
 
 
 class Tape:
@@ -89,39 +94,38 @@ class Tape:
         start = self._number_of(loss, "loss")
         if start not in self._results:
             raise InputError("gradients: loss was not computed in this block; give the result of a call that was")
-        wanted = {
-            f"parameters{place}": self._number_of(each, f"parameters{place}") for place, each in leaves(parameters)
-        }
-        reached = self._reached(set(wanted.values()), self._nodes, lambda node: (node.sources, node.results))
-        ancestors = self._reached({start}, self._nodes[::-1], lambda node: (node.results, node.sources))
-        for name, number in wanted.items():
-            if number not in ancestors:
-                raise InputError(f"gradients: loss does not depend on {name}, {self._descs[number]}; leave it out")
+        wanted = {place: self._number_of(each, f"parameters{place}") for place, each in leaves(parameters)}
+        reached: set[Any] = {*wanted.values()}  # values that depend on the parameters
+        for node in self._nodes:
+            if not reached.isdisjoint(node.sources):
+                reached.update(number for number in node.results if number is not None)
         with recording(*(each for each in recorders_around() if each != self._record)):
             given = ones_like(loss) if grad is None else as_tensor(grad, "gradients: grad")
             if given.shape != loss.shape:
                 raise InputError(f"gradients: grad has shape {given.shape}; loss has {loss.shape}")
-            held = {start: self._brought(given, start)}
+            held: _Held = {start: self._brought(given, start)}
             for node in reversed(self._nodes):
                 self._pull(node, held, reached, {*wanted.values()})
-            for number in {*wanted.values()} - held.keys():
+            for place, number in wanted.items():
                 desc = self._descs[number]
-                held[number] = zeros(desc.dims, desc.dtype, desc.format_tag)
+                if number not in held:
+                    raise InputError(f"gradients: loss does not depend on parameters{place}, {desc}; leave it out")
+                if held[number] is None:
+                    held[number] = zeros(desc.dims, desc.dtype, desc.format_tag)
         return rebuilt(parameters, map(held.__getitem__, wanted.values()))
 
-    def _pull(self, node: _Node, held: dict[int, Tensor], reached: set[int], wanted: set[int]) -> None:
+    def _pull(self, node: _Node, held: _Held, reached: set[Any], wanted: set[int]) -> None:
         """Add the gradients of a call's sources to those that are held, and let those of its results go."""
-        grads = [None if number is None else held.get(number) for number in node.results]
         needs = [number in reached for number in node.sources]
-        if not any(needs) or all(each is None for each in grads):
+        if not any(needs) or held.keys().isdisjoint(node.results):
             return
+        grads = [held.get(number) if number in wanted else held.pop(number, None) for number in node.results]
+        for number in reached.intersection(node.sources):
+            held.setdefault(number, None)
         for number, grad in zip(node.sources, _of_sources(node, needs, grads), strict=False):
             if number is not None and number in reached and grad is not None:
-                own = self._brought(grad, number)
-                held[number] = held[number] + own if number in held else own
-        for number in node.results:
-            if number is not None and number not in wanted:
-                held.pop(number, None)
+                own, others = self._brought(grad, number), held[number]
+                held[number] = own if others is None else others + own
 
     def _record(self, entry: Entry) -> None:
         if entry.function == "setitem":
@@ -131,12 +135,14 @@ class Tape:
                     raise InputError(f"record: x[...] = value, of {each.desc} that was computed in the block, {rule}")
             return
         given = {*map(id, entry.operands)}
-        own = [each if _is_float(each) and id(each) not in given else None for each in entry.results]
-        backward, sources = _backward_of(entry) if any(each is not None for each in own) else ("", ())
-        if not any(map(_is_float, sources)):
+        own = [None if id(each) in given else each for each in entry.results]
+        if not any(map(_is_float, own)):
             return
-        read = tuple(self._number(each) if _is_float(each) else None for each in sources)
-        made = tuple(None if each is None else self._number(each) for each in own)
+        backward, sources = _backward_of(entry)
+        read = tuple(map(self._number, sources))
+        if not any(number is not None for number in read):
+            return
+        made = tuple(map(self._number, own))
         self._results.update(number for number in made if number is not None)
         if isinstance(backward, tuple):  # functions that nobody can ask for keep nothing
             backward = tuple(None if number is None else each for each, number in zip(backward, read, strict=False))
@@ -147,7 +153,10 @@ class Tape:
         found = self._numbers.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
 
-    def _number(self, tensor: Tensor) -> int:
+    def _number(self, tensor: Any) -> int | None:
+        """The number of a Tensor of floats, which it gets if it has none."""
+        if not _is_float(tensor):
+            return None
         known = self._known(tensor)
         if known is None:
             known = len(self._descs)
@@ -161,15 +170,6 @@ class Tape:
             what = f"{tensor!r:.80}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"gradients: {name} is {what}; give a Tensor of floats that was read in the block")
         return known
-
-    @staticmethod
-    def _reached(starts: set[int], nodes: Sequence[_Node], sides: Callable[[_Node], Any]) -> set[int]:
-        """Values that lead to or come from others, by calls in one order or the other."""
-        found: set[Any] = {*starts}
-        for side, other in map(sides, nodes):
-            if not found.isdisjoint(side):
-                found.update(other)
-        return found - {None}
 
     def _brought(self, grad: Tensor, number: int) -> Tensor:
         """A gradient summed over the dimensions in which its value was broadcast, and in the value's format."""
@@ -295,6 +295,9 @@ def _kept(value: Any) -> Iterator[Tensor]:
 
 
 def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
+    """The gradients of a call's sources, by those of its results; fewer, or none, where they are zero."""
+    if all(each is None for each in grads):
+        return
     if isinstance(node.backward, str):
         raise UnsupportedError(f"gradients: {node.function}: {node.backward}")
     for held, samples in node.kept:
@@ -368,21 +371,9 @@ def _signs(y: Tensor) -> Callable[[], Tensor]:
     return signs
 
 
-# Of functions that are no operators.
-
-
-def _permuted(entry: Entry) -> Any:
-    order = inverse(entry.operands[1])
-    return (lambda grad: grad.permute(order),)
-
-
-def _selected(entry: Entry) -> Any:
-    desc, index = entry.operands[0].desc, entry.operands[1]
-    return (lambda grad: _eager().slice_backward(grad, desc, index),)
-
-
 _RULES: Mapping[str, Callable[[Entry], Any]] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), lambda _: (lambda grad: grad,)),
-    "getitem": _selected,
-    "permute": _permuted,
+    "getitem": lambda entry: (partial(_eager().slice_backward, x=entry.operands[0].desc, index=entry.operands[1]),),
+    "permute": lambda entry: (methodcaller("permute", inverse(entry.operands[1])),),
 }
+"""The gradients of functions that are no operators, by name."""
