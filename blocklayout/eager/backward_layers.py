@@ -182,7 +182,6 @@ def _conv_gradients(
     grad, x = call.read("grad", operands[0], ranks), call.read("x", operands[1], ranks, needs_values=False)
     ndims = x.desc.ndims
     w = call.read("weights", operands[2], (ndims, ndims + 1), needs_values=False)
-    call.check_same_dtype(grad, w, x)
     n_groups = integer(group, f"{function}: group")
     dst = dominating([x.desc, w.desc], grad.dims, x.desc.dtype).desc
     try:
@@ -201,7 +200,7 @@ def _conv_gradients(
         split = call.read("weights", in_groups((x.desc, w.tensor), n_groups, function)[1], (ndims + 1,))
     read = [grad, *([x] if {*needs} - {"data"} else []), *([split] if "data" in needs else [])]
     formats = {"data": x.form, "weights": contiguous_format if is_split else w.form, "bias": contiguous_format}
-    attrs: dict[str, Any] = {"needs": needs, "extents": x.dims, "kernel": w.dims[2 - ndims :], **call.window(**window)}
+    attrs: dict[str, Any] = {"needs": needs, "extents": x.dims, "kernel": w.dims[2 - ndims :], **window}
     attrs |= {"group": n_groups, "grouped": int(is_split or w.desc.ndims > ndims)}
     made = call.run(_build_gradients, read, form, *(formats[part] for part in needs), **attrs)
     found = dict(zip(needs, made, strict=True))
@@ -289,7 +288,6 @@ def _read_rows(
     """Both operands as matrices, elements in the order in which those of the weights lie; and the way back."""
     src = call.read("x", x, (2, 3, 4, 5))
     matrix = call.read("weights", weights, (src.desc.ndims,))
-    call.check_same_dtype(*grads, matrix, src)
     call.check_dims(matrix, (matrix.dims[0], *src.dims[1:]), "x")
     for each in grads:
         call.check_dims(each, (src.dims[0], matrix.dims[0]))
@@ -404,10 +402,8 @@ def _normalized(
     call, ranks = Call(function), (2, 3, 4, 5)
     src = call.read("x", x, ranks)
     operands = [*(call.read("grad", grad, ranks) for grad in grads), src]
-    call.check_same_dtype(*operands)
     operands += (call.read_vector(name, value) for name, value in vectors.items())
-    number, vector = call.number("epsilon", epsilon), contiguous_format
-    return call.run(op_type, operands, src.form, src.form, vector, vector, epsilon=number)
+    return call.run(op_type, operands, src.form, src.form, *[contiguous_format] * 2, epsilon=epsilon)
 
 
 # --- poolings
@@ -515,10 +511,9 @@ def _pooling_gradient(
     """The source's gradient; the window is the whole image without a kernel."""
     call, ranks, is_max = Call(function), (3, 4, 5), function == "max_pool_backward"
     given, src = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=is_max)
-    call.check_same_dtype(given, src)
     kernel = src.dims[2:] if kernel is None else kernel
-    window: dict[str, Any] = {"kernel": kernel, "strides": kernel if strides is None else strides, "pads": pads}
-    attrs: dict[str, Any] = call.window(**window, dilations=dilations)
+    strides = kernel if strides is None else strides
+    attrs: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
     if is_max:
         return call.run("MaxPoolGradient", (given, src), src.form, **attrs)[0]
     attrs |= {"extents": src.dims, "count_include_pad": int(counts_pads)}
@@ -548,7 +543,6 @@ def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Te
     """
     call, ranks = Call("slice_backward"), range(1, 13)
     given, source = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=False)
-    call.check_same_dtype(given, source)
     desc = fresh(source.desc)
     try:
         dims = dims_of(boxed(index, desc))
