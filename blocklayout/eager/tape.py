@@ -39,18 +39,21 @@ _N_SAMPLES = 64
 """Bytes of a kept Tensor by which a change is noticed."""
 
 
+_Value = ref[Tensor] | None
+"""A value by the Tensor that it is, or was: Tensors have one such reference each. ``None`` if it has no gradient."""
+
+_Held = dict[_Value, Tensor | None]
+"""Gradients of values; ``None`` where they are zero."""
+
+
 class _Node(Struct, frozen=True, eq=False):
-    """A call: its sources and results by number, what ``Facts.backward`` gave, and samples of what that keeps."""
+    """A call: its sources and results, what ``Facts.backward`` gave, and samples of what that keeps."""
 
     function: str
-    sources: tuple[int | None, ...]
-    results: tuple[int | None, ...]
+    sources: tuple[_Value, ...]
+    results: tuple[_Value, ...]
     backward: Any
     kept: tuple[tuple[ref[Tensor], bytes], ...]
-
-
-_Held = dict[Any, Tensor | None]
-"""Gradients by the numbers of values; ``None`` where they are zero."""
 
 
 class Tape:
@@ -68,9 +71,8 @@ class Tape:
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
-        self._descs: list[MemoryDesc] = []
-        self._numbers: dict[int, tuple[ref[Tensor], int]] = {}  # by the identity of Tensors
-        self._results: set[int] = set()
+        self._descs: dict[_Value, MemoryDesc] = {}
+        self._results: set[_Value] = set()
 
     def gradients(self, loss: Tensor, parameters: Any, grad: ArrayLike | Tensor | None = None) -> Any:
         """The gradients of ``loss`` by the parameters, each in its parameter's format and data type.
@@ -91,46 +93,47 @@ class Tape:
                 needed has been written to since.
             UnsupportedError: An operator on the way has no gradient; the message names it.
         """
-        start = self._number_of(loss, "loss")
+        start = self._known(loss, "loss")
         if start not in self._results:
             raise InputError("gradients: loss was not computed in this block; give the result of a call that was")
-        wanted = {place: self._number_of(each, f"parameters{place}") for place, each in leaves(parameters)}
-        reached: set[Any] = {*wanted.values()}  # values that depend on the parameters
+        wanted = {place: self._known(each, f"parameters{place}") for place, each in leaves(parameters)}
+        ends = {*wanted.values()}
+        reached = {*ends}  # values that depend on the parameters
         for node in self._nodes:
             if not reached.isdisjoint(node.sources):
-                reached.update(number for number in node.results if number is not None)
+                reached.update(value for value in node.results if value is not None)
         with recording(*(each for each in recorders_around() if each != self._record)):
             given = ones_like(loss) if grad is None else as_tensor(grad, "gradients: grad")
             if given.shape != loss.shape:
                 raise InputError(f"gradients: grad has shape {given.shape}; loss has {loss.shape}")
-            held: _Held = {start: self._brought(given, start)}
+            held: _Held = {start: _brought(given, self._descs[start])}
             for node in reversed(self._nodes):
-                self._pull(node, held, reached, {*wanted.values()})
-            for place, number in wanted.items():
-                desc = self._descs[number]
-                if number not in held:
+                self._pull(node, held, reached, ends)
+            for place, value in wanted.items():
+                desc = self._descs[value]
+                if value not in held:
                     raise InputError(f"gradients: loss does not depend on parameters{place}, {desc}; leave it out")
-                if held[number] is None:
-                    held[number] = zeros(desc.dims, desc.dtype, desc.format_tag)
+                if held[value] is None:
+                    held[value] = zeros(desc.dims, desc.dtype, desc.format_tag)
         return rebuilt(parameters, map(held.__getitem__, wanted.values()))
 
-    def _pull(self, node: _Node, held: _Held, reached: set[Any], wanted: set[int]) -> None:
+    def _pull(self, node: _Node, held: _Held, reached: set[_Value], ends: set[_Value]) -> None:
         """Add the gradients of a call's sources to those that are held, and let those of its results go."""
-        needs = [number in reached for number in node.sources]
+        needs = [value in reached for value in node.sources]
         if not any(needs) or held.keys().isdisjoint(node.results):
             return
-        grads = [held.get(number) if number in wanted else held.pop(number, None) for number in node.results]
-        for number in reached.intersection(node.sources):
-            held.setdefault(number, None)
-        for number, grad in zip(node.sources, _of_sources(node, needs, grads), strict=False):
-            if number is not None and number in reached and grad is not None:
-                own, others = self._brought(grad, number), held[number]
-                held[number] = own if others is None else others + own
+        grads = [held.get(value) if value in ends else held.pop(value, None) for value in node.results]
+        for value in reached.intersection(node.sources):
+            held.setdefault(value, None)
+        for value, grad in zip(node.sources, _of_sources(node, needs, grads), strict=False):
+            if value in reached and grad is not None:
+                own, others = _brought(grad, self._descs[value]), held[value]
+                held[value] = own if others is None else others + own
 
     def _record(self, entry: Entry) -> None:
         if entry.function == "setitem":
             for each in (entry.operands[0], entry.operands[2]):
-                if isinstance(each, Tensor) and self._known(each) in self._results:
+                if isinstance(each, Tensor) and ref(each) in self._results:
                     rule = "is not recorded: write before the block, or use bl.op('Where', ...) or bl.concat"
                     raise InputError(f"record: x[...] = value, of {each.desc} that was computed in the block, {rule}")
             return
@@ -139,48 +142,30 @@ class Tape:
         if not any(map(_is_float, own)):
             return
         backward, sources = _backward_of(entry)
-        read = tuple(map(self._number, sources))
-        if not any(number is not None for number in read):
+        read = tuple(map(self._value, sources))
+        if not any(read):
             return
-        made = tuple(map(self._number, own))
-        self._results.update(number for number in made if number is not None)
+        made = tuple(map(self._value, own))
+        self._results.update(made)
         if isinstance(backward, tuple):  # functions that nobody can ask for keep nothing
-            backward = tuple(None if number is None else each for each, number in zip(backward, read, strict=False))
+            backward = tuple(None if value is None else each for each, value in zip(backward, read, strict=False))
         kept = tuple((ref(each), _samples(each)) for each in _kept(backward))
         self._nodes.append(_Node(entry.function, read, made, backward, kept))
 
-    def _known(self, tensor: Any) -> int | None:
-        found = self._numbers.get(id(tensor))
-        return found[1] if found is not None and found[0]() is tensor else None
-
-    def _number(self, tensor: Any) -> int | None:
-        """The number of a Tensor of floats, which it gets if it has none."""
+    def _value(self, tensor: Any) -> _Value:
+        """A Tensor of floats as a value, known from now on."""
         if not _is_float(tensor):
             return None
-        known = self._known(tensor)
-        if known is None:
-            known = len(self._descs)
-            self._descs.append(tensor.desc)
-            self._numbers[id(tensor)] = ref(tensor), known
-        return known
+        value = ref(tensor)
+        self._descs.setdefault(value, tensor.desc)
+        return value
 
-    def _number_of(self, tensor: Any, name: str) -> int:
-        known = self._known(tensor)
-        if known is None:
+    def _known(self, tensor: Any, name: str) -> _Value:
+        value = ref(tensor) if isinstance(tensor, Tensor) else None
+        if value not in self._descs:
             what = f"{tensor!r:.80}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"gradients: {name} is {what}; give a Tensor of floats that was read in the block")
-        return known
-
-    def _brought(self, grad: Tensor, number: int) -> Tensor:
-        """A gradient summed over the dimensions in which its value was broadcast, and in the value's format."""
-        desc = fresh(self._descs[number])
-        if prod(grad.shape) != desc.n_elements:
-            full = (1,) * (grad.ndim - desc.ndims) + desc.dims
-            axes = [dim for dim, extent in enumerate(grad.shape) if full[dim] != extent]
-            # Vectors and columns are row-major, as parameters are.
-            grad = grad.reduce_sum(axes, keepdims=len(axes) < grad.ndim - 1)
-        grad = grad if grad.shape == desc.dims else grad.reshape(desc.dims)
-        return brought(grad.astype(desc.dtype), desc, "gradients")
+        return value
 
 
 @contextmanager
@@ -310,6 +295,18 @@ def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | Non
     else:
         for function, is_needed in zip(node.backward, needs, strict=False):
             yield function(*grads) if function is not None and is_needed else None
+
+
+def _brought(grad: Tensor, desc: MemoryDesc) -> Tensor:
+    """A gradient summed over the dimensions in which its value was broadcast, and in the value's format."""
+    desc = fresh(desc)
+    if prod(grad.shape) != desc.n_elements:
+        full = (1,) * (grad.ndim - desc.ndims) + desc.dims
+        axes = [dim for dim, extent in enumerate(grad.shape) if full[dim] != extent]
+        # Vectors and columns are row-major, as parameters are.
+        grad = grad.reduce_sum(axes, keepdims=len(axes) < grad.ndim - 1)
+    grad = grad if grad.shape == desc.dims else grad.reshape(desc.dims)
+    return brought(grad.astype(desc.dtype), desc, "gradients")
 
 
 def _backward_of(entry: Entry) -> tuple[Any, Sequence[Any]]:
