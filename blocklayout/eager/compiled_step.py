@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from blocklayout import model
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.eager.tape import leaves, rebuilt
@@ -21,7 +20,7 @@ from blocklayout.loading.from_model import Loading
 from blocklayout.loading.options import Options
 from blocklayout.model import Builder
 from blocklayout.model.builder import DEFAULT_OPSET
-from blocklayout.model.graph import fresh_name
+from blocklayout.model.graph import Graph, fresh_name
 from blocklayout.model.schemas import opset_with
 from blocklayout.operators import Operators
 from blocklayout.ops.gradients import DOMAIN
@@ -43,26 +42,22 @@ _SCALE = 1.0625
 def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any) -> CompiledStep:
     """A function of Tensors as one plan: what it computes of its arguments, gradients and updates of parameters.
 
-    ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes; the
-    updates that it would make of parameters are left out. From then on its Python code does not run any more: branches
-    and numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors
-    that it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
-    written at each step, by :attr:`CompiledStep.state` in the formats that the plan chose.
+    ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes, without
+    its updates of parameters. From then on its Python code does not run any more: branches and numbers that depend on
+    values are as they were, so that a function whose two records differ is refused. Tensors that it reads and that are
+    no arguments are constants, but for those that ``bl.optim`` updates: these are read and written at each step, by
+    :attr:`CompiledStep.state` in the formats that the plan chose. Other extents are recorded and planned when they
+    come, around the same formats.
 
     Args:
         fn: Takes Tensors, and lists, tuples and dicts of them, and returns Tensors likewise. Arrays arrive as Tensors.
-        example: Its arguments, of the extents and data types to come; a tuple.
+        example: A tuple of its arguments, of the extents and data types to come.
         options: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``recipes``, ``precision``, ``check`` and
             ``progress``, as of :func:`blocklayout.load`.
 
-    Returns:
-        The step, which is called as ``fn`` is. Other extents are recorded and planned when they come; the parameters
-        stay in the formats of the first plan.
-
     Raises:
         InputError: ``example`` is no tuple, an option is none, or ``fn`` returns something else than Tensors.
-        UnsupportedError: ``fn`` does something that no plan can, or something else the second time; the message names
-            it.
+        UnsupportedError: ``fn`` does something that no plan can, which the message names, or differs the second time.
 
     Example:
         >>> import blocklayout as bl
@@ -81,16 +76,11 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
 
 
 class _Compiled(Struct, frozen=True, eq=False):
-    """The plan for arguments of some extents.
-
-    Attributes:
-        tree: The results' descriptors, in the structure that the function returns.
-        optimizers: Those whose numbers it reads, by the prefixes of these inputs.
-    """
+    """The plan for arguments of some extents."""
 
     session: Session
-    tree: Any
-    optimizers: Mapping[str, Any]
+    tree: Any  # the results' descriptors, in the structure that the function returns
+    optimizers: Mapping[str, Any]  # those whose numbers it reads, by the prefixes of these inputs
 
 
 class CompiledStep:
@@ -171,21 +161,26 @@ class CompiledStep:
 
     def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
         record = _Record(self._fn, args, given)
-        state, builder, optimizers = record.state, record.builder, record.optimizers
+        graph, state, optimizers = record.builder.to_graph(), record.state, record.optimizers
         if self.state and {*map(id, self.state.values())} != {*map(id, state.values())}:
             raise UnsupportedError(
                 "compile_step: with arguments of these extents other Tensors are updated than before"
             )
         tree = rebuilt(record.tree, (each.desc for each in record.results.values()))
-        inner = self._formats(given, record)
+        # Arguments come in their own formats; those of results, and at first of state, are the plan's to choose.
+        formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
+        formats |= dict.fromkeys(record.results, FREE)
+        for name, each in state.items():
+            formats |= dict.fromkeys((name, f"{name}'"), each.desc.format_tag.text if self.state else FREE)
         del record  # with all Tensors of the first run
-        if _contents(_Record(self._fn, args, [*map(_others, given)]).builder) != _contents(builder):
+        if _contents(_Record(self._fn, args, [*map(_others, given)]).builder.to_graph()) != _contents(graph):
             raise UnsupportedError(
                 "compile_step: the function does something else when it runs again with other numbers: a value became "
                 "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
                 "before the step, and give it as an argument"
             )
-        loading = Loading(model.keep_model(builder), self._options, inner)
+        inner = Inner(formats, {} if self.state else {name: f"{name}'" for name in state})
+        loading = Loading(graph, self._options, inner)
         session = Session(loading.book(), loading.write)
         if not self.state:
             self._place(state, dict(session.plan.inputs))
@@ -199,18 +194,9 @@ class CompiledStep:
         self.state = state
         self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
 
-    def _formats(self, given: Sequence[Tensor], record: _Record) -> Inner:
-        """Formats at the border: arguments' own; those of results, and at first of state, are the plan's to choose."""
-        formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
-        formats |= dict.fromkeys(record.results, FREE)
-        for name, each in record.state.items():
-            formats |= dict.fromkeys((name, f"{name}'"), each.desc.format_tag.text if self.state else FREE)
-        return Inner(formats, {} if self.state else {name: f"{name}'" for name in record.state})
 
-
-def _contents(builder: Builder) -> Any:
+def _contents(graph: Graph) -> Any:
     """A network as a value that equals another's: nodes, and constants by digests."""
-    graph = builder.to_graph()
     held = ((name, value.data) for name, value in graph.values.items())
     return str(graph), {name: blake2b(data.tobytes()).digest() for name, data in held if data is not None}
 
@@ -240,7 +226,7 @@ class _Record:
         with recording(self._take), warnings.catch_warnings():
             warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
             self.tree = fn(*rebuilt(args, iter(given)))
-        self.results = {f"result_{n}": _result(*each) for n, each in enumerate(leaves(self.tree))}
+        self.results = {f"result_{n}": each for n, (_, each) in enumerate(leaves(self.tree))}
         updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
         _check_updates(updates)
         found = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
@@ -264,10 +250,10 @@ class _Record:
         for entry in self._entries:
             self._call(entry)
         for name, tensor in (self.results | {f"{name}'": each for name, each in self.state.items()}).items():
-            if id(tensor) not in self._values:
+            if not isinstance(tensor, Tensor) or id(tensor) not in self._values:
                 raise InputError(
-                    f"compile_step: {name.replace('_', ' ')}, {tensor.desc}, was not computed by recorded functions on "
-                    "Tensors: compute it by these, or leave it out"
+                    f"compile_step: {name.replace('_', ' ')}, {tensor!r:.60}, was not computed by recorded functions "
+                    "on Tensors: return Tensors that were, in lists, tuples and dicts"
                 )
             self.builder.output(name, self._values[id(tensor)])
 
@@ -349,18 +335,6 @@ def _named(optimizers: Iterable[Any]) -> dict[str, Tensor]:
     return named
 
 
-def _result(place: str, value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise InputError(
-            f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in "
-            "lists, tuples and dicts"
-        )
-    return value
-
-
-_Writer = Callable[[_Record, Entry], Any]
-
-
 def _selected(graph: _Record, entry: Entry) -> Any:
     x, index = entry.operands
     box, lowest = boxed(index, x.desc), np.iinfo(np.int64).min
@@ -387,7 +361,7 @@ def _compared(graph: _Record, entry: Entry) -> Any:
     return getattr(Operators, entry.function)(graph.value(x), other)
 
 
-_WRITERS: Mapping[str, _Writer] = {
+_WRITERS: Mapping[str, Callable[[_Record, Entry], Any]] = {
     **dict.fromkeys(
         ("astype", "clone", "reorder", "to", "view"),
         lambda graph, entry: graph.value(entry.operands[0]).astype(entry.results[0].dtype),

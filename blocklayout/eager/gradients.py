@@ -104,12 +104,7 @@ class Call:
         return self.run(build, (given, source), source.form, **attrs)[0]
 
     def run(
-        self,
-        build: str | Callable[..., Any],
-        operands: Sequence[Given],
-        forward: str,
-        *results: str,
-        **attrs: Any,
+        self, build: str | Callable[..., Any], operands: Sequence[Given], forward: str, *results: str, **attrs: Any
     ) -> list[Tensor]:
         """The results of an operator of training, by its name in the domain, or of a function of a Builder's values.
 
@@ -169,32 +164,18 @@ def _known(form: str) -> str:
 
 
 def fresh(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor of a new tensor in this one's format: itself where it is dense.
-
-    Example:
-        >>> fresh(MemoryDesc((2, 16, 4, 4), "f32", "nChw8c").submemory((2, 8, 4, 4), (0, 8, 0, 0)))
-        MemoryDesc((2, 8, 4, 4), 'f32', 'nChw8c')
-    """
+    """The descriptor of a new tensor in this one's format: itself where it is dense."""
     is_whole = desc.is_dense and not desc.offset0 and desc.canonical_tag is not None
     return desc if is_whole else MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
 
 
 def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
-    """The gradient of the square.
-
-    Args:
-        grad: Gradient of the result, in any layout.
-        x: The source, of the same shape; the result has its format.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    """The gradient of the square; ``x`` is the source, and all else as of :func:`relu_backward`.
 
     Example:
-        >>> import numpy as np
         >>> import blocklayout as bl
-        >>> bl.square_backward(np.float32([1, 1]), np.float32([2, 3])).numpy()
-        array([4., 6.], dtype=float32)
+        >>> bl.square_backward(bl.full(2, 5), bl.ones(2)).numpy()
+        array([10., 10.], dtype=float32)
     """
     numbers = {"alpha": 0.0, "beta": 0.0}
     return Call("square_backward").of_elements(grad, x, "SlopeGradient", algorithm="square", **numbers)
