@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -100,8 +100,7 @@ class CompiledStep:
     """
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
-        self._fn = fn
-        self._options = options
+        self._fn, self._options = fn, options
         self._made: dict[tuple[Any, ...], _Compiled] = {}
         self._latest: _Compiled  # since compile_step makes one
         self._lock = Lock()
@@ -126,11 +125,9 @@ class CompiledStep:
                 optimizer.n_steps += 1
             for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
                 tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
-        made = []
-        for place, (_, desc) in enumerate(leaves(compiled.tree)):
-            x = results[f"result_{place}"]
-            made.append(x if isinstance(x, Tensor) else from_array(np.asarray(x).reshape(desc.dims)))
-        return rebuilt(compiled.tree, iter(made))
+        pairs = ((results[f"result_{place}"], desc) for place, (_, desc) in enumerate(leaves(compiled.tree)))
+        made = (x if isinstance(x, Tensor) else from_array(np.asarray(x).reshape(desc.dims)) for x, desc in pairs)
+        return rebuilt(compiled.tree, made)
 
     def prepare(self, *args: Any) -> Plan:
         """The plan for arguments like these, made now rather than at the first call with them."""
@@ -191,8 +188,8 @@ class CompiledStep:
         for name, each in state.items():
             placed = reorder(each, descs[name])
             each.desc, each.buffer = placed.desc, placed.buffer.copy()
+            self._spares[f"{name}'"] = Tensor(each.desc, np.zeros_like(each.buffer))
         self.state = state
-        self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
 
 
 def _contents(graph: Graph) -> Any:
@@ -212,8 +209,6 @@ def _others(tensor: Tensor) -> Tensor:
 class _Record:
     """The calls of a run, in which no Tensor is updated, as a network: forward, backward, and updates of parameters.
 
-    Tensors are told apart by identity.
-
     Attributes:
         tree: What the function returned, and ``results`` the Tensors in it, by their names in plans.
         state: The Tensors that are updated, by name likewise.
@@ -229,9 +224,9 @@ class _Record:
         self.results = {f"result_{n}": each for n, (_, each) in enumerate(leaves(self.tree))}
         updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
         _check_updates(updates)
-        found = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
-        self.optimizers = {f"optimizer_{place}.": each for place, each in enumerate(found.values())}
-        self.state = _named(found.values())
+        found = [*dict.fromkeys(entry.attrs["optimizer"] for entry in updates)]
+        self.optimizers = {f"optimizer_{place}.": each for place, each in enumerate(found)}
+        self.state = _named(found)
         updated = {*map(id, self.state.values())}
         for each in given:
             if id(each) in updated:
@@ -244,7 +239,7 @@ class _Record:
         inputs = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
         self._values = {id(each): self.builder.input(name, each.shape, each.dtype) for name, each in inputs.items()}
         self._numbers = {
-            id(each): [self.builder.input(prefix + name, (1,)) for name in each.numbers(1)]
+            each: [self.builder.input(prefix + name, (1,)) for name in each.numbers(1)]
             for prefix, each in self.optimizers.items()
         }
         for entry in self._entries:
@@ -290,22 +285,19 @@ class _Record:
 
     def _operator(self, entry: Entry) -> Any:
         op, given = entry.op, [self.value(each) for each in entry.operands]
-        descs = [each.desc if isinstance(each, Tensor) else each for each in entry.operands]
-        dims = op.onnx_dims(descs) if op.onnx_dims else {}
+        dims = op.onnx_dims([getattr(each, "desc", each) for each in entry.operands]) if op.onnx_dims else {}
         for place, value in enumerate(given):
             wanted = dims.get(op.argument(place))
             if wanted is not None and value.shape != wanted:
                 by_input = (0, 2, 1, *range(3, len(value.shape)))  # of groups, which are in front
                 ordered = value.transpose(by_input) if op.name == "conv_transpose" else value
                 given[place] = ordered.reshape(wanted)
-        while given and given[-1] is None:
-            given.pop()
         return op.build(*given, **entry.attrs)
 
     def _update(self, entry: Entry) -> Any:
         param, grad, *states = entry.operands
         optimizer: Any = entry.attrs["optimizer"]
-        given = (*map(self.value, (grad, param, *states)), *self._numbers[id(optimizer)])
+        given = (*map(self.value, (grad, param, *states)), *self._numbers[optimizer])
         op_type = f"{DOMAIN}.{optimizer.op_type}"
         return self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs)
 
@@ -317,11 +309,11 @@ def _check_updates(updates: Sequence[Entry]) -> None:
             "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: keep "
             "them in f32, and give dtype='bf16'"
         )
-    if len({(id(entry.attrs["optimizer"]), id(entry.operands[0])) for entry in updates}) < len(updates):
+    if len({(entry.attrs["optimizer"], id(entry.operands[0])) for entry in updates}) < len(updates):
         raise UnsupportedError("compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer")
 
 
-def _named(optimizers: Iterable[Any]) -> dict[str, Tensor]:
+def _named(optimizers: Sequence[Any]) -> dict[str, Tensor]:
     """The Tensors that optimizers update, by name: places in the parameters' structure, and then kinds of state."""
     found: dict[int, tuple[str, Tensor]] = {}
     for optimizer in optimizers:

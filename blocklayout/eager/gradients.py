@@ -177,5 +177,4 @@ def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
         >>> bl.square_backward(bl.full(2, 5), bl.ones(2)).numpy()
         array([10., 10.], dtype=float32)
     """
-    numbers = {"alpha": 0.0, "beta": 0.0}
-    return Call("square_backward").of_elements(grad, x, "SlopeGradient", algorithm="square", **numbers)
+    return Call("square_backward").of_elements(grad, x, "SlopeGradient", algorithm="square")

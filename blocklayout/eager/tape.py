@@ -42,9 +42,6 @@ _N_SAMPLES = 64
 _Value = ref[Tensor] | None
 """A value by the Tensor that it is, or was: Tensors have one such reference each. ``None`` if it has no gradient."""
 
-_Held = dict[_Value, Tensor | None]
-"""Gradients of values; ``None`` where they are zero."""
-
 
 class _Node(Struct, frozen=True, eq=False):
     """A call: its sources and results, what ``Facts.backward`` gave, and samples of what that keeps."""
@@ -75,7 +72,7 @@ class Tape:
         self._results: set[_Value] = set()
 
     def gradients(self, loss: Tensor, parameters: Any, grad: ArrayLike | Tensor | None = None) -> Any:
-        """The gradients of ``loss`` by the parameters, each in its parameter's format and data type.
+        """The gradients of ``loss`` by the parameters, in their structure, each in its own format and data type.
 
         It may be called in the block and behind it, and again. Each value's gradient is brought to the value's format
         once, which a watch tells of.
@@ -84,9 +81,6 @@ class Tape:
             loss: A Tensor that was computed in the block, of any shape.
             parameters: A Tensor that was read or computed in the block, or a list, tuple or dict of such, or of these.
             grad: The gradient of ``loss``, in any layout; by default ones, so of its sum.
-
-        Returns:
-            Tensors in the structure of ``parameters``.
 
         Raises:
             InputError: ``loss`` was not computed in the block, or not of one of the parameters; or a Tensor that is
@@ -106,7 +100,7 @@ class Tape:
             given = ones_like(loss) if grad is None else as_tensor(grad, "gradients: grad")
             if given.shape != loss.shape:
                 raise InputError(f"gradients: grad has shape {given.shape}; loss has {loss.shape}")
-            held: _Held = {start: _brought(given, self._descs[start])}
+            held: dict[_Value, Tensor | None] = {start: _brought(given, self._descs[start])}
             for node in reversed(self._nodes):
                 self._pull(node, held, reached, ends)
             for place, value in wanted.items():
@@ -117,8 +111,8 @@ class Tape:
                     held[value] = zeros(desc.dims, desc.dtype, desc.format_tag)
         return rebuilt(parameters, map(held.__getitem__, wanted.values()))
 
-    def _pull(self, node: _Node, held: _Held, reached: set[_Value], ends: set[_Value]) -> None:
-        """Add the gradients of a call's sources to those that are held, and let those of its results go."""
+    def _pull(self, node: _Node, held: dict[_Value, Tensor | None], reached: set[_Value], ends: set[_Value]) -> None:
+        """Add a call's gradients to those that are held, ``None`` where they are zero; let those of its results go."""
         needs = [value in reached for value in node.sources]
         if not any(needs) or held.keys().isdisjoint(node.results):
             return
@@ -136,7 +130,6 @@ class Tape:
                 if isinstance(each, Tensor) and ref(each) in self._results:
                     rule = "is not recorded: write before the block, or use bl.op('Where', ...) or bl.concat"
                     raise InputError(f"record: x[...] = value, of {each.desc} that was computed in the block, {rule}")
-            return
         given = {*map(id, entry.operands)}
         own = [None if id(each) in given else each for each in entry.results]
         if not any(map(_is_float, own)):
@@ -199,8 +192,7 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
             of them.
 
     Raises:
-        InputError: When called: there is no such argument, ``fn`` returns something else; or see
-            :meth:`Tape.gradients`.
+        InputError: When called: no such argument, ``fn`` returns something else; or as of :meth:`Tape.gradients`.
 
     Example:
         >>> import blocklayout as bl
@@ -268,15 +260,12 @@ def _samples(tensor: Tensor) -> bytes:
     return tensor.buffer[:: max(1, tensor.buffer.size // _N_SAMPLES)].tobytes()
 
 
-def _kept(value: Any) -> Iterator[Tensor]:
+def _kept(value: Any) -> list[Tensor]:
     """The Tensors that functions refer to."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, FunctionType):
-        yield from _kept([cell.cell_contents for cell in value.__closure__ or ()])
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _kept(each)
+        return [value]
+    parts = [cell.cell_contents for cell in value.__closure__ or ()] if isinstance(value, FunctionType) else value
+    return [each for part in parts for each in _kept(part)] if isinstance(parts, tuple | list) else []
 
 
 def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
