@@ -160,9 +160,7 @@ class CompiledStep:
         record = _Record(self._fn, args, given)
         graph, state, optimizers = record.builder.to_graph(), record.state, record.optimizers
         if self.state and {*map(id, self.state.values())} != {*map(id, state.values())}:
-            raise UnsupportedError(
-                "compile_step: with arguments of these extents other Tensors are updated than before"
-            )
+            raise UnsupportedError("compile_step: with arguments of these extents it updates other Tensors than before")
         tree = rebuilt(record.tree, (each.desc for each in record.results.values()))
         # Arguments come in their own formats; those of results, and at first of state, are the plan's to choose.
         formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}

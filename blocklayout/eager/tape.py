@@ -188,8 +188,7 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
 
     Args:
         fn: Returns a Tensor of one element.
-        argnums: Position of the argument to take gradients by, or several: Tensors, arrays, and lists, tuples and dicts
-            of them.
+        argnums: Position of the argument to take gradients by, or several: a Tensor, an array, or a structure of them.
 
     Raises:
         InputError: When called: no such argument, ``fn`` returns something else; or as of :meth:`Tape.gradients`.
@@ -275,8 +274,7 @@ def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | Non
     if isinstance(node.backward, str):
         raise UnsupportedError(f"gradients: {node.function}: {node.backward}")
     for held, samples in node.kept:
-        tensor = held()
-        if tensor is not None and _samples(tensor) != samples:
+        if (tensor := held()) is not None and _samples(tensor) != samples:
             rule = "was written to since; take gradients first, or give it a copy"
             raise InputError(f"gradients: {tensor.desc}, which {node.function} read or gave, {rule}")
     if not isinstance(node.backward, tuple):
