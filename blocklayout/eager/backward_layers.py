@@ -18,7 +18,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.permutation import inverse
 from blocklayout.operators import Operators
 from blocklayout.recording import recorded
-from blocklayout.tensor import Tensor, as_tensor, contiguous_format, zeros
+from blocklayout.tensor import Tensor, contiguous_format, zeros
 from blocklayout.tensor.formats import tag_of
 from blocklayout.tensor.indexing import boxed, dims_of
 from blocklayout.tensor.moving import brought
@@ -108,13 +108,9 @@ def conv_backward_data(
     dilations: Extents = 1,
     group: int = 1,
 ) -> Tensor:
-    """The gradient of a convolution's source, in its format; arguments are those of :func:`conv_backward`.
+    """The gradient of a convolution's source, in its format; arguments and errors are those of :func:`conv_backward`.
 
     The values of ``x`` are not needed, so its descriptor will do.
-
-    Raises:
-        InputError: An argument is wrong.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
 
     Example:
         >>> import blocklayout as bl
@@ -138,11 +134,8 @@ def conv_backward_weights(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a convolution's weights, in their layout, and of its bias.
 
-    Arguments are those of :func:`conv_backward`. The values of ``weights`` are not needed, so their descriptor will do.
-
-    Raises:
-        InputError: An argument is wrong.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    Arguments and errors are those of :func:`conv_backward`. The values of ``weights`` are not needed, so their
+    descriptor will do.
 
     Example:
         >>> import blocklayout as bl
@@ -260,11 +253,7 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
-    The others are those of :func:`inner_product`.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    The others, and errors, are those of :func:`inner_product`.
 
     Example:
         >>> import numpy as np
@@ -378,11 +367,7 @@ def batch_norm_backward(
     """Gradients of a batch normalisation's source, scale and shift.
 
     ``grad`` is the gradient of the result of :func:`batch_norm_training`, in any layout; the others are arguments of
-    that, and the mean and variance that it returned.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    that, and the mean and variance that it returned. Errors are those of that, too.
 
     Example:
         >>> import blocklayout as bl
@@ -455,14 +440,10 @@ def average_pool_backward(
     *,
     count_include_pad: bool = False,
 ) -> Tensor:
-    """The gradient of average pooling's source, in its format; arguments are those of :func:`max_pool_backward`.
+    """The gradient of average pooling's source, in its format; all else is as of :func:`max_pool_backward`.
 
     The values of ``x`` are not needed, so its descriptor will do. With ``count_include_pad`` a mean counts the zeros of
     the padding.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
 
     Example:
         >>> import numpy as np
@@ -550,5 +531,5 @@ def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Te
         raise call.error("index", f"is {index!r:.80}: {error}") from None
     call.check_dims(given, dims, "x[index]")
     made = Tensor(desc, np.zeros(desc.nbytes, np.uint8))
-    made[index] = as_tensor(grad)
+    made[index] = given.tensor
     return made
