@@ -132,10 +132,9 @@ class Optimizer:
         own = self._flat()
         shapes = {name: each.shape for name, each in own.items()} | {"n_steps": ()}
         given = {name: np.shape(each) for name, each in state.items()}
-        wrong = sorted({name for name, _ in shapes.items() ^ given.items()})
+        wrong = ", ".join(sorted({name for name, _ in shapes.items() ^ given.items()})[:5])
         if wrong:
-            names = ", ".join(wrong[:5])
-            raise self._error(f"the state is of other parameters, or of another optimiser; it differs by {names}")
+            raise self._error(f"the state is of other parameters, or of another optimiser; it differs by {wrong}")
         self.n_steps = int(np.asarray(state["n_steps"]))
         for name, each in own.items():
             each[...] = np.asarray(state[name])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.eager.call import Formats, Op, call
@@ -22,10 +24,8 @@ if TYPE_CHECKING:
 
 TensorLike: TypeAlias = "ArrayLike | Tensor"
 
-DTYPES = ("f32", "bf16")
 
-
-class Given(NamedTuple):
+class Given(Struct, frozen=True):
     """An operand that a function was given as the argument ``name``; ``tensor`` is ``None`` for a mere descriptor."""
 
     name: str
@@ -80,9 +80,9 @@ class Call:
         """An operand of one of these ranks, and the first's data type; a descriptor where values are not needed."""
         operand = self._given(name, value, ranks, needs_values=needs_values)
         first = self._first = self._first or operand
-        if operand.desc.dtype != first.desc.dtype:
-            rule = f"is {operand.desc.dtype} and {first.name} is {first.desc.dtype}; give both in one type"
-            raise self.error(name, rule)
+        dtype, wanted = operand.desc.dtype, first.desc.dtype
+        if dtype != wanted:
+            raise self.error(name, f"is {dtype} and {first.name} is {wanted}; give both in one type")
         return operand
 
     def read_vector(self, name: str, value: TensorLike) -> Given:
@@ -136,19 +136,20 @@ class Call:
         return made
 
     def _given(self, name: str, value: Any, ranks: Sequence[int], *, needs_values: bool = True) -> Given:
-        tensor = value if isinstance(value, Tensor) else None
-        if tensor is None and (needs_values or not isinstance(value, MemoryDesc)):
+        if isinstance(value, Tensor):
+            desc, tensor = value.desc, value
+        elif isinstance(value, MemoryDesc) and not needs_values:
+            desc, tensor = value, None
+        else:
             tensor = as_tensor(value, f"{self.function}: {name}")
             desc = as_memory(value)[0]
             if desc == tensor.desc:
                 tensor.desc = desc  # an array's layout is called by letters
-        else:
-            desc = value if tensor is None else tensor.desc
         if desc.ndims not in ranks:
             *others, last = map(str, ranks)
             right = f"{', '.join(others)} or {last}" if others else last
             raise self.error(name, f"has shape {desc.dims}; give one of rank {right}")
-        if desc.dtype not in DTYPES:
+        if desc.dtype not in ("f32", "bf16"):
             raise self.error(name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
         if missing := dnnl.missing_isa(desc.dtype):
             raise UnsupportedError(f"{self.function}: {name} is {desc.dtype}, which {missing}: convert it to f32")
