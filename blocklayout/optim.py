@@ -89,8 +89,9 @@ class Optimizer:
             names = ", ".join(sorted(given.keys() ^ self.parameters.keys())[:5])
             raise self._error(f"gradients have another structure than the parameters, by {names}")
         for name, each in given.items():
-            if not isinstance(each, Tensor) or each.shape != self.parameters[name].shape:
-                raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {self.parameters[name].desc}")
+            parameter = self.parameters[name]
+            if not isinstance(each, Tensor) or each.shape != parameter.shape:
+                raise self._error(f"gradients{name} is {_shown(each)}; its parameter is {parameter.desc}")
         numbers = [as_tensor(np.array([each], np.float32)) for each in self.numbers(self.n_steps + 1).values()]
         are_done = [self._step(name, each, given[name], scale, numbers) for name, each in self.parameters.items()]
         self.n_steps += all(are_done)
@@ -131,10 +132,9 @@ class Optimizer:
         own = self._flat()
         shapes = {name: each.shape for name, each in own.items()} | {"n_steps": ()}
         given = {name: np.shape(each) for name, each in state.items()}
-        wrong = [name for name in {**shapes, **given} if shapes.get(name) != given.get(name)]
+        wrong = ", ".join(sorted({name for name, _ in shapes.items() ^ given.items()})[:5])
         if wrong:
-            names = ", ".join(sorted(wrong)[:5])
-            raise self._error(f"the state is of other parameters, or of another optimiser; it differs by {names}")
+            raise self._error(f"the state is of other parameters, or of another optimiser; it differs by {wrong}")
         self.n_steps = int(np.asarray(state["n_steps"]))
         for name, each in own.items():
             each[...] = np.asarray(state[name])
@@ -173,13 +173,7 @@ class SGD(Optimizer):
     function, op_type = "sgd_update", "SgdUpdate"
 
     def __init__(
-        self,
-        parameters: Any,
-        rate: float,
-        *,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
+        self, parameters: Any, rate: float, *, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False
     ) -> None:
         limited = {"momentum": (momentum, 1.0), "weight_decay": (weight_decay, math.inf)}
         super().__init__(parameters, ["velocity"] if momentum else [], rate, **limited)
@@ -197,7 +191,6 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay; ``parameters`` and errors are those of :class:`SGD`.
 
     Args:
-        parameters: Tensors, or lists, tuples and dicts of them.
         rate: Of learning.
         betas: How much of the means of gradients, and of their squares, stays from step to step.
         epsilon: Added to the root of the mean square.
@@ -228,10 +221,9 @@ class AdamW(Optimizer):
             raise refused(betas, "AdamW: betas", "two numbers below 1")
         limited = {"betas[0]": (given[0], 1.0), "betas[1]": (given[1], 1.0), "epsilon": (epsilon, math.inf)}
         super().__init__(parameters, ["mean", "square"], rate, **limited, weight_decay=(weight_decay, math.inf))
-        self.betas, self.weight_decay = (float(given[0]), float(given[1])), weight_decay
-        self.attrs = {"epsilon": epsilon}
-        for place, beta in enumerate(self.betas, 1):
-            self.attrs |= {f"beta_{place}": beta, f"rest_{place}": 1 - beta}
+        first, second = self.betas = float(given[0]), float(given[1])
+        self.weight_decay = weight_decay
+        self.attrs = {"epsilon": epsilon, "beta_1": first, "beta_2": second, "rest_1": 1 - first, "rest_2": 1 - second}
 
     def numbers(self, n_steps: int) -> dict[str, float]:
         """The rate over the mean's correction, negated; the square's, inverted; how much of a parameter is left."""
@@ -287,4 +279,4 @@ class LossScale:
 
 
 def _shown(value: Any) -> Any:
-    return value.desc if isinstance(value, Tensor) else type(value).__name__
+    return getattr(value, "desc", type(value).__name__)

@@ -17,13 +17,14 @@ Example:
 from __future__ import annotations
 
 import inspect
+from math import isnan
 from typing import Any
 
 from blocklayout import ops
 from blocklayout.eager import backward_layers
 from blocklayout.eager.functions import Function, Shown, public_names, shown_as
 from blocklayout.eager.gradients import Call, square_backward
-from blocklayout.eager.operands import boolean
+from blocklayout.eager.operands import READERS, refused
 from blocklayout.operators import Operators
 
 
@@ -74,14 +75,13 @@ def _function_of(definition: Any, op_type: str) -> Function:
         except TypeError as error:
             raise TypeError(f"{name}() {error}") from None
         found.apply_defaults()
-        call, (grad, x, *numbers) = Call(name), found.arguments.items()
-        given = {
-            each: boolean(value, f"{name}: {each}")
-            if signature.parameters[each].annotation == "bool"
-            else call.number(each, value)
-            for each, value in numbers
-        }
-        return facts.gradient(op_type, call, grad[1], x[1], given)
+        (_, grad), (_, x), *numbers = found.arguments.items()
+        given = {}
+        for each, value in numbers:
+            given[each] = READERS[signature.parameters[each].annotation][1](value, f"{name}: {each}")
+            if isnan(given[each]):
+                raise refused(value, f"{name}: {each}", "a number")
+        return facts.gradient(op_type, Call(name), grad, x, given)
 
     return shown_as(shown, function, __name__)
 

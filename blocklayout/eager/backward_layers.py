@@ -18,7 +18,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.permutation import inverse
 from blocklayout.operators import Operators
 from blocklayout.recording import recorded
-from blocklayout.tensor import Tensor, as_tensor, contiguous_format, zeros
+from blocklayout.tensor import Tensor, contiguous_format, zeros
 from blocklayout.tensor.formats import tag_of
 from blocklayout.tensor.indexing import boxed, dims_of
 from blocklayout.tensor.moving import brought
@@ -108,13 +108,9 @@ def conv_backward_data(
     dilations: Extents = 1,
     group: int = 1,
 ) -> Tensor:
-    """The gradient of a convolution's source, in its format; arguments are those of :func:`conv_backward`.
+    """The gradient of a convolution's source, in its format; arguments and errors are those of :func:`conv_backward`.
 
     The values of ``x`` are not needed, so its descriptor will do.
-
-    Raises:
-        InputError: An argument is wrong.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
 
     Example:
         >>> import blocklayout as bl
@@ -138,11 +134,8 @@ def conv_backward_weights(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a convolution's weights, in their layout, and of its bias.
 
-    Arguments are those of :func:`conv_backward`. The values of ``weights`` are not needed, so their descriptor will do.
-
-    Raises:
-        InputError: An argument is wrong.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    Arguments and errors are those of :func:`conv_backward`. The values of ``weights`` are not needed, so their
+    descriptor will do.
 
     Example:
         >>> import blocklayout as bl
@@ -182,7 +175,6 @@ def _conv_gradients(
     grad, x = call.read("grad", operands[0], ranks), call.read("x", operands[1], ranks, needs_values=False)
     ndims = x.desc.ndims
     w = call.read("weights", operands[2], (ndims, ndims + 1), needs_values=False)
-    call.check_same_dtype(grad, w, x)
     n_groups = integer(group, f"{function}: group")
     dst = dominating([x.desc, w.desc], grad.dims, x.desc.dtype).desc
     try:
@@ -201,7 +193,7 @@ def _conv_gradients(
         split = call.read("weights", in_groups((x.desc, w.tensor), n_groups, function)[1], (ndims + 1,))
     read = [grad, *([x] if {*needs} - {"data"} else []), *([split] if "data" in needs else [])]
     formats = {"data": x.form, "weights": contiguous_format if is_split else w.form, "bias": contiguous_format}
-    attrs: dict[str, Any] = {"needs": needs, "extents": x.dims, "kernel": w.dims[2 - ndims :], **call.window(**window)}
+    attrs: dict[str, Any] = {"needs": needs, "extents": x.dims, "kernel": w.dims[2 - ndims :], **window}
     attrs |= {"group": n_groups, "grouped": int(is_split or w.desc.ndims > ndims)}
     made = call.run(_build_gradients, read, form, *(formats[part] for part in needs), **attrs)
     found = dict(zip(needs, made, strict=True))
@@ -261,11 +253,7 @@ def inner_product(x: TensorLike, weights: TensorLike, bias: TensorLike | None = 
 def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias; ``grad`` is that of its result, in any layout.
 
-    The others are those of :func:`inner_product`.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    The others, and errors, are those of :func:`inner_product`.
 
     Example:
         >>> import numpy as np
@@ -289,7 +277,6 @@ def _read_rows(
     """Both operands as matrices, elements in the order in which those of the weights lie; and the way back."""
     src = call.read("x", x, (2, 3, 4, 5))
     matrix = call.read("weights", weights, (src.desc.ndims,))
-    call.check_same_dtype(*grads, matrix, src)
     call.check_dims(matrix, (matrix.dims[0], *src.dims[1:]), "x")
     for each in grads:
         call.check_dims(each, (src.dims[0], matrix.dims[0]))
@@ -380,11 +367,7 @@ def batch_norm_backward(
     """Gradients of a batch normalisation's source, scale and shift.
 
     ``grad`` is the gradient of the result of :func:`batch_norm_training`, in any layout; the others are arguments of
-    that, and the mean and variance that it returned.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    that, and the mean and variance that it returned. Errors are those of that, too.
 
     Example:
         >>> import blocklayout as bl
@@ -404,10 +387,8 @@ def _normalized(
     call, ranks = Call(function), (2, 3, 4, 5)
     src = call.read("x", x, ranks)
     operands = [*(call.read("grad", grad, ranks) for grad in grads), src]
-    call.check_same_dtype(*operands)
     operands += (call.read_vector(name, value) for name, value in vectors.items())
-    number, vector = call.number("epsilon", epsilon), contiguous_format
-    return call.run(op_type, operands, src.form, src.form, vector, vector, epsilon=number)
+    return call.run(op_type, operands, src.form, src.form, *[contiguous_format] * 2, epsilon=epsilon)
 
 
 # --- poolings
@@ -459,14 +440,10 @@ def average_pool_backward(
     *,
     count_include_pad: bool = False,
 ) -> Tensor:
-    """The gradient of average pooling's source, in its format; arguments are those of :func:`max_pool_backward`.
+    """The gradient of average pooling's source, in its format; all else is as of :func:`max_pool_backward`.
 
     The values of ``x`` are not needed, so its descriptor will do. With ``count_include_pad`` a mean counts the zeros of
     the padding.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
 
     Example:
         >>> import numpy as np
@@ -515,10 +492,9 @@ def _pooling_gradient(
     """The source's gradient; the window is the whole image without a kernel."""
     call, ranks, is_max = Call(function), (3, 4, 5), function == "max_pool_backward"
     given, src = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=is_max)
-    call.check_same_dtype(given, src)
     kernel = src.dims[2:] if kernel is None else kernel
-    window: dict[str, Any] = {"kernel": kernel, "strides": kernel if strides is None else strides, "pads": pads}
-    attrs: dict[str, Any] = call.window(**window, dilations=dilations)
+    strides = kernel if strides is None else strides
+    attrs: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
     if is_max:
         return call.run("MaxPoolGradient", (given, src), src.form, **attrs)[0]
     attrs |= {"extents": src.dims, "count_include_pad": int(counts_pads)}
@@ -548,7 +524,6 @@ def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Te
     """
     call, ranks = Call("slice_backward"), range(1, 13)
     given, source = call.read("grad", grad, ranks), call.read("x", x, ranks, needs_values=False)
-    call.check_same_dtype(given, source)
     desc = fresh(source.desc)
     try:
         dims = dims_of(boxed(index, desc))
@@ -556,5 +531,5 @@ def slice_backward(grad: TensorLike, x: Tensor | MemoryDesc, index: Index) -> Te
         raise call.error("index", f"is {index!r:.80}: {error}") from None
     call.check_dims(given, dims, "x[index]")
     made = Tensor(desc, np.zeros(desc.nbytes, np.uint8))
-    made[index] = as_tensor(grad)
+    made[index] = given.tensor
     return made

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
-from blocklayout import model
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.eager.tape import leaves, rebuilt
@@ -19,9 +18,9 @@ from blocklayout.forking import Lock
 from blocklayout.loading.cutting import Inner
 from blocklayout.loading.from_model import Loading
 from blocklayout.loading.options import Options
-from blocklayout.model import Builder, BuildValue
+from blocklayout.model import Builder
 from blocklayout.model.builder import DEFAULT_OPSET
-from blocklayout.model.graph import fresh_name
+from blocklayout.model.graph import Graph, fresh_name
 from blocklayout.model.schemas import opset_with
 from blocklayout.operators import Operators
 from blocklayout.ops.gradients import DOMAIN
@@ -43,26 +42,22 @@ _SCALE = 1.0625
 def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any) -> CompiledStep:
     """A function of Tensors as one plan: what it computes of its arguments, gradients and updates of parameters.
 
-    ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes; the
-    updates that it would make of parameters are left out. From then on its Python code does not run any more: branches
-    and numbers that depend on values are as they were, so that a function whose two records differ is refused. Tensors
-    that it reads and that are no arguments are constants, but for those that ``bl.optim`` updates: these are read and
-    written at each step, by :attr:`CompiledStep.state` in the formats that the plan chose.
+    ``fn`` is run twice, on the example and on other numbers of its extents, to record the calls that it makes, without
+    its updates of parameters. From then on its Python code does not run any more: branches and numbers that depend on
+    values are as they were, so that a function whose two records differ is refused. Tensors that it reads and that are
+    no arguments are constants, but for those that ``bl.optim`` updates: these are read and written at each step, by
+    :attr:`CompiledStep.state` in the formats that the plan chose. Other extents are recorded and planned when they
+    come, around the same formats.
 
     Args:
         fn: Takes Tensors, and lists, tuples and dicts of them, and returns Tensors likewise. Arrays arrive as Tensors.
-        example: Its arguments, of the extents and data types to come; a tuple.
+        example: A tuple of its arguments, of the extents and data types to come.
         options: ``dtype``, ``threads``, ``tune``, ``tune_seconds``, ``recipes``, ``precision``, ``check`` and
             ``progress``, as of :func:`blocklayout.load`.
 
-    Returns:
-        The step, which is called as ``fn`` is. Other extents are recorded and planned when they come; the parameters
-        stay in the formats of the first plan.
-
     Raises:
         InputError: ``example`` is no tuple, an option is none, or ``fn`` returns something else than Tensors.
-        UnsupportedError: ``fn`` does something that no plan can, or something else the second time; the message names
-            it.
+        UnsupportedError: ``fn`` does something that no plan can, which the message names, or differs the second time.
 
     Example:
         >>> import blocklayout as bl
@@ -81,18 +76,11 @@ def compile_step(fn: Callable[..., Any], example: Sequence[Any], **options: Any)
 
 
 class _Compiled(Struct, frozen=True, eq=False):
-    """The plan for arguments of some extents.
-
-    Attributes:
-        outputs: Names of the results, in order.
-        tree: The results' structure.
-        optimizers: Those whose numbers it reads, by the prefixes of these inputs.
-    """
+    """The plan for arguments of some extents."""
 
     session: Session
-    outputs: tuple[tuple[str, tuple[int, ...]], ...]
-    tree: Any
-    optimizers: Mapping[str, Any]
+    tree: Any  # the results' descriptors, in the structure that the function returns
+    optimizers: Mapping[str, Any]  # those whose numbers it reads, by the prefixes of these inputs
 
 
 class CompiledStep:
@@ -112,10 +100,9 @@ class CompiledStep:
     """
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
-        self._fn = fn
-        self._options = options
+        self._fn, self._options = fn, options
         self._made: dict[tuple[Any, ...], _Compiled] = {}
-        self._latest: _Compiled | None = None
+        self._latest: _Compiled  # since compile_step makes one
         self._lock = Lock()
         self.state: dict[str, Tensor] = {}
         self._spares: dict[str, Tensor] = {}  # by output, where the state is written to next
@@ -138,8 +125,8 @@ class CompiledStep:
                 optimizer.n_steps += 1
             for tensor, spare in zip(self.state.values(), self._spares.values(), strict=True):
                 tensor.desc, tensor.buffer, spare.buffer = spare.desc, spare.buffer, tensor.buffer
-        pairs = [(results[name], dims) for name, dims in compiled.outputs]
-        made = (x if isinstance(x, Tensor) else from_array(np.asarray(x).reshape(dims)) for x, dims in pairs)
+        pairs = ((results[f"result_{place}"], desc) for place, (_, desc) in enumerate(leaves(compiled.tree)))
+        made = (x if isinstance(x, Tensor) else from_array(np.asarray(x).reshape(desc.dims)) for x, desc in pairs)
         return rebuilt(compiled.tree, made)
 
     def prepare(self, *args: Any) -> Plan:
@@ -150,7 +137,6 @@ class CompiledStep:
     @property
     def session(self) -> Session:
         """The session of the plan that ran last, or was made last: for its reports and profiles."""
-        assert self._latest is not None  # noqa: S101 - compile_step makes one
         return self._latest.session
 
     @property
@@ -172,48 +158,40 @@ class CompiledStep:
 
     def _compile(self, args: Sequence[Any], given: Sequence[Tensor]) -> _Compiled:
         record = _Record(self._fn, args, given)
-        state, builder, optimizers, tree = record.state, record.builder, record.optimizers, record.tree
+        graph, state, optimizers = record.builder.to_graph(), record.state, record.optimizers
         if self.state and {*map(id, self.state.values())} != {*map(id, state.values())}:
-            raise UnsupportedError(
-                "compile_step: with arguments of these extents other Tensors are updated than before"
-            )
-        outputs = tuple((f"result_{place}", each.shape) for place, each in enumerate(record.results))
-        inner = self._formats(given, [name for name, _ in outputs], state)
+            raise UnsupportedError("compile_step: with arguments of these extents it updates other Tensors than before")
+        tree = rebuilt(record.tree, (each.desc for each in record.results.values()))
+        # Arguments come in their own formats; those of results, and at first of state, are the plan's to choose.
+        formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
+        formats |= dict.fromkeys(record.results, FREE)
+        for name, each in state.items():
+            formats |= dict.fromkeys((name, f"{name}'"), each.desc.format_tag.text if self.state else FREE)
         del record  # with all Tensors of the first run
-        others = [_others(each) for each in given]
-        if _contents(_Record(self._fn, args, others).builder) != _contents(builder):
+        if _contents(_Record(self._fn, args, [*map(_others, given)]).builder.to_graph()) != _contents(graph):
             raise UnsupportedError(
                 "compile_step: the function does something else when it runs again with other numbers: a value became "
                 "a number or an array in Python (item, numpy, random numbers). Compute it by operators on Tensors, or "
                 "before the step, and give it as an argument"
             )
-        loading = Loading(model.keep_model(builder), self._options, inner)
+        inner = Inner(formats, {} if self.state else {name: f"{name}'" for name in state})
+        loading = Loading(graph, self._options, inner)
         session = Session(loading.book(), loading.write)
         if not self.state:
             self._place(state, dict(session.plan.inputs))
-        return _Compiled(session, outputs, tree, optimizers)
+        return _Compiled(session, tree, optimizers)
 
     def _place(self, state: dict[str, Tensor], descs: Mapping[str, MemoryDesc]) -> None:
         """Bring state to its formats, in memory of its own."""
         for name, each in state.items():
             placed = reorder(each, descs[name])
             each.desc, each.buffer = placed.desc, placed.buffer.copy()
+            self._spares[f"{name}'"] = Tensor(each.desc, np.zeros_like(each.buffer))
         self.state = state
-        self._spares = {f"{name}'": Tensor(each.desc, np.zeros_like(each.buffer)) for name, each in state.items()}
-
-    def _formats(self, given: Sequence[Tensor], results: Sequence[str], state: Mapping[str, Tensor]) -> Inner:
-        """Formats at the border: arguments' own; those of results, and at first of state, are the plan's to choose."""
-        formats = {f"argument_{place}": each.desc.format_tag.text for place, each in enumerate(given)}
-        formats |= dict.fromkeys(results, FREE)
-        carried = {name: f"{name}'" for name in state}
-        for name, each in state.items():
-            formats |= dict.fromkeys((name, f"{name}'"), each.desc.format_tag.text if self.state else FREE)
-        return Inner(formats, {} if self.state else carried)
 
 
-def _contents(builder: Builder) -> Any:
+def _contents(graph: Graph) -> Any:
     """A network as a value that equals another's: nodes, and constants by digests."""
-    graph = builder.to_graph()
     held = ((name, value.data) for name, value in graph.values.items())
     return str(graph), {name: blake2b(data.tobytes()).digest() for name, data in held if data is not None}
 
@@ -229,26 +207,25 @@ def _others(tensor: Tensor) -> Tensor:
 class _Record:
     """The calls of a run, in which no Tensor is updated, as a network: forward, backward, and updates of parameters.
 
-    Tensors are told apart by identity.
-
     Attributes:
-        tree: What the function returned, and ``results`` the Tensors in it.
-        state: The Tensors that are updated, by their names in plans.
+        tree: What the function returned, and ``results`` the Tensors in it, by their names in plans.
+        state: The Tensors that are updated, by name likewise.
         optimizers: Those that update them, by the prefixes of the inputs that have their numbers.
         builder: The network, with results and then the state as it is updated.
     """
 
     def __init__(self, fn: Callable[..., Any], args: Sequence[Any], given: Sequence[Tensor]) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[Entry] = []  # which hold all Tensors and arrays, so that no other gets their identity
         with recording(self._take), warnings.catch_warnings():
             warnings.simplefilter("ignore", LayoutLossWarning)  # what is lost in this run tells nothing of the plan
             self.tree = fn(*rebuilt(args, iter(given)))
-        self.results = [_result(place, each) for place, each in leaves(self.tree)]
+        self.results = {f"result_{n}": each for n, (_, each) in enumerate(leaves(self.tree))}
         updates = [entry for entry in self._entries if "optimizer" in entry.attrs]
-        updated = {id(each): each for entry in updates for each in (entry.operands[0], *entry.operands[2:])}
-        found = {id(entry.attrs["optimizer"]): entry.attrs["optimizer"] for entry in updates}
-        self.optimizers = {f"optimizer_{place}.": each for place, each in enumerate(found.values())}
-        self.state = dict(_named(updated.values(), found.values()))
+        _check_updates(updates)
+        found = [*dict.fromkeys(entry.attrs["optimizer"] for entry in updates)]
+        self.optimizers = {f"optimizer_{place}.": each for place, each in enumerate(found)}
+        self.state = _named(found)
+        updated = {*map(id, self.state.values())}
         for each in given:
             if id(each) in updated:
                 raise InputError(
@@ -258,26 +235,18 @@ class _Record:
         op_types = [entry.op.op_type for entry in self._entries if entry.op is not None]
         self.builder = Builder("step", max([DEFAULT_OPSET, *(opset_with(each, DEFAULT_OPSET) for each in op_types)]))
         inputs = {f"argument_{place}": each for place, each in enumerate(given)} | self.state
-        self._held: list[Any] = [inputs]
-        self._values: dict[int, BuildValue] = {
-            id(each): self.builder.input(name, each.shape, each.dtype) for name, each in inputs.items()
-        }
+        self._values = {id(each): self.builder.input(name, each.shape, each.dtype) for name, each in inputs.items()}
         self._numbers = {
-            id(each): [self.builder.input(prefix + name, (1,)) for name in each.numbers(1)]
+            each: [self.builder.input(prefix + name, (1,)) for name in each.numbers(1)]
             for prefix, each in self.optimizers.items()
         }
-        self._updated: set[tuple[int, int]] = set()
         for entry in self._entries:
-            if "optimizer" in entry.attrs:
-                self._update(entry)
-            else:
-                self._call(entry)
-        outputs = {f"result_{place}": each for place, each in enumerate(self.results)}
-        for name, tensor in (outputs | {f"{name}'": each for name, each in self.state.items()}).items():
-            if id(tensor) not in self._values:
+            self._call(entry)
+        for name, tensor in (self.results | {f"{name}'": each for name, each in self.state.items()}).items():
+            if not isinstance(tensor, Tensor) or id(tensor) not in self._values:
                 raise InputError(
-                    f"compile_step: {name.replace('_', ' ')}, {tensor.desc}, was not computed by recorded functions on "
-                    "Tensors: compute it by these, or leave it out"
+                    f"compile_step: {name.replace('_', ' ')}, {tensor!r:.60}, was not computed by recorded functions "
+                    "on Tensors: return Tensors that were, in lists, tuples and dicts"
                 )
             self.builder.output(name, self._values[id(tensor)])
 
@@ -293,88 +262,67 @@ class _Record:
         if not isinstance(operand, Tensor | np.ndarray):
             return operand
         if id(operand) not in self._values:
-            self._held.append(operand)
             self._values[id(operand)] = self.builder.constant(np.asarray(operand))
         return self._values[id(operand)]
 
     def _call(self, entry: Entry) -> None:
-        write = _WRITERS.get(entry.function) if entry.op is None else _Record._operator
+        write, tensors = _WRITERS.get(entry.function), entry.results
+        if "optimizer" in entry.attrs:
+            write, tensors = _Record._update, (entry.operands[0], *entry.operands[2:])
+        elif entry.op is not None:
+            write = _Record._operator
         if write is None:
             raise UnsupportedError(
                 f"compile_step: {entry.function} cannot be part of a plan: compute it outside of the step, and give "
                 "its result as an argument"
             )
         made = write(self, entry)
-        results = made if isinstance(made, list | tuple) else (made,)
-        for tensor, value in zip(entry.results, results, strict=True):
+        for tensor, value in zip(tensors, made if isinstance(made, list | tuple) else (made,), strict=True):
             if isinstance(tensor, Tensor):
-                same = value if value.shape == tensor.shape else value.reshape(tensor.shape)
-                self._values[id(tensor)] = same
+                self._values[id(tensor)] = value if value.shape == tensor.shape else value.reshape(tensor.shape)
 
     def _operator(self, entry: Entry) -> Any:
         op, given = entry.op, [self.value(each) for each in entry.operands]
-        descs = [each.desc if isinstance(each, Tensor) else each for each in entry.operands]
-        dims = op.onnx_dims(descs) if op.onnx_dims else {}
+        dims = op.onnx_dims([getattr(each, "desc", each) for each in entry.operands]) if op.onnx_dims else {}
         for place, value in enumerate(given):
             wanted = dims.get(op.argument(place))
             if wanted is not None and value.shape != wanted:
                 by_input = (0, 2, 1, *range(3, len(value.shape)))  # of groups, which are in front
                 ordered = value.transpose(by_input) if op.name == "conv_transpose" else value
                 given[place] = ordered.reshape(wanted)
-        while given and given[-1] is None:
-            given.pop()
         return op.build(*given, **entry.attrs)
 
-    def _update(self, entry: Entry) -> None:
+    def _update(self, entry: Entry) -> Any:
         param, grad, *states = entry.operands
         optimizer: Any = entry.attrs["optimizer"]
-        if entry.attrs["master"] is not None or entry.attrs["scale"] != 1:
-            raise UnsupportedError(
-                "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: "
-                "keep them in f32, and give dtype='bf16'"
-            )
-        if (id(optimizer), id(param)) in self._updated:
-            raise UnsupportedError(
-                "compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer"
-            )
-        self._updated.add((id(optimizer), id(param)))
-        given = (*map(self.value, (grad, param, *states)), *self._numbers[id(optimizer)])
+        given = (*map(self.value, (grad, param, *states)), *self._numbers[optimizer])
         op_type = f"{DOMAIN}.{optimizer.op_type}"
-        made = self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs)
-        for tensor, value in zip((param, *states), made if states else (made,), strict=True):
-            self._values[id(tensor)] = value
+        return self.builder.op(op_type, *given, n_outputs=1 + len(states), **optimizer.attrs)
 
 
-def _named(updated: Iterable[Tensor], optimizers: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
-    """Updated Tensors by name: places in the parameters' structure, and behind them the kind of state."""
-    names: dict[int, str] = {}
-    for optimizer in optimizers:
-        places = {each: each.strip("[]").replace("'", "").replace("][", ".") for each in optimizer.parameters}
-        names |= {id(each): places[place] for place, each in optimizer.parameters.items()}
-        for kind, group in optimizer.state.items():
-            names |= {id(each): f"{places[place]}.{kind}" for place, each in group.items()}
-    taken: set[str] = set()
-    for each in updated:
-        name = fresh_name(names[id(each)], taken)
-        taken.add(name)
-        yield name, each
-
-
-def _result(place: str, value: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise InputError(
-            f"compile_step: the function returned {value!r:.60} at {place or 'its result'}; return Tensors, in "
-            "lists, tuples and dicts"
+def _check_updates(updates: Sequence[Entry]) -> None:
+    """Refuse updates that no plan makes."""
+    if any(entry.attrs["master"] is not None or entry.attrs["scale"] != 1 for entry in updates):
+        raise UnsupportedError(
+            "compile_step: parameters of few bits, with master copies and a loss scale, are updated by no plan: keep "
+            "them in f32, and give dtype='bf16'"
         )
-    return value
+    if len({(entry.attrs["optimizer"], id(entry.operands[0])) for entry in updates}) < len(updates):
+        raise UnsupportedError("compile_step: the optimizer steps twice; let a step of a plan be one of each optimizer")
 
 
-_Writer = Callable[[_Record, Entry], Any]
-
-
-def _as_given(graph: _Record, entry: Entry) -> Any:
-    value, (result,) = graph.value(entry.operands[0]), entry.results
-    return value.identity() if value.dtype == result.dtype else value.astype(result.dtype)
+def _named(optimizers: Sequence[Any]) -> dict[str, Tensor]:
+    """The Tensors that optimizers update, by name: places in the parameters' structure, and then kinds of state."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for optimizer in optimizers:
+        for kind, tensors in {"": optimizer.parameters, **optimizer.state}.items():
+            for place, each in tensors.items():
+                name = place.strip("[]").replace("'", "").replace("][", ".")
+                found[id(each)] = f"{name}.{kind}" if kind else name, each
+    named: dict[str, Tensor] = {}
+    for name, each in found.values():
+        named[fresh_name(name, named)] = each
+    return named
 
 
 def _selected(graph: _Record, entry: Entry) -> Any:
@@ -399,12 +347,15 @@ def _slice_backward(graph: _Record, entry: Entry) -> Any:
 def _compared(graph: _Record, entry: Entry) -> Any:
     """A comparison, by its definition."""
     x, y = entry.operands
-    number = y if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))
-    return getattr(Operators, entry.function)(graph.value(x), graph.value(number))
+    other = graph.value(y) if isinstance(y, Tensor | np.ndarray) else np.array(y, to_numpy(x.dtype))
+    return getattr(Operators, entry.function)(graph.value(x), other)
 
 
-_WRITERS: Mapping[str, _Writer] = {
-    **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), _as_given),
+_WRITERS: Mapping[str, Callable[[_Record, Entry], Any]] = {
+    **dict.fromkeys(
+        ("astype", "clone", "reorder", "to", "view"),
+        lambda graph, entry: graph.value(entry.operands[0]).astype(entry.results[0].dtype),
+    ),
     **dict.fromkeys(("equal", "greater", "greater_or_equal", "less", "less_or_equal", "not_equal"), _compared),
     "getitem": _selected,
     "permute": lambda graph, entry: graph.value(entry.operands[0]).transpose(entry.operands[1]),

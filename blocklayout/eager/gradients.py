@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,23 +10,19 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.eager.call import Formats, Op, call
-from blocklayout.eager.operands import integers, number, refused
-from blocklayout.errors import BlockLayoutError, InputError, ModelError, UnsupportedError
+from blocklayout.eager.operands import READERS, as_tensor
+from blocklayout.errors import InputError, ModelError, UnsupportedError
 from blocklayout.ir.result_format import keep
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.ops.gradients import DOMAIN
-from blocklayout.tensor import Tensor, as_memory, as_tensor, contiguous_format
+from blocklayout.tensor import Tensor, as_memory, contiguous_format
 from blocklayout.tensor.formats import placed
 from blocklayout.tensor.moving import brought
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from blocklayout.operators import Extents
-
 TensorLike: TypeAlias = "ArrayLike | Tensor"
-
-DTYPES = ("f32", "bf16")
 
 
 class Given(Struct, frozen=True):
@@ -73,6 +68,7 @@ class Call:
 
     def __init__(self, function: str) -> None:
         self.function = function
+        self._first: Given | None = None
 
     def error(self, name: str, rule: str) -> InputError:
         """The error that names the argument, the rule and the right values."""
@@ -81,80 +77,47 @@ class Call:
     def read(
         self, name: str, value: TensorLike | MemoryDesc, ranks: Sequence[int], *, needs_values: bool = True
     ) -> Given:
-        """A tensor to compute with, of these ranks; a descriptor will do where its values are not needed."""
-        if isinstance(value, MemoryDesc) and not needs_values:
-            operand = Given(name, value)
-        elif isinstance(value, Tensor):
-            operand = Given(name, value.desc, value)
-        else:
-            try:
-                desc, tensor = as_memory(value)[0], as_tensor(value)  # type: ignore[arg-type]  # refuses a descriptor
-            except BlockLayoutError as error:
-                raise self.error(name, f"is no tensor: {error}") from None
-            if desc == tensor.desc:
-                tensor.desc = desc  # an array's layout is called by letters
-            operand = Given(name, desc, tensor)
-        self._check(name, operand.desc, ranks)
+        """An operand of one of these ranks, and the first's data type; a descriptor where values are not needed."""
+        operand = self._given(name, value, ranks, needs_values=needs_values)
+        first = self._first = self._first or operand
+        dtype, wanted = operand.desc.dtype, first.desc.dtype
+        if dtype != wanted:
+            raise self.error(name, f"is {dtype} and {first.name} is {wanted}; give both in one type")
         return operand
 
     def read_vector(self, name: str, value: TensorLike) -> Given:
         """A vector of f32."""
-        operand = self.read(name, value, (1,))
+        operand = self._given(name, value, (1,))
         if operand.desc.dtype != "f32":
             raise self.error(name, f"is {operand.desc.dtype}; vectors of channels are f32")
         return operand
-
-    def number(self, name: str, value: Any) -> float:
-        """A parameter that is a number; infinities are, NaN is not."""
-        found = number(value, f"{self.function}: {name}")
-        if math.isnan(found):
-            raise refused(value, f"{self.function}: {name}", "a number")
-        return found
-
-    def window(self, **given: Extents) -> dict[str, int | tuple[int, ...]]:
-        """Arguments of a window; that it fits is checked with the plan."""
-        return {name: integers(value, f"{self.function}: {name}") for name, value in given.items()}
 
     def check_dims(self, operand: Given, dims: Sequence[int], why: str = "the forward's result") -> None:
         """Refuse other extents."""
         if operand.dims != tuple(dims):
             raise self.error(operand.name, f"has shape {operand.dims}; {why} makes it {tuple(dims)}")
 
-    def check_same_dtype(self, *operands: Given) -> None:
-        """Refuse operands of several data types."""
-        first = operands[-1]
-        for operand in operands:
-            if operand.desc.dtype != first.desc.dtype:
-                rule = f"is {operand.desc.dtype} and {first.name} is {first.desc.dtype}; give both in one type"
-                raise self.error(operand.name, rule)
-
     def of_elements(self, grad: TensorLike, x: TensorLike, build: str | Callable[..., Any], **attrs: Any) -> Tensor:
         """The gradient of a function of each element; see :meth:`run`."""
         given, source = (self.read(name, each, range(1, 13)) for name, each in (("grad", grad), ("x", x)))
-        self.check_same_dtype(given, source)
         self.check_dims(given, source.dims, "x")
         return self.run(build, (given, source), source.form, **attrs)[0]
 
     def run(
-        self,
-        build: str | Callable[..., Any],
-        operands: Sequence[Given],
-        forward: str,
-        *results: str,
-        **attrs: Any,
+        self, build: str | Callable[..., Any], operands: Sequence[Given], forward: str, *results: str, **attrs: Any
     ) -> list[Tensor]:
-        """The results of an operator of training, or of a function of a Builder's values.
+        """The results of an operator of training, by its name in the domain, or of a function of a Builder's values.
 
-        Args:
-            build: Its name in the domain, or the function.
-            operands: In its order.
-            forward: The format of the forward's result, in which the first operand is read.
-            results: Those of the results; one in that of the forward's by default.
-            attrs: Of the operator.
+        The first operand is read in the format of the forward's result, ``forward``, which is the result's too where
+        there are no formats of ``results``. ``attrs`` are the operator's; those of a kind are read.
         """
         for each in operands:
             if each.tensor is None:
                 raise self.error(each.name, "is a descriptor, and its values are needed; give the tensor")
+        for name, value in attrs.items():
+            if name in _KINDS:
+                usual, read = READERS[_KINDS[name]]
+                attrs[name] = value if type(value) is usual else read(value, f"{self.function}: {name}")
         wished = results or (forward,)
         op = operator(self.function, build, tuple(each.name for each in operands), len(wished))
         formats = Formats(_known(forward), tuple(map(_known, wished)))
@@ -172,15 +135,25 @@ class Call:
         made.desc = desc
         return made
 
-    def _check(self, name: str, desc: MemoryDesc, ranks: Sequence[int]) -> None:
+    def _given(self, name: str, value: Any, ranks: Sequence[int], *, needs_values: bool = True) -> Given:
+        if isinstance(value, Tensor):
+            desc, tensor = value.desc, value
+        elif isinstance(value, MemoryDesc) and not needs_values:
+            desc, tensor = value, None
+        else:
+            tensor = as_tensor(value, f"{self.function}: {name}")
+            desc = as_memory(value)[0]
+            if desc == tensor.desc:
+                tensor.desc = desc  # an array's layout is called by letters
         if desc.ndims not in ranks:
             *others, last = map(str, ranks)
             right = f"{', '.join(others)} or {last}" if others else last
             raise self.error(name, f"has shape {desc.dims}; give one of rank {right}")
-        if desc.dtype not in DTYPES:
+        if desc.dtype not in ("f32", "bf16"):
             raise self.error(name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
         if missing := dnnl.missing_isa(desc.dtype):
             raise UnsupportedError(f"{self.function}: {name} is {desc.dtype}, which {missing}: convert it to f32")
+        return Given(name, desc, tensor)
 
 
 @cache
@@ -192,32 +165,17 @@ def _known(form: str) -> str:
 
 
 def fresh(desc: MemoryDesc) -> MemoryDesc:
-    """The descriptor of a new tensor in this one's format: itself where it is dense.
-
-    Example:
-        >>> fresh(MemoryDesc((2, 16, 4, 4), "f32", "nChw8c").submemory((2, 8, 4, 4), (0, 8, 0, 0)))
-        MemoryDesc((2, 8, 4, 4), 'f32', 'nChw8c')
-    """
+    """The descriptor of a new tensor in this one's format: itself where it is dense."""
     is_whole = desc.is_dense and not desc.offset0 and desc.canonical_tag is not None
     return desc if is_whole else MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
 
 
 def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
-    """The gradient of the square.
-
-    Args:
-        grad: Gradient of the result, in any layout.
-        x: The source, of the same shape; the result has its format.
-
-    Raises:
-        InputError: An argument is wrong; the message names it, the rule and the right values.
-        UnsupportedError: bf16, on a CPU that does not compute in it.
+    """The gradient of the square; ``x`` is the source, and all else as of :func:`relu_backward`.
 
     Example:
-        >>> import numpy as np
         >>> import blocklayout as bl
-        >>> bl.square_backward(np.float32([1, 1]), np.float32([2, 3])).numpy()
-        array([4., 6.], dtype=float32)
+        >>> bl.square_backward(bl.full(2, 5), bl.ones(2)).numpy()
+        array([10., 10.], dtype=float32)
     """
-    numbers = {"alpha": 0.0, "beta": 0.0}
-    return Call("square_backward").of_elements(grad, x, "SlopeGradient", algorithm="square", **numbers)
+    return Call("square_backward").of_elements(grad, x, "SlopeGradient", algorithm="square")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from math import prod
+from operator import methodcaller
 from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -38,12 +39,16 @@ _N_SAMPLES = 64
 """Bytes of a kept Tensor by which a change is noticed."""
 
 
+_Value = ref[Tensor] | None
+"""A value by the Tensor that it is, or was: Tensors have one such reference each. ``None`` if it has no gradient."""
+
+
 class _Node(Struct, frozen=True, eq=False):
-    """A call: its sources and results by number, what ``Facts.backward`` gave, and samples of what that keeps."""
+    """A call: its sources and results, what ``Facts.backward`` gave, and samples of what that keeps."""
 
     function: str
-    sources: tuple[int | None, ...]
-    results: tuple[int | None, ...]
+    sources: tuple[_Value, ...]
+    results: tuple[_Value, ...]
     backward: Any
     kept: tuple[tuple[ref[Tensor], bytes], ...]
 
@@ -63,12 +68,11 @@ class Tape:
 
     def __init__(self) -> None:
         self._nodes: list[_Node] = []
-        self._descs: list[MemoryDesc] = []
-        self._numbers: dict[int, tuple[ref[Tensor], int]] = {}  # by the identity of Tensors
-        self._results: set[int] = set()
+        self._descs: dict[_Value, MemoryDesc] = {}
+        self._results: set[_Value] = set()
 
     def gradients(self, loss: Tensor, parameters: Any, grad: ArrayLike | Tensor | None = None) -> Any:
-        """The gradients of ``loss`` by the parameters, each in its parameter's format and data type.
+        """The gradients of ``loss`` by the parameters, in their structure, each in its own format and data type.
 
         It may be called in the block and behind it, and again. Each value's gradient is brought to the value's format
         once, which a watch tells of.
@@ -78,109 +82,83 @@ class Tape:
             parameters: A Tensor that was read or computed in the block, or a list, tuple or dict of such, or of these.
             grad: The gradient of ``loss``, in any layout; by default ones, so of its sum.
 
-        Returns:
-            Tensors in the structure of ``parameters``.
-
         Raises:
             InputError: ``loss`` was not computed in the block, or not of one of the parameters; or a Tensor that is
                 needed has been written to since.
             UnsupportedError: An operator on the way has no gradient; the message names it.
         """
-        start = self._number_of(loss, "loss")
+        start = self._known(loss, "loss")
         if start not in self._results:
             raise InputError("gradients: loss was not computed in this block; give the result of a call that was")
-        wanted = {
-            f"parameters{place}": self._number_of(each, f"parameters{place}") for place, each in leaves(parameters)
-        }
-        reached = self._reached(set(wanted.values()), self._nodes, lambda node: (node.sources, node.results))
-        ancestors = self._reached({start}, self._nodes[::-1], lambda node: (node.results, node.sources))
-        for name, number in wanted.items():
-            if number not in ancestors:
-                raise InputError(f"gradients: loss does not depend on {name}, {self._descs[number]}; leave it out")
+        wanted = {place: self._known(each, f"parameters{place}") for place, each in leaves(parameters)}
+        ends = {*wanted.values()}
+        reached = {*ends}  # values that depend on the parameters
+        for node in self._nodes:
+            if not reached.isdisjoint(node.sources):
+                reached.update(value for value in node.results if value is not None)
         with recording(*(each for each in recorders_around() if each != self._record)):
             given = ones_like(loss) if grad is None else as_tensor(grad, "gradients: grad")
             if given.shape != loss.shape:
                 raise InputError(f"gradients: grad has shape {given.shape}; loss has {loss.shape}")
-            held = {start: self._brought(given, start)}
+            held: dict[_Value, Tensor | None] = {start: _brought(given, self._descs[start])}
             for node in reversed(self._nodes):
-                self._pull(node, held, reached, {*wanted.values()})
-            for number in {*wanted.values()} - held.keys():
-                desc = self._descs[number]
-                held[number] = zeros(desc.dims, desc.dtype, desc.format_tag)
+                self._pull(node, held, reached, ends)
+            for place, value in wanted.items():
+                desc = self._descs[value]
+                if value not in held:
+                    raise InputError(f"gradients: loss does not depend on parameters{place}, {desc}; leave it out")
+                if held[value] is None:
+                    held[value] = zeros(desc.dims, desc.dtype, desc.format_tag)
         return rebuilt(parameters, map(held.__getitem__, wanted.values()))
 
-    def _pull(self, node: _Node, held: dict[int, Tensor], reached: set[int], wanted: set[int]) -> None:
-        """Add the gradients of a call's sources to those that are held, and let those of its results go."""
-        grads = [None if number is None else held.get(number) for number in node.results]
-        needs = [number in reached for number in node.sources]
-        if not any(needs) or all(each is None for each in grads):
+    def _pull(self, node: _Node, held: dict[_Value, Tensor | None], reached: set[_Value], ends: set[_Value]) -> None:
+        """Add a call's gradients to those that are held, ``None`` where they are zero; let those of its results go."""
+        needs = [value in reached for value in node.sources]
+        if not any(needs) or held.keys().isdisjoint(node.results):
             return
-        for number, grad in zip(node.sources, _of_sources(node, needs, grads), strict=False):
-            if number is not None and number in reached and grad is not None:
-                own = self._brought(grad, number)
-                held[number] = held[number] + own if number in held else own
-        for number in node.results:
-            if number is not None and number not in wanted:
-                held.pop(number, None)
+        grads = [held.get(value) if value in ends else held.pop(value, None) for value in node.results]
+        for value in reached.intersection(node.sources):
+            held.setdefault(value, None)
+        for value, grad in zip(node.sources, _of_sources(node, needs, grads), strict=False):
+            if value in reached and grad is not None:
+                own, others = _brought(grad, self._descs[value]), held[value]
+                held[value] = own if others is None else others + own
 
     def _record(self, entry: Entry) -> None:
         if entry.function == "setitem":
             for each in (entry.operands[0], entry.operands[2]):
-                if isinstance(each, Tensor) and self._known(each) in self._results:
+                if isinstance(each, Tensor) and ref(each) in self._results:
                     rule = "is not recorded: write before the block, or use bl.op('Where', ...) or bl.concat"
                     raise InputError(f"record: x[...] = value, of {each.desc} that was computed in the block, {rule}")
-            return
         given = {*map(id, entry.operands)}
-        own = [each if _is_float(each) and id(each) not in given else None for each in entry.results]
-        backward, sources = _backward_of(entry) if any(each is not None for each in own) else ("", ())
-        if not any(map(_is_float, sources)):
+        own = [None if id(each) in given else each for each in entry.results]
+        if not any(map(_is_float, own)):
             return
-        read = tuple(self._number(each) if _is_float(each) else None for each in sources)
-        made = tuple(None if each is None else self._number(each) for each in own)
-        self._results.update(number for number in made if number is not None)
+        backward, sources = _backward_of(entry)
+        read = tuple(map(self._value, sources))
+        if not any(read):
+            return
+        made = tuple(map(self._value, own))
+        self._results.update(made)
         if isinstance(backward, tuple):  # functions that nobody can ask for keep nothing
-            backward = tuple(None if number is None else each for each, number in zip(backward, read, strict=False))
+            backward = tuple(None if value is None else each for each, value in zip(backward, read, strict=False))
         kept = tuple((ref(each), _samples(each)) for each in _kept(backward))
         self._nodes.append(_Node(entry.function, read, made, backward, kept))
 
-    def _known(self, tensor: Any) -> int | None:
-        found = self._numbers.get(id(tensor))
-        return found[1] if found is not None and found[0]() is tensor else None
+    def _value(self, tensor: Any) -> _Value:
+        """A Tensor of floats as a value, known from now on."""
+        if not _is_float(tensor):
+            return None
+        value = ref(tensor)
+        self._descs.setdefault(value, tensor.desc)
+        return value
 
-    def _number(self, tensor: Tensor) -> int:
-        known = self._known(tensor)
-        if known is None:
-            known = len(self._descs)
-            self._descs.append(tensor.desc)
-            self._numbers[id(tensor)] = ref(tensor), known
-        return known
-
-    def _number_of(self, tensor: Any, name: str) -> int:
-        known = self._known(tensor)
-        if known is None:
+    def _known(self, tensor: Any, name: str) -> _Value:
+        value = ref(tensor) if isinstance(tensor, Tensor) else None
+        if value not in self._descs:
             what = f"{tensor!r:.80}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise InputError(f"gradients: {name} is {what}; give a Tensor of floats that was read in the block")
-        return known
-
-    @staticmethod
-    def _reached(starts: set[int], nodes: Sequence[_Node], sides: Callable[[_Node], Any]) -> set[int]:
-        """Values that lead to or come from others, by calls in one order or the other."""
-        found: set[Any] = {*starts}
-        for side, other in map(sides, nodes):
-            if not found.isdisjoint(side):
-                found.update(other)
-        return found - {None}
-
-    def _brought(self, grad: Tensor, number: int) -> Tensor:
-        """A gradient summed over the dimensions in which its value was broadcast, and in the value's format."""
-        desc = fresh(self._descs[number])
-        if prod(grad.shape) != desc.n_elements:
-            full = (1,) * (grad.ndim - desc.ndims) + desc.dims
-            axes = [dim for dim, extent in enumerate(grad.shape) if full[dim] != extent]
-            # Vectors and columns are row-major, as parameters are.
-            grad = grad.reduce_sum(axes, keepdims=len(axes) < grad.ndim - 1)
-        grad = grad if grad.shape == desc.dims else grad.reshape(desc.dims)
-        return brought(grad.astype(desc.dtype), desc, "gradients")
+        return value
 
 
 @contextmanager
@@ -210,12 +188,10 @@ def value_and_grad(fn: Callable[..., Any], argnums: int | Sequence[int] = 0) -> 
 
     Args:
         fn: Returns a Tensor of one element.
-        argnums: Position of the argument to take gradients by, or several: Tensors, arrays, and lists, tuples and dicts
-            of them.
+        argnums: Position of the argument to take gradients by, or several: a Tensor, an array, or a structure of them.
 
     Raises:
-        InputError: When called: there is no such argument, ``fn`` returns something else; or see
-            :meth:`Tape.gradients`.
+        InputError: When called: no such argument, ``fn`` returns something else; or as of :meth:`Tape.gradients`.
 
     Example:
         >>> import blocklayout as bl
@@ -283,23 +259,22 @@ def _samples(tensor: Tensor) -> bytes:
     return tensor.buffer[:: max(1, tensor.buffer.size // _N_SAMPLES)].tobytes()
 
 
-def _kept(value: Any) -> Iterator[Tensor]:
+def _kept(value: Any) -> list[Tensor]:
     """The Tensors that functions refer to."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, FunctionType):
-        yield from _kept([cell.cell_contents for cell in value.__closure__ or ()])
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _kept(each)
+        return [value]
+    parts = [cell.cell_contents for cell in value.__closure__ or ()] if isinstance(value, FunctionType) else value
+    return [each for part in parts for each in _kept(part)] if isinstance(parts, tuple | list) else []
 
 
 def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | None]) -> Iterator[Tensor | None]:
+    """The gradients of a call's sources, by those of its results; fewer, or none, where they are zero."""
+    if all(each is None for each in grads):
+        return
     if isinstance(node.backward, str):
         raise UnsupportedError(f"gradients: {node.function}: {node.backward}")
     for held, samples in node.kept:
-        tensor = held()
-        if tensor is not None and _samples(tensor) != samples:
+        if (tensor := held()) is not None and _samples(tensor) != samples:
             rule = "was written to since; take gradients first, or give it a copy"
             raise InputError(f"gradients: {tensor.desc}, which {node.function} read or gave, {rule}")
     if not isinstance(node.backward, tuple):
@@ -307,6 +282,18 @@ def _of_sources(node: _Node, needs: Sequence[bool], grads: Sequence[Tensor | Non
     else:
         for function, is_needed in zip(node.backward, needs, strict=False):
             yield function(*grads) if function is not None and is_needed else None
+
+
+def _brought(grad: Tensor, desc: MemoryDesc) -> Tensor:
+    """A gradient summed over the dimensions in which its value was broadcast, and in the value's format."""
+    desc = fresh(desc)
+    if prod(grad.shape) != desc.n_elements:
+        full = (1,) * (grad.ndim - desc.ndims) + desc.dims
+        axes = [dim for dim, extent in enumerate(grad.shape) if full[dim] != extent]
+        # Vectors and columns are row-major, as parameters are.
+        grad = grad.reduce_sum(axes, keepdims=len(axes) < grad.ndim - 1)
+    grad = grad if grad.shape == desc.dims else grad.reshape(desc.dims)
+    return brought(grad.astype(desc.dtype), desc, "gradients")
 
 
 def _backward_of(entry: Entry) -> tuple[Any, Sequence[Any]]:
@@ -368,21 +355,9 @@ def _signs(y: Tensor) -> Callable[[], Tensor]:
     return signs
 
 
-# Of functions that are no operators.
-
-
-def _permuted(entry: Entry) -> Any:
-    order = inverse(entry.operands[1])
-    return (lambda grad: grad.permute(order),)
-
-
-def _selected(entry: Entry) -> Any:
-    desc, index = entry.operands[0].desc, entry.operands[1]
-    return (lambda grad: _eager().slice_backward(grad, desc, index),)
-
-
 _RULES: Mapping[str, Callable[[Entry], Any]] = {
     **dict.fromkeys(("astype", "clone", "reorder", "to", "view"), lambda _: (lambda grad: grad,)),
-    "getitem": _selected,
-    "permute": _permuted,
+    "getitem": lambda entry: (partial(_eager().slice_backward, x=entry.operands[0].desc, index=entry.operands[1]),),
+    "permute": lambda entry: (methodcaller("permute", inverse(entry.operands[1])),),
 }
+"""The gradients of functions that are no operators, by name."""
