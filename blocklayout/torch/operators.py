@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -103,17 +102,19 @@ def _leaving(result: Tensor, order: torch.memory_format) -> torch.Tensor:
     return _flat(placed).as_strided(placed.desc.dims, placed.desc.strides)
 
 
-# --- convolutions; a linear layer is one of 1x1, and its weights have two extents
+# --- convolutions; a linear layer is one of 1x1
 
 
-class _Window(NamedTuple):
+class _Convolution(NamedTuple):
     """Arguments of a convolution in the order of its operators; it is transposed if it has ``output_padding``."""
 
     stride: Sequence[int]
-    padding: Sequence[int]
+    padding: Sequence[int]  # of each dimension in front, and then of each behind
     dilation: Sequence[int]
     output_padding: Sequence[int]
     groups: int
+    shape: Sequence[int]  # the weights' extents as PyTorch has them, two of a linear layer's with 1, 1 behind
+    layout: str  # of packed weights
 
     @property
     def definition(self) -> Any:
@@ -123,45 +124,46 @@ class _Window(NamedTuple):
     @property
     def attrs(self) -> Attrs:
         """Its attributes."""
-        window = {"strides": self.stride, "pads": self.padding, "dilations": self.dilation}
-        more = {"output_padding": self.output_padding} if self.output_padding else {}
-        return (*((name, tuple(each)) for name, each in (window | more).items()), ("group", self.groups))
+        named = zip(("strides", "pads", "dilations", "output_padding"), self, strict=False)
+        return (*((name, tuple(each)) for name, each in named if each), ("group", self.groups))
 
-    def grouped(self, shape: Sequence[int]) -> tuple[int, ...]:
+    @property
+    def kernel_dims(self) -> tuple[int, ...]:
         """Extents of weights as a kernel takes them."""
-        first, second, *kernel = (*shape, 1, 1) if len(shape) == 2 else shape
+        groups, (first, second, *spatial) = self.groups, self.shape
         if self.output_padding:
-            return (self.groups, second, first // self.groups, *kernel)
-        return (first, second, *kernel) if self.groups == 1 else (self.groups, first // self.groups, second, *kernel)
+            return (groups, second, first // groups, *spatial)
+        return (first, second, *spatial) if groups == 1 else (groups, first // groups, second, *spatial)
 
-    def result_shape(self, x: torch.Tensor, weight: Sequence[int]) -> list[int]:
+    def result_shape(self, function: str, x: torch.Tensor) -> list[int]:
         """Extents of the result, which may be symbols; an InputError where there is none. Dynamo traces it."""
-        n, (first, second, *kernel) = x.dim() - 2, (*weight, 1, 1) if len(weight) == 2 else weight
-        inputs, outputs = (first, second * self.groups) if self.output_padding else (second * self.groups, first)
-        if x.shape[1] != inputs:
-            rule = f"weight {(*weight,)} in {self.groups} groups takes {inputs} channels"
-            raise InputError(f"x has shape {(*x.shape,)}; {rule}")
+        first, second, *kernel = self.shape
+        n, inputs, outputs = len(kernel), second * self.groups, first
+        spans = [step * (extent - 1) + 1 for step, extent in zip(self.dilation, kernel, strict=True)]
         pads = [before + behind for before, behind in zip(self.padding[:n], self.padding[n:], strict=True)]
-        more = [pad - step * (extent - 1) - 1 for pad, step, extent in zip(pads, self.dilation, kernel, strict=True)]
-        sides = zip(x.shape[2:], self.stride, more, self.output_padding or [0] * n, strict=True)
+        sides = zip(x.shape[2:], self.stride, pads, spans, self.output_padding or [0] * n, strict=True)
         if self.output_padding:
-            spatial = [(extent - 1) * step - added + behind for extent, step, added, behind in sides]
+            inputs, outputs = first, second * self.groups
+            spatial = [(extent - 1) * step - pad + span + more for extent, step, pad, span, more in sides]
         else:
-            spatial = [(extent + added) // step + 1 for extent, step, added, _ in sides]
-        if any(extent < 1 for extent in spatial):
-            rule = f"with padding {[*self.padding]} and dilation {[*self.dilation]} weight {(*weight,)} spans more"
-            raise InputError(f"x has shape {(*x.shape,)}; {rule}")
+            spatial = [(extent + pad - span) // step + 1 for extent, step, pad, span, _ in sides]
+        if x.shape[1] != inputs or any(extent < 1 for extent in spatial):
+            rule = f"weight {(*self.shape,)} in {self.groups} groups takes {inputs} channels, and spans {spans}"
+            raise InputError(f"{function}: x has shape {(*x.shape,)}; {rule}, of which padding covers {pads}")
         return [x.shape[0], outputs, *spatial]
 
-    def of_source(self, weight: torch.Tensor, n_pixels: int) -> _Window | None:
-        """The convolution with turned weights that gives the source's gradient, where it is faster than the gradient's.
+    def of_source(self, weight: torch.Tensor, n_pixels: int) -> tuple[_Convolution, torch.Tensor] | None:
+        """The convolution that gives the source's gradient, and its weights, where that is faster than the gradient's.
 
-        For there is Winograd's method for it.
+        With turned weights Winograd's method serves.
         """
-        is_small = (*weight.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
-        if not is_small or self.output_padding or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
+        if self.output_padding:
+            return self._replace(output_padding=(), layout=""), weight
+        is_small = (*self.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
+        if not is_small or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
             return None
-        return self._replace(padding=[2 - pad for pad in self.padding])
+        padding = [2 - pad for pad in self.padding]
+        return self._replace(padding=padding, layout=""), weight.flip(2, 3).transpose(0, 1)
 
 
 _read_in = lru_cache(maxsize=4096)(weights_desc)
@@ -179,38 +181,29 @@ def _count_writes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 register_optimizer_step_post_hook(_count_writes)
 
 
-def _kernel(
-    window: _Window, source: Tensor, weight: torch.Tensor, packed: tuple[Any, str], *, has_bias: bool
-) -> Tensor:
+def _kernel(conv: _Convolution, source: Tensor, weight: torch.Tensor, *, has_bias: bool) -> Tensor:
     """Weights as a convolution of this source reads them; packed where they have changed since the last time."""
-    shape, layout = packed
-    if layout:
-        desc = _desc(window.grouped(shape), _DTYPES[weight.dtype], layout)
+    if conv.layout:
+        desc = _desc(conv.kernel_dims, _DTYPES[weight.dtype], conv.layout)
         if weight.nbytes != desc.nbytes:
             raise InputError(f"packed weights {desc} take {desc.nbytes} bytes; data has {weight.nbytes}")
-        return _over(weight, desc.dims, layout).astype(source.dtype)
+        return _over(weight, desc.dims, conv.layout).astype(source.dtype)
     version = -1 if weight.is_inference() else weight._version  # noqa: SLF001 - PyTorch's own
     state = version, weight.data_ptr(), weight.dtype, weight.stride()
     held = _copies.get(weight)
     if held is None or held[0] != state:
         held = _copies[weight] = (state, {})
     copies: dict[Any, Tensor] = held[1]
-    key = source.desc, window.attrs, has_bias
+    key = source.desc, conv.attrs, has_bias
     if key not in copies:
-        desc, kernel = _to_read(window, source, weight, has_bias=has_bias)
+        prepare: Any = preparation_of(conv.definition)[0]
+        given = _entering(weight[:, :, None, None] if weight.dim() == 2 else weight)
+        _, kernel = prepare((source.desc, given), conv.groups, conv.definition.__name__)
+        plain, op = _desc(kernel.desc.dims, source.dtype, "contiguous_format"), op_of(conv.definition)
+        desc = _read_in(op, source.desc, plain, conv.attrs, "channels_last", has_bias=has_bias)
         found = next((each for each in copies.values() if each.desc == desc), None)
         copies[key] = reorder(kernel, desc) if found is None else found
     return copies[key]
-
-
-def _to_read(window: _Window, source: Tensor, weight: torch.Tensor, *, has_bias: bool) -> tuple[MemoryDesc, Tensor]:
-    """The layout in which a convolution reads its weights, and the weights as they are."""
-    prepare: Any = preparation_of(window.definition)[0]
-    oihw = weight[:, :, None, None] if weight.dim() == 2 else weight
-    _, kernel = prepare((source.desc, _entering(oihw)), window.groups, window.definition.__name__)
-    plain = _desc(kernel.desc.dims, source.dtype, "contiguous_format")
-    op = op_of(window.definition)
-    return _read_in(op, source.desc, plain, window.attrs, "channels_last", has_bias=has_bias), kernel
 
 
 @cache
@@ -224,26 +217,20 @@ def _followed_by(definition: Any, activation: str) -> Op:
 
 
 def _convolved(
-    window: _Window,
-    source: Tensor,
-    weight: torch.Tensor,
-    bias: Tensor | None = None,
-    activation: str = "",
-    packed: tuple[Any, str] = ((), ""),
+    conv: _Convolution, source: Tensor, weight: torch.Tensor, bias: Tensor | None = None, activation: str = ""
 ) -> Tensor:
     """The result in channels-last, whatever the source is: kernels that write row-major are slower."""
-    kernel = _kernel(window, source, weight, packed, has_bias=bias is not None)
-    op = _followed_by(window.definition, activation)
-    return call(op, (source, kernel, bias), window.attrs, "channels_last")[0]
+    kernel = _kernel(conv, source, weight, has_bias=bias is not None)
+    return call(_followed_by(conv.definition, activation), (source, kernel, bias), conv.attrs, "channels_last")[0]
 
 
 # --- operators of the library
 
 _LIBRARY = torch.library.Library("blocklayout", "DEF")
-_WINDOW = "int[] stride, int[] padding, int[] dilation, int[] output_padding, int groups, int[] shape, str layout"
+_CONV = "int[] stride, int[] padding, int[] dilation, int[] output_padding, int groups, SymInt[] shape, str layout"
 for _schema in (
-    f"convolution(Tensor x, Tensor weight, Tensor? bias, {_WINDOW}, str activation) -> Tensor",
-    f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_WINDOW}, bool[] needs) -> (Tensor, Tensor, Tensor)",
+    f"convolution(Tensor x, Tensor weight, Tensor? bias, {_CONV}, str activation) -> Tensor",
+    f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_CONV}, bool[] needs) -> (Tensor, Tensor, Tensor)",
 ):
     _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
 _forward: Any = torch.ops.blocklayout.convolution.default
@@ -258,17 +245,16 @@ def _result_order(x: torch.Tensor, weight: torch.Tensor, layout: str) -> torch.m
 
 @torch.library.impl(_LIBRARY, "convolution", "CPU")
 def _compute(x: Any, weight: Any, bias: Any, *args: Any) -> torch.Tensor:
-    *window, shape, layout, activation = args
-    vector = None if bias is None else _entering(bias, x.dtype)
-    result = _convolved(_Window(*window), _entering(x), weight, vector, activation, (shape, layout))
-    return _leaving(result, _result_order(x, weight, layout))
+    *given, activation = args
+    conv, vector = _Convolution(*given), None if bias is None else _entering(bias, x.dtype)
+    return _leaving(_convolved(conv, _entering(x), weight, vector, activation), _result_order(x, weight, conv.layout))
 
 
 @torch.library.register_fake(_forward, lib=_LIBRARY)
 def _fake(x: Any, weight: Any, _: Any, *args: Any) -> torch.Tensor:
-    *window, shape, layout, _activation = args
-    extents = _Window(*window).result_shape(x, shape or weight.shape)
-    return x.new_empty(extents).contiguous(memory_format=_result_order(x, weight, layout))
+    conv = _Convolution(*args[:-1])
+    made = x.new_empty(conv.result_shape("blocklayout::convolution", x))
+    return made.contiguous(memory_format=_result_order(x, weight, conv.layout))
 
 
 @torch.library.impl(_LIBRARY, "convolution", "AutocastCPU")
@@ -281,12 +267,11 @@ def _autocast(x: torch.Tensor, *others: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, weight, bias, *ctx.window, layout, activation = inputs
+    x, weight, bias, *ctx.conv, activation = inputs
     if activation not in ("", "relu"):
         raise UnsupportedError(f"blocklayout::convolution has no gradient with the activation {activation}, only relu")
-    if layout and weight.requires_grad:
+    if _Convolution(*ctx.conv).layout and weight.requires_grad:
         raise UnsupportedError("packed weights have no gradient: give the parameter, which is packed when it changes")
-    ctx.layout = layout
     ctx.save_for_backward(x, weight, bias, output if activation else None)
 
 
@@ -295,7 +280,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if rectified is not None:
         grad = torch.ops.aten.threshold_backward(grad, rectified, 0)
     needs = [*ctx.needs_input_grad[:3]]
-    found = zip(_backward(grad, x, weight, *ctx.window, ctx.layout, needs), (x, weight, bias), needs, strict=True)
+    found = zip(_backward(grad, x, weight, *ctx.conv, needs), (x, weight, bias), needs, strict=True)
     return (*(each.to(like.dtype) if needed else None for each, like, needed in found), *[None] * 8)
 
 
@@ -311,7 +296,7 @@ torch.library.register_autograd(_backward, _no_gradients, lib=_LIBRARY)
 def _fake_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
     *of_tensors, of_bias = args[-1]
     made = (
-        each.new_empty(each.shape).contiguous(memory_format=_order(each)) if needed else each.new_empty(0)
+        torch.empty_like(each, memory_format=_order(each)) if needed else each.new_empty(0)
         for each, needed in zip((x, weight), of_tensors, strict=True)
     )
     return (*made, grad.new_empty(grad.shape[1] if of_bias else 0, dtype=torch.float32))
@@ -319,31 +304,23 @@ def _fake_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.T
 
 @torch.library.impl(_LIBRARY, "convolution_backward", "CPU")
 def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
-    *given, shape, layout, needs = args
-    window = _Window(*given)
+    *given, (of_x, of_weight, of_bias) = args
+    conv = _Convolution(*given)
     diff, source = (_entering(each).to(memory_format="channels_last") for each in (grad, x))
-    packed = _kernel(window, source, weight, (shape, layout), has_bias=False) if layout else None
-    kernel = _entering(weight).astype(source.dtype) if packed is None else packed.to(memory_format="contiguous_format")
-    data, plain_window = None, window._replace(output_padding=())
-    of_source = None if layout else window.of_source(weight, grad[:, 0].numel())
-    if needs[0] and window.output_padding:
-        plain = weight if packed is None else _leaving(kernel, _PLAIN).transpose(1, 2).flatten(0, 1)
-        data = _convolved(plain_window, diff, plain)
-    elif needs[0] and of_source is not None:
-        data = _convolved(of_source, diff, weight.flip(2, 3).transpose(0, 1))
-    wanted = needs[0] and data is None, needs[1], needs[2] and not window.output_padding
-    parts = [part for part, needed in zip(("data", "weights", "bias"), wanted, strict=True) if needed]
-    first, second = (source, diff) if window.output_padding else (diff, source)  # a transposed one swaps them
-    found = conv_backward(first, second, kernel, **dict(plain_window.attrs), needs=parts)
-    data, of_weight, of_bias = found.data if data is None else data, found.weights, found.bias
-    if of_bias is None:
-        sums = grad.float().sum((0, *range(2, grad.dim()))) if needs[2] else grad.new_empty(0, dtype=torch.float32)
-    else:
-        sums = _flat(of_bias)
+    if conv.layout:
+        plain = _leaving(_kernel(conv, source, weight, has_bias=False), _PLAIN)
+        weight = (plain.transpose(1, 2) if conv.output_padding else plain).reshape(conv.shape)
+    direct = conv.of_source(weight, grad[:, 0].numel()) if of_x else None
+    data = _convolved(direct[0], diff, direct[1]) if direct else None
+    needs = [name for name, needed in (("data", of_x and direct is None), ("weights", of_weight)) if needed]
+    first, second = (source, diff) if conv.output_padding else (diff, source)  # a transposed one swaps them
+    attrs = dict(conv._replace(output_padding=()).attrs)
+    found = conv_backward(first, second, _entering(weight).astype(source.dtype), **attrs, needs=needs)
     made = (
         like.new_empty(0) if each is None else _leaving(each, _order(like)).to(like.dtype)
-        for each, like in ((data, x), (of_weight, weight))
+        for each, like in ((found.data if data is None else data, x), (found.weights, weight))
     )
+    sums = grad.sum((0, *range(2, grad.dim())), dtype=torch.float32) if of_bias else x.new_empty(0, dtype=torch.float32)
     return (*made, sums)
 
 
@@ -444,11 +421,7 @@ def linear(
 ) -> torch.Tensor:
     """Linear layer, as ``torch.nn.functional.linear``, which computes it where gradients are recorded.
 
-    Args:
-        x: Shape (..., channels), f32 or bf16.
-        weight: Shape (outputs, channels), or the result of :func:`pack`.
-        bias: Shape (outputs,).
-        activation: As for :func:`conv2d`.
+    Arguments are those of :func:`conv2d`, but ``x`` has shape (..., channels), and ``weight`` (outputs, channels).
 
     Example:
         >>> x, layer = torch.rand(2, 3, 4), torch.nn.Linear(4, 8)
@@ -466,17 +439,15 @@ def linear(
     return made.permute(0, 2, 3, 1).reshape(*x.shape[:-1], made.shape[1])
 
 
-def pack(
-    weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, output_padding: Any = None, **window: Any
-) -> Packed:
+def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: Any) -> Packed:
     """Weights in the layout in which a kernel reads them, for inference without the parameter.
 
     Args:
         weight: Of a convolution, or of a linear layer.
         x: An example of a source. For others the weights may be reordered at each call.
         bias: Whether there will be one.
-        output_padding: Of a transposed convolution; ``None`` for all other layers.
-        window: ``stride``, ``padding``, ``dilation`` and ``groups``, as for the layer.
+        window: Those of the layer's ``stride``, ``padding``, ``dilation``, ``groups`` and ``output_padding`` that it
+            states; ``output_padding``, maybe 0, is always stated of a transposed convolution.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
@@ -491,9 +462,8 @@ def pack(
     is_linear = weight.dim() == 2
     _check("pack", "x", x, range(1, 13) if is_linear else [weight.dim()])
     image = _as_image(x) if is_linear else x
-    read = _window("pack", image, weight.shape, output_padding, **window)
-    desc, kernel = _to_read(read, _entering(image), weight, has_bias=bias)
-    return Packed(_flat(reorder(kernel, desc)), tuple(weight.shape), desc.tag)
+    kernel = _kernel(_read("pack", image, weight.shape, **window), _entering(image), weight, has_bias=bias)
+    return Packed(_flat(kernel).clone(), tuple(weight.shape), kernel.desc.tag)
 
 
 # --- arguments
@@ -512,50 +482,46 @@ def _convolve(
     activation: str | None = None,
     output_padding: Any = None,
 ) -> torch.Tensor:
+    data, shape, layout = weight if isinstance(weight, Packed) else (weight, None, "")
     _check(function, "x", x, [rank])
-    data, shape, layout = weight if isinstance(weight, Packed) else Packed(weight, (), "")
     _check(function, "weight", data, [1] if layout else [2 if function == "linear" else rank])
-    given = shape or tuple(data.shape)
-    window = _window(function, x, given, output_padding, stride, padding, dilation, groups)
+    conv = _read(function, x, shape or data.shape, layout, stride, padding, dilation, groups, output_padding)
     if bias is not None:
-        _check(function, "bias", bias, [1], [given[1] * groups if window.output_padding else given[0]])
+        _check(function, "bias", bias, [1], conv.result_shape(function, x)[1:2])
     fused = checked_activation(function, activation)
     if fused not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
-        return ACTIVATIONS[fused][1](_forward(x, data, bias, *window, [*shape], layout, ""))
-    result: torch.Tensor = _forward(x, data, bias, *window, [*shape], layout, fused)
-    return result
+        return ACTIVATIONS[fused][1](_forward(x, data, bias, *conv, ""))
+    return _forward(x, data, bias, *conv, fused)
 
 
-def _window(
+def _read(
     function: str,
     x: torch.Tensor,
-    weight: Sequence[int],
-    output_padding: Any,
+    shape: Sequence[int],
+    layout: str = "",
     stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     groups: Any = 1,
-) -> _Window:
-    n = x.dim() - 2
+    output_padding: Any = None,
+) -> _Convolution:
+    n, kernel = x.dim() - 2, (*shape, 1, 1)[: x.dim()]
     steps, distances = _each(function, "stride", stride, n, 1), _each(function, "dilation", dilation, n, 1)
     if padding == "same" and output_padding is None:
         if {*steps} != {1}:
             raise InputError(f"{function}: stride is {stride!r}; padding 'same' takes 1")
-        spans = [distance * (extent - 1) for distance, extent in zip(distances, (*weight[2:], 1, 1)[:n], strict=True)]
+        spans = [distance * (extent - 1) for distance, extent in zip(distances, kernel[2:], strict=True)]
         pads = [*(span // 2 for span in spans), *(span - span // 2 for span in spans)]
     else:
         pads = _each(function, "padding", 0 if padding == "valid" else padding, n, 0) * 2
-    if not isinstance(groups, int) or groups < 1 or weight[0] % groups:
-        raise InputError(f"{function}: groups is {groups!r}; give a divisor of weight's first extent, {weight[0]}")
     more = [] if output_padding is None else _each(function, "output_padding", output_padding, n, 0)
     if any(extra >= step for extra, step in zip(more, steps, strict=False)):
         raise InputError(f"{function}: output_padding is {output_padding!r}; give less than stride, {stride!r}")
-    window = _Window(steps, pads, distances, more, groups)
-    try:
-        window.result_shape(x, weight)
-    except InputError as error:
-        raise InputError(f"{function}: {error}") from None
-    return window
+    if not isinstance(groups, int) or groups < 1 or kernel[0] % groups:
+        raise InputError(f"{function}: groups is {groups!r}; give a divisor of weight's first extent, {kernel[0]}")
+    conv = _Convolution(steps, pads, distances, more, groups, kernel, layout)
+    conv.result_shape(function, x)
+    return conv
 
 
 def _check(function: str, name: str, tensor: Any, ranks: Sequence[int], shape: Sequence[int] | None = None) -> None:
@@ -572,9 +538,8 @@ def _each(function: str, name: str, value: Any, n: int, least: int) -> list[int]
     """One integer for each of ``n`` dimensions."""
     numbers = [*value] if isinstance(value, tuple | list) else [value] * n
     if len(numbers) != n or not all(isinstance(each, int) and each >= least for each in numbers):
-        raise InputError(
-            f"{function}: {name} is {value!r:.80}; give one integer, or {n} of them, each at least {least}"
-        )
+        right = f"give one integer, or {n} of them, each at least {least}"
+        raise InputError(f"{function}: {name} is {value!r:.80}; {right}")
     return numbers
 
 
@@ -591,5 +556,5 @@ def _is_recorded(*tensors: torch.Tensor | None) -> bool:
 
 def _as_image(x: torch.Tensor) -> torch.Tensor:
     """Rows of channels as the pixels of an image; where there are none, as no images of one pixel."""
-    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    rows = torch.atleast_2d(x).flatten(0, -2)
     return (rows[None, :, None] if rows.shape[0] else rows[:, None, None]).permute(0, 3, 1, 2)

@@ -28,7 +28,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
     "same": {"padding": "same", "dilation": (2, 1)},
     "depthwise": {"padding": "valid", "groups": 16},
 }
-PLAIN: tuple[Any, ...] = ([1, 1], [1, 1, 1, 1], [1, 1], [], 1, [], "")
+PLAIN: tuple[Any, ...] = ([1, 1], [1, 1, 1, 1], [1, 1], [], 1, [4, 8, 3, 3], "")
 
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="inductor takes a C++ compiler")
@@ -192,9 +192,9 @@ def cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, memory_format in FORMATS.items():
         x, weight = drawn(2, 8, 6, 5, memory_format=memory_format), drawn(4, 8, 3, 3, seed=2)
         packed = bl.torch.pack(weight, x, padding=1, bias=False)
-        transposed: tuple[Any, ...] = drawn(8, 4, 3, 3, seed=2), None, [2, 2], [1, 1, 1, 1], [1, 1], [1, 1], 1, [], ""
+        transposed: tuple[Any, ...] = drawn(8, 4, 3, 3, seed=2), None, [2, 2], [1, 1, 1, 1], [1, 1], [1, 1], 1, [8, 4, 3, 3], ""
         yield f"{name} relu", (x, weight, drawn(4, seed=3), *PLAIN, "relu")
-        yield f"{name} packed", (x, packed.data, None, *PLAIN[:5], [*packed.shape], packed.layout, "")
+        yield f"{name} packed", (x, packed.data, None, *PLAIN[:6], packed.layout, "")
         yield f"{name} transposed", (x, *transposed, "")
         given = drawn(2, 4, 6, 5, memory_format=memory_format).detach(), x.detach(), weight.detach()
         yield f"{name} backward", (*given, *PLAIN, [True, True, True])
