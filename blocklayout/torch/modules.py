@@ -31,7 +31,9 @@ class _Layer(nn.Module):
         kind = next(each for each in cls.__mro__ if each.__module__.startswith("torch."))
         if type(module) is not kind:
             raise InputError(f"{cls.__name__}.of: module is a {type(module).__name__}; give a torch.nn.{kind.__name__}")
-        operators.checked_activation(f"{cls.__name__}.of", activation)
+        if activation not in (None, *operators.ACTIVATIONS):
+            right = f"give one of {', '.join(operators.ACTIVATIONS)}, or None"
+            raise InputError(f"{cls.__name__}.of: activation is {activation!r}; {right}")
         made = cls.__new__(cls)
         made.__dict__ = {name: copy(each) if isinstance(each, dict) else each for name, each in vars(module).items()}
         made.activation = activation

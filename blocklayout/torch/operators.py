@@ -7,8 +7,8 @@ with a fake implementation and gradients. Tensors are read in their own memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from functools import cache, lru_cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from blocklayout.eager.backward_layers import conv_backward
 from blocklayout.eager.call import Attrs, Op, call
 from blocklayout.eager.functions import op_of, preparation_of
 from blocklayout.eager.planning import weights_desc
-from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.errors import InputError, LayoutError, ModelError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, reorder
@@ -106,15 +106,43 @@ def _leaving(result: Tensor, order: torch.memory_format) -> torch.Tensor:
 
 
 class _Convolution(NamedTuple):
-    """Arguments of a convolution in the order of its operators; it is transposed if it has ``output_padding``."""
+    """Arguments of a convolution: as functions take them, and by :meth:`spread` as operators do, in this order."""
 
-    stride: Sequence[int]
-    padding: Sequence[int]  # of each dimension in front, and then of each behind
-    dilation: Sequence[int]
-    output_padding: Sequence[int]
-    groups: int
-    shape: Sequence[int]  # the weights' extents as PyTorch has them, two of a linear layer's with 1, 1 behind
-    layout: str  # of packed weights
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: Any = 1
+    activation: str | None = None
+    output_padding: Any = None  # of a transposed one, and only there
+    shape: Sequence[int] = ()
+    layout: str = ""
+
+    def spread(self, n: int) -> _Convolution:
+        """With numbers for each of ``n`` dimensions, of padding in front and again behind; no activation is empty."""
+
+        def each(name: str, least: int, length: int = n) -> list[int]:
+            value = getattr(self, name)
+            numbers = [*value] if isinstance(value, tuple | list) else [value] * length
+            if len(numbers) != length or not all(isinstance(number, int) and number >= least for number in numbers):
+                right = f"give one integer, or {length} of them, each at least {least}"
+                raise InputError(f"{name} is {value!r:.80}; {right}")
+            return numbers
+
+        shape, stride, dilation = (*self.shape, 1, 1)[: n + 2], each("stride", 1), each("dilation", 1)
+        output_padding = [] if self.output_padding is None else each("output_padding", 0)
+        if any(added >= step for added, step in zip(output_padding, stride, strict=False)):
+            raise InputError(f"output_padding is {self.output_padding!r}; give less than stride, {self.stride!r}")
+        if self.padding == "valid":
+            padding = [0] * 2 * n
+        elif self.padding == "same" and not output_padding:
+            if {*stride} != {1}:
+                raise InputError(f"stride is {self.stride!r}; padding 'same' takes 1")
+            added = [step * (extent - 1) for step, extent in zip(dilation, shape[2:], strict=True)]
+            padding = [*(more // 2 for more in added), *(more - more // 2 for more in added)]
+        else:
+            padding = each("padding", 0) * 2
+        [groups], fused = each("groups", 1, 1), checked_activation(self.activation)
+        return _Convolution(stride, padding, dilation, groups, fused, output_padding, shape, self.layout)
 
     @property
     def definition(self) -> Any:
@@ -124,7 +152,8 @@ class _Convolution(NamedTuple):
     @property
     def attrs(self) -> Attrs:
         """Its attributes."""
-        named = zip(("strides", "pads", "dilations", "output_padding"), self, strict=False)
+        window = {"strides": self.stride, "pads": self.padding, "dilations": self.dilation}
+        named = (window | {"output_padding": self.output_padding}).items()
         return (*((name, tuple(each)) for name, each in named if each), ("group", self.groups))
 
     @property
@@ -135,35 +164,18 @@ class _Convolution(NamedTuple):
             return (groups, second, first // groups, *spatial)
         return (first, second, *spatial) if groups == 1 else (groups, first // groups, second, *spatial)
 
-    def result_shape(self, function: str, x: torch.Tensor) -> list[int]:
-        """Extents of the result, which may be symbols; an InputError where there is none. Dynamo traces it."""
-        first, second, *kernel = self.shape
-        n, inputs, outputs = len(kernel), second * self.groups, first
-        spans = [step * (extent - 1) + 1 for step, extent in zip(self.dilation, kernel, strict=True)]
-        pads = [before + behind for before, behind in zip(self.padding[:n], self.padding[n:], strict=True)]
-        sides = zip(x.shape[2:], self.stride, pads, spans, self.output_padding or [0] * n, strict=True)
-        if self.output_padding:
-            inputs, outputs = first, second * self.groups
-            spatial = [(extent - 1) * step - pad + span + more for extent, step, pad, span, more in sides]
-        else:
-            spatial = [(extent + pad - span) // step + 1 for extent, step, pad, span, _ in sides]
-        if x.shape[1] != inputs or any(extent < 1 for extent in spatial):
-            rule = f"weight {(*self.shape,)} in {self.groups} groups takes {inputs} channels, and spans {spans}"
-            raise InputError(f"{function}: x has shape {(*x.shape,)}; {rule}, of which padding covers {pads}")
-        return [x.shape[0], outputs, *spatial]
-
     def of_source(self, weight: torch.Tensor, n_pixels: int) -> tuple[_Convolution, torch.Tensor] | None:
         """The convolution that gives the source's gradient, and its weights, where that is faster than the gradient's.
 
         With turned weights Winograd's method serves.
         """
         if self.output_padding:
-            return self._replace(output_padding=(), layout=""), weight
+            return self._replace(output_padding=(), layout="", activation=""), weight
         is_small = (*self.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
         if not is_small or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
             return None
         padding = [2 - pad for pad in self.padding]
-        return self._replace(padding=padding, layout=""), weight.flip(2, 3).transpose(0, 1)
+        return self._replace(padding=padding, layout="", activation=""), weight.flip(2, 3).transpose(0, 1)
 
 
 _read_in = lru_cache(maxsize=4096)(weights_desc)
@@ -216,20 +228,21 @@ def _followed_by(definition: Any, activation: str) -> Op:
     return replace(op, build=lambda *operands, **attrs: follow(op.build(*operands, **attrs)))
 
 
-def _convolved(
-    conv: _Convolution, source: Tensor, weight: torch.Tensor, bias: Tensor | None = None, activation: str = ""
-) -> Tensor:
+def _convolved(conv: _Convolution, source: Tensor, weight: torch.Tensor, bias: Tensor | None = None) -> Tensor:
     """The result in channels-last, whatever the source is: kernels that write row-major are slower."""
     kernel = _kernel(conv, source, weight, has_bias=bias is not None)
-    return call(_followed_by(conv.definition, activation), (source, kernel, bias), conv.attrs, "channels_last")[0]
+    return call(_followed_by(conv.definition, conv.activation), (source, kernel, bias), conv.attrs, "channels_last")[0]
 
 
 # --- operators of the library
 
 _LIBRARY = torch.library.Library("blocklayout", "DEF")
-_CONV = "int[] stride, int[] padding, int[] dilation, int[] output_padding, int groups, SymInt[] shape, str layout"
+_CONV = (
+    "int[] stride, int[] padding, int[] dilation, int groups, str activation, "
+    "int[] output_padding, SymInt[] shape, str layout"
+)
 for _schema in (
-    f"convolution(Tensor x, Tensor weight, Tensor? bias, {_CONV}, str activation) -> Tensor",
+    f"convolution(Tensor x, Tensor weight, Tensor? bias, {_CONV}) -> Tensor",
     f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_CONV}, bool[] needs) -> (Tensor, Tensor, Tensor)",
 ):
     _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
@@ -245,15 +258,18 @@ def _result_order(x: torch.Tensor, weight: torch.Tensor, layout: str) -> torch.m
 
 @torch.library.impl(_LIBRARY, "convolution", "CPU")
 def _compute(x: Any, weight: Any, bias: Any, *args: Any) -> torch.Tensor:
-    *given, activation = args
-    conv, vector = _Convolution(*given), None if bias is None else _entering(bias, x.dtype)
-    return _leaving(_convolved(conv, _entering(x), weight, vector, activation), _result_order(x, weight, conv.layout))
+    conv, vector = _Convolution(*args), None if bias is None else _entering(bias, x.dtype)
+    return _leaving(_convolved(conv, _entering(x), weight, vector), _result_order(x, weight, conv.layout))
 
 
 @torch.library.register_fake(_forward, lib=_LIBRARY)
 def _fake(x: Any, weight: Any, _: Any, *args: Any) -> torch.Tensor:
-    conv = _Convolution(*args[:-1])
-    made = x.new_empty(conv.result_shape("blocklayout::convolution", x))
+    conv, n = _Convolution(*args), x.dim() - 2
+    before, behind, spatial = conv.padding[:n], conv.padding[n:], x.shape[2:]
+    longer = [extent + back - front for extent, front, back in zip(spatial, before, behind, strict=True)]
+    source, kernel = x.new_empty((*x.shape[:2], *longer)), x.new_empty(conv.shape)  # PyTorch pads both ends alike
+    window = conv.stride, before, conv.dilation, bool(conv.output_padding), conv.output_padding or [0] * n, conv.groups
+    made = x.new_empty(torch.ops.aten.convolution(source, kernel, None, *window).shape)
     return made.contiguous(memory_format=_result_order(x, weight, conv.layout))
 
 
@@ -267,12 +283,14 @@ def _autocast(x: torch.Tensor, *others: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, weight, bias, *ctx.conv, activation = inputs
-    if activation not in ("", "relu"):
-        raise UnsupportedError(f"blocklayout::convolution has no gradient with the activation {activation}, only relu")
-    if _Convolution(*ctx.conv).layout and weight.requires_grad:
+    x, weight, bias, *args = inputs
+    ctx.conv = conv = _Convolution(*args)
+    if conv.activation not in ("", "relu"):
+        rule = f"has no gradient with the activation {conv.activation}, only relu"
+        raise UnsupportedError(f"blocklayout::convolution {rule}")
+    if conv.layout and weight.requires_grad:
         raise UnsupportedError("packed weights have no gradient: give the parameter, which is packed when it changes")
-    ctx.save_for_backward(x, weight, bias, output if activation else None)
+    ctx.save_for_backward(x, weight, bias, output if conv.activation else None)
 
 
 def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -326,7 +344,23 @@ def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torc
 
 # --- the functions
 
+P, R = ParamSpec("P"), TypeVar("R")
 
+
+def _named(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; its errors about arguments begin with its name."""
+
+    @wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (InputError, LayoutError, ModelError) as error:
+            raise InputError(f"{function.__name__}: {error}") from error
+
+    return named
+
+
+@_named
 def conv2d(
     x: torch.Tensor,
     weight: torch.Tensor | Packed,
@@ -366,9 +400,10 @@ def conv2d(
         >>> torch.allclose(y, layer(x).relu(), atol=1e-5), y.is_contiguous(memory_format=torch.channels_last)
         (True, True)
     """
-    return _convolve("conv2d", 4, x, weight, bias, stride, padding, dilation, groups, activation)
+    return _convolve(4, 4, x, weight, bias, stride, padding, dilation, groups, activation)
 
 
+@_named
 def conv1d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs: Any) -> torch.Tensor:
     """As :func:`conv2d`, with all of its arguments, of signals: ``x`` has shape (n, channels, length).
 
@@ -377,9 +412,10 @@ def conv1d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs:
         >>> torch.allclose(conv1d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    return _convolve("conv1d", 3, x, weight, *args, **kwargs)
+    return _convolve(3, 3, x, weight, *args, **kwargs)
 
 
+@_named
 def conv3d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs: Any) -> torch.Tensor:
     """As :func:`conv2d`, with all of its arguments, of volumes: ``x`` has shape (n, channels, depth, height, width).
 
@@ -388,9 +424,10 @@ def conv3d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs:
         >>> torch.allclose(conv3d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    return _convolve("conv3d", 5, x, weight, *args, **kwargs)
+    return _convolve(5, 5, x, weight, *args, **kwargs)
 
 
+@_named
 def conv_transpose2d(
     x: torch.Tensor,
     weight: torch.Tensor | Packed,
@@ -412,10 +449,10 @@ def conv_transpose2d(
         >>> torch.allclose(conv_transpose2d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    window = stride, padding, dilation, groups, activation, output_padding
-    return _convolve("conv_transpose2d", 4, x, weight, bias, *window)
+    return _convolve(4, 4, x, weight, bias, stride, padding, dilation, groups, activation, output_padding)
 
 
+@_named
 def linear(
     x: torch.Tensor, weight: torch.Tensor | Packed, bias: torch.Tensor | None = None, activation: str | None = None
 ) -> torch.Tensor:
@@ -428,17 +465,20 @@ def linear(
         >>> torch.allclose(linear(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    _check("linear", "x", x, range(1, 13))
-    shape = weight.shape if isinstance(weight, torch.Tensor | Packed) else ()
-    if len(shape) == 2 and x.shape[-1] != shape[1]:
-        raise InputError(f"linear: x has shape {(*x.shape,)}; weight {(*shape,)} takes {shape[1]} channels, the last")
+    _check("x", x, range(1, 13))
+    if not isinstance(weight, Packed):
+        _check("weight", weight, [2])
+    if weight.shape[1:] != x.shape[-1:]:
+        rule = f"weight {(*weight.shape,)} takes {weight.shape[1]} channels, the last"
+        raise InputError(f"x has shape {(*x.shape,)}; {rule}")
     if isinstance(weight, torch.Tensor) and _is_recorded(x, weight, bias):  # packing at each step would cost more
-        fused, made = checked_activation("linear", activation), functional.linear(x, weight, bias)
+        fused, made = checked_activation(activation), functional.linear(x, weight, bias)
         return ACTIVATIONS[fused][1](made) if fused else made
-    made = _convolve("linear", 4, _as_image(x), weight, bias, activation=activation)
+    made = _convolve(4, 2, _as_image(x), weight, bias, activation=activation)
     return made.permute(0, 2, 3, 1).reshape(*x.shape[:-1], made.shape[1])
 
 
+@_named
 def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: Any) -> Packed:
     """Weights in the layout in which a kernel reads them, for inference without the parameter.
 
@@ -458,95 +498,46 @@ def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: 
         >>> packed.shape, torch.allclose(conv2d(x, packed, layer.bias), layer(x), atol=1e-5)
         ((32, 16, 3, 3), True)
     """
-    _check("pack", "weight", weight, range(2, 6))
+    _check("weight", weight, range(2, 6))
     is_linear = weight.dim() == 2
-    _check("pack", "x", x, range(1, 13) if is_linear else [weight.dim()])
-    image = _as_image(x) if is_linear else x
-    kernel = _kernel(_read("pack", image, weight.shape, **window), _entering(image), weight, has_bias=bias)
-    return Packed(_flat(kernel).clone(), tuple(weight.shape), kernel.desc.tag)
+    _check("x", x, range(1, 13) if is_linear else [weight.dim()])
+    source = _entering(_as_image(x) if is_linear else x)
+    conv = _Convolution(shape=weight.shape, **window).spread(source.ndim - 2)
+    kernel = _kernel(conv, source, weight.detach(), has_bias=bias)  # by another name: it is not kept
+    return Packed(_flat(kernel), tuple(weight.shape), kernel.desc.tag)
 
 
 # --- arguments
 
 
 def _convolve(
-    function: str,
-    rank: int,
-    x: torch.Tensor,
-    weight: torch.Tensor | Packed,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    activation: str | None = None,
-    output_padding: Any = None,
+    rank: int, rank_of_weight: int, x: torch.Tensor, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
+    _check("x", x, [rank])
     data, shape, layout = weight if isinstance(weight, Packed) else (weight, None, "")
-    _check(function, "x", x, [rank])
-    _check(function, "weight", data, [1] if layout else [2 if function == "linear" else rank])
-    conv = _read(function, x, shape or data.shape, layout, stride, padding, dilation, groups, output_padding)
+    _check("weight", data, [1] if layout else [rank_of_weight])
     if bias is not None:
-        _check(function, "bias", bias, [1], conv.result_shape(function, x)[1:2])
-    fused = checked_activation(function, activation)
-    if fused not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
-        return ACTIVATIONS[fused][1](_forward(x, data, bias, *conv, ""))
-    return _forward(x, data, bias, *conv, fused)
+        _check("bias", bias, [1])
+    conv = _Convolution(*args, **kwargs, shape=shape or data.shape, layout=layout).spread(rank - 2)
+    if conv.activation not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
+        return ACTIVATIONS[conv.activation][1](_forward(x, data, bias, *conv._replace(activation="")))
+    return _forward(x, data, bias, *conv)
 
 
-def _read(
-    function: str,
-    x: torch.Tensor,
-    shape: Sequence[int],
-    layout: str = "",
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: Any = 1,
-    output_padding: Any = None,
-) -> _Convolution:
-    n, kernel = x.dim() - 2, (*shape, 1, 1)[: x.dim()]
-    steps, distances = _each(function, "stride", stride, n, 1), _each(function, "dilation", dilation, n, 1)
-    if padding == "same" and output_padding is None:
-        if {*steps} != {1}:
-            raise InputError(f"{function}: stride is {stride!r}; padding 'same' takes 1")
-        spans = [distance * (extent - 1) for distance, extent in zip(distances, kernel[2:], strict=True)]
-        pads = [*(span // 2 for span in spans), *(span - span // 2 for span in spans)]
-    else:
-        pads = _each(function, "padding", 0 if padding == "valid" else padding, n, 0) * 2
-    more = [] if output_padding is None else _each(function, "output_padding", output_padding, n, 0)
-    if any(extra >= step for extra, step in zip(more, steps, strict=False)):
-        raise InputError(f"{function}: output_padding is {output_padding!r}; give less than stride, {stride!r}")
-    if not isinstance(groups, int) or groups < 1 or kernel[0] % groups:
-        raise InputError(f"{function}: groups is {groups!r}; give a divisor of weight's first extent, {kernel[0]}")
-    conv = _Convolution(steps, pads, distances, more, groups, kernel, layout)
-    conv.result_shape(function, x)
-    return conv
-
-
-def _check(function: str, name: str, tensor: Any, ranks: Sequence[int], shape: Sequence[int] | None = None) -> None:
-    """Refuse what is no tensor of a floating-point type of ours, or has another rank or shape."""
+def _check(name: str, tensor: Any, ranks: Sequence[int]) -> None:
+    """Refuse what is no tensor of a floating-point type of ours, or has another rank."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _DTYPES:
         given = str(tensor.dtype) if isinstance(tensor, torch.Tensor) else f"a {type(tensor).__name__}"
-        raise InputError(f"{function}: {name} is {given}; give a tensor in torch.float32 or torch.bfloat16")
-    if tensor.dim() not in ranks or (shape is not None and tuple(tensor.shape) != tuple(shape)):
-        right = f"of rank {ranks[0]}" + f" to {ranks[-1]}" * (len(ranks) > 1) if shape is None else f"{(*shape,)}"
-        raise InputError(f"{function}: {name} has shape {(*tensor.shape,)}; give one {right}")
+        raise InputError(f"{name} is {given}; give a tensor in torch.float32 or torch.bfloat16")
+    if tensor.dim() not in ranks:
+        right = f"of rank {ranks[0]}" + f" to {ranks[-1]}" * (len(ranks) > 1)
+        raise InputError(f"{name} has shape {(*tensor.shape,)}; give one {right}")
 
 
-def _each(function: str, name: str, value: Any, n: int, least: int) -> list[int]:
-    """One integer for each of ``n`` dimensions."""
-    numbers = [*value] if isinstance(value, tuple | list) else [value] * n
-    if len(numbers) != n or not all(isinstance(each, int) and each >= least for each in numbers):
-        right = f"give one integer, or {n} of them, each at least {least}"
-        raise InputError(f"{function}: {name} is {value!r:.80}; {right}")
-    return numbers
-
-
-def checked_activation(function: str, name: str | None) -> str:
+def checked_activation(name: str | None) -> str:
     """The name of an activation, empty where there is none; an InputError of others."""
     if name is not None and name not in ACTIVATIONS:
-        raise InputError(f"{function}: activation is {name!r}; give one of {', '.join(ACTIVATIONS)}, or None")
+        raise InputError(f"activation is {name!r}; give one of {', '.join(ACTIVATIONS)}, or None")
     return name or ""
 
 
