@@ -43,6 +43,7 @@ TURNED_PIXELS = 128
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
 _PLAIN = torch.contiguous_format
+_FORMATS = {_PLAIN: "contiguous_format", torch.channels_last: "channels_last", torch.channels_last_3d: "channels_last"}
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -87,8 +88,7 @@ def _over(tensor: torch.Tensor, dims: Sequence[int], layout: str) -> Tensor:
 def _entering(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A Tensor over a tensor's memory, in its memory format; a copy where there are holes, or the type is another."""
     order = _order(tensor)
-    dense = tensor.to(dtype or tensor.dtype).contiguous(memory_format=order)
-    return _over(dense, tensor.shape, "contiguous_format" if order == _PLAIN else "channels_last")
+    return _over(tensor.to(dtype or tensor.dtype).contiguous(memory_format=order), tensor.shape, _FORMATS[order])
 
 
 def _flat(result: Tensor) -> torch.Tensor:
@@ -98,7 +98,7 @@ def _flat(result: Tensor) -> torch.Tensor:
 
 def _leaving(result: Tensor, order: torch.memory_format) -> torch.Tensor:
     """A tensor over a result's memory, in this memory format."""
-    placed = result.to(memory_format="contiguous_format" if order == _PLAIN else "channels_last")
+    placed = result.to(memory_format=_FORMATS[order])
     return _flat(placed).as_strided(placed.desc.dims, placed.desc.strides)
 
 
@@ -152,8 +152,8 @@ class _Convolution(NamedTuple):
     @property
     def attrs(self) -> Attrs:
         """Its attributes."""
-        window = {"strides": self.stride, "pads": self.padding, "dilations": self.dilation}
-        named = (window | {"output_padding": self.output_padding}).items()
+        numbers = self.stride, self.padding, self.dilation, self.output_padding
+        named = zip(("strides", "pads", "dilations", "output_padding"), numbers, strict=True)
         return (*((name, tuple(each)) for name, each in named if each), ("group", self.groups))
 
     @property
@@ -167,15 +167,16 @@ class _Convolution(NamedTuple):
     def of_source(self, weight: torch.Tensor, n_pixels: int) -> tuple[_Convolution, torch.Tensor] | None:
         """The convolution that gives the source's gradient, and its weights, where that is faster than the gradient's.
 
-        With turned weights Winograd's method serves.
+        There are faster kernels for it: by Winograd's method, and for groups.
         """
+        conv = self._replace(output_padding=(), layout="", activation="")
         if self.output_padding:
-            return self._replace(output_padding=(), layout="", activation=""), weight
-        is_small = (*self.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
-        if not is_small or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
+            return conv, weight
+        is_small = (*self.shape[2:], *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1) and max(self.padding) <= 2
+        if not is_small or n_pixels < TURNED_PIXELS:
             return None
-        padding = [2 - pad for pad in self.padding]
-        return self._replace(padding=padding, layout="", activation=""), weight.flip(2, 3).transpose(0, 1)
+        turned = weight.flip(2, 3).unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
+        return conv._replace(padding=[2 - pad for pad in self.padding]), turned
 
 
 _read_in = lru_cache(maxsize=4096)(weights_desc)
@@ -283,11 +284,10 @@ def _autocast(x: torch.Tensor, *others: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, weight, bias, *args = inputs
-    ctx.conv = conv = _Convolution(*args)
+    x, weight, bias, *ctx.conv = inputs
+    conv = _Convolution(*ctx.conv)
     if conv.activation not in ("", "relu"):
-        rule = f"has no gradient with the activation {conv.activation}, only relu"
-        raise UnsupportedError(f"blocklayout::convolution {rule}")
+        raise UnsupportedError(f"{_forward} has no gradient with the activation {conv.activation}, only relu")
     if conv.layout and weight.requires_grad:
         raise UnsupportedError("packed weights have no gradient: give the parameter, which is packed when it changes")
     ctx.save_for_backward(x, weight, bias, output if conv.activation else None)
@@ -465,9 +465,9 @@ def linear(
         >>> torch.allclose(linear(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    _check("x", x, range(1, 13))
+    _check("x", x, *range(1, 13))
     if not isinstance(weight, Packed):
-        _check("weight", weight, [2])
+        _check("weight", weight, 2)
     if weight.shape[1:] != x.shape[-1:]:
         rule = f"weight {(*weight.shape,)} takes {weight.shape[1]} channels, the last"
         raise InputError(f"x has shape {(*x.shape,)}; {rule}")
@@ -498,9 +498,9 @@ def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: 
         >>> packed.shape, torch.allclose(conv2d(x, packed, layer.bias), layer(x), atol=1e-5)
         ((32, 16, 3, 3), True)
     """
-    _check("weight", weight, range(2, 6))
+    _check("weight", weight, 2, 3, 4, 5)
     is_linear = weight.dim() == 2
-    _check("x", x, range(1, 13) if is_linear else [weight.dim()])
+    _check("x", x, *(range(1, 13) if is_linear else [weight.dim()]))
     source = _entering(_as_image(x) if is_linear else x)
     conv = _Convolution(shape=weight.shape, **window).spread(source.ndim - 2)
     kernel = _kernel(conv, source, weight.detach(), has_bias=bias)  # by another name: it is not kept
@@ -513,25 +513,24 @@ def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: 
 def _convolve(
     rank: int, rank_of_weight: int, x: torch.Tensor, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    _check("x", x, [rank])
+    _check("x", x, rank)
     data, shape, layout = weight if isinstance(weight, Packed) else (weight, None, "")
-    _check("weight", data, [1] if layout else [rank_of_weight])
+    _check("weight", data, 1 if layout else rank_of_weight)
     if bias is not None:
-        _check("bias", bias, [1])
+        _check("bias", bias, 1)
     conv = _Convolution(*args, **kwargs, shape=shape or data.shape, layout=layout).spread(rank - 2)
     if conv.activation not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
         return ACTIVATIONS[conv.activation][1](_forward(x, data, bias, *conv._replace(activation="")))
     return _forward(x, data, bias, *conv)
 
 
-def _check(name: str, tensor: Any, ranks: Sequence[int]) -> None:
+def _check(name: str, tensor: Any, *ranks: int) -> None:
     """Refuse what is no tensor of a floating-point type of ours, or has another rank."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _DTYPES:
         given = str(tensor.dtype) if isinstance(tensor, torch.Tensor) else f"a {type(tensor).__name__}"
         raise InputError(f"{name} is {given}; give a tensor in torch.float32 or torch.bfloat16")
     if tensor.dim() not in ranks:
-        right = f"of rank {ranks[0]}" + f" to {ranks[-1]}" * (len(ranks) > 1)
-        raise InputError(f"{name} has shape {(*tensor.shape,)}; give one {right}")
+        raise InputError(f"{name} has shape {(*tensor.shape,)}; give one of rank {', '.join(map(str, ranks))}")
 
 
 def checked_activation(name: str | None) -> str:

@@ -359,7 +359,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: bl.torch.conv2d(X, torch.rand(4, 16, 9, 9)),
-        r"conv2d: .* would have the extents \(1, 4, -3, -3\) \(called with x .*, weights f32 4x16x9x9 .*, pads \(0, 0, 0, 0\)",
+        r"conv2d: .* extents \(1, 4, -3, -3\) \(called with x .*, weights f32 4x16x9x9 .*, pads \(0, 0, 0, 0\)",
     ),
     (lambda: bl.torch.conv2d(X, W, stride=0), "conv2d: stride is 0; give one integer, or 2 of them, each at least 1"),
     (lambda: bl.torch.conv2d(X, W, padding=(1, 2, 3)), r"conv2d: padding is \(1, 2, 3\); give one integer"),
