@@ -244,7 +244,7 @@ _CONV = (
 )
 for _schema in (
     f"convolution(Tensor x, Tensor weight, Tensor? bias, {_CONV}) -> Tensor",
-    f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_CONV}, bool[] needs) -> (Tensor, Tensor, Tensor)",
+    f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_CONV}, bool[] needs) -> (Tensor, Tensor)",
 ):
     _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
 _forward: Any = torch.ops.blocklayout.convolution.default
@@ -297,9 +297,10 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     x, weight, bias, rectified = ctx.saved_tensors
     if rectified is not None:
         grad = torch.ops.aten.threshold_backward(grad, rectified, 0)
-    needs = [*ctx.needs_input_grad[:3]]
-    found = zip(_backward(grad, x, weight, *ctx.conv, needs), (x, weight, bias), needs, strict=True)
-    return (*(each.to(like.dtype) if needed else None for each, like, needed in found), *[None] * 8)
+    *needs, of_bias = ctx.needs_input_grad[:3]
+    found = zip(_backward(grad, x, weight, *ctx.conv, needs), needs, strict=True)
+    sums = grad.sum((0, *range(2, grad.dim())), dtype=torch.float32).to(bias.dtype) if of_bias else None
+    return (*(each if needed else None for each, needed in found), sums, *[None] * 8)
 
 
 def _no_gradients(*_: Any) -> Any:
@@ -311,18 +312,16 @@ torch.library.register_autograd(_backward, _no_gradients, lib=_LIBRARY)
 
 
 @torch.library.register_fake(_backward, lib=_LIBRARY)
-def _fake_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
-    *of_tensors, of_bias = args[-1]
-    made = (
+def _fake_gradients(_: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(
         torch.empty_like(each, memory_format=_order(each)) if needed else each.new_empty(0)
-        for each, needed in zip((x, weight), of_tensors, strict=True)
+        for each, needed in zip((x, weight), args[-1], strict=True)
     )
-    return (*made, grad.new_empty(grad.shape[1] if of_bias else 0, dtype=torch.float32))
 
 
 @torch.library.impl(_LIBRARY, "convolution_backward", "CPU")
 def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
-    *given, (of_x, of_weight, of_bias) = args
+    *given, (of_x, of_weight) = args
     conv = _Convolution(*given)
     diff, source = (_entering(each).to(memory_format="channels_last") for each in (grad, x))
     if conv.layout:
@@ -332,14 +331,12 @@ def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torc
     data = _convolved(direct[0], diff, direct[1]) if direct else None
     needs = [name for name, needed in (("data", of_x and direct is None), ("weights", of_weight)) if needed]
     first, second = (source, diff) if conv.output_padding else (diff, source)  # a transposed one swaps them
-    attrs = dict(conv._replace(output_padding=()).attrs)
-    found = conv_backward(first, second, _entering(weight).astype(source.dtype), **attrs, needs=needs)
-    made = (
+    window = dict(conv._replace(output_padding=()).attrs)
+    found = conv_backward(first, second, _entering(weight).astype(source.dtype), **window, needs=needs)
+    return tuple(
         like.new_empty(0) if each is None else _leaving(each, _order(like)).to(like.dtype)
         for each, like in ((found.data if data is None else data, x), (found.weights, weight))
     )
-    sums = grad.sum((0, *range(2, grad.dim())), dtype=torch.float32) if of_bias else x.new_empty(0, dtype=torch.float32)
-    return (*made, sums)
 
 
 # --- the functions
@@ -371,7 +368,7 @@ def conv2d(
     groups: int = 1,
     activation: str | None = None,
 ) -> torch.Tensor:
-    """Convolution of images, as ``torch.nn.functional.conv2d``.
+    """Convolution of images, as ``torch.nn.functional.conv2d``; the result is channels-last where weights are packed.
 
     Weights are brought into the layout that a kernel reads when they are first seen, and again where they have changed
     since: by a step of an optimizer, or ``load_state_dict``. Writes through ``weight.data`` are not seen.
@@ -385,9 +382,6 @@ def conv2d(
         dilation: Distance between two taps; 1 is dense.
         groups: Groups of channels that are convolved apart.
         activation: A function of each element of the result: one of :data:`ACTIVATIONS`.
-
-    Returns:
-        The result, in the memory format that PyTorch's has; channels-last where weights are packed.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
@@ -486,8 +480,8 @@ def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: 
         weight: Of a convolution, or of a linear layer.
         x: An example of a source. For others the weights may be reordered at each call.
         bias: Whether there will be one.
-        window: Those of the layer's ``stride``, ``padding``, ``dilation``, ``groups`` and ``output_padding`` that it
-            states; ``output_padding``, maybe 0, is always stated of a transposed convolution.
+        window: Those of ``stride``, ``padding``, ``dilation``, ``groups`` and ``output_padding`` that the layer states.
+            A transposed one states ``output_padding``, maybe 0.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
