@@ -112,7 +112,7 @@ class _Convolution(NamedTuple):
     padding: Any = 0
     dilation: Any = 1
     groups: Any = 1
-    activation: str | None = None
+    activation: Any = None
     output_padding: Any = None  # of a transposed one, and only there
     shape: Sequence[int] = ()
     layout: str = ""
@@ -341,7 +341,8 @@ def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torc
 
 # --- the functions
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _named(function: Callable[P, R]) -> Callable[P, R]:
@@ -512,7 +513,7 @@ def _convolve(
     _check("weight", data, 1 if layout else rank_of_weight)
     if bias is not None:
         _check("bias", bias, 1)
-    conv = _Convolution(*args, **kwargs, shape=shape or data.shape, layout=layout).spread(rank - 2)
+    conv = _Convolution(*args, **kwargs | {"shape": shape or data.shape, "layout": layout}).spread(rank - 2)
     if conv.activation not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
         return ACTIVATIONS[conv.activation][1](_forward(x, data, bias, *conv._replace(activation="")))
     return _forward(x, data, bias, *conv)

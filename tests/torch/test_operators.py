@@ -203,7 +203,7 @@ def cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, memory_format in FORMATS.items():
         x, weight = drawn(2, 8, 6, 5, memory_format=memory_format), drawn(4, 8, 3, 3, seed=2)
         packed = bl.torch.pack(weight, x, padding=1, bias=False)
-        more = [], [4, 8, 3, 3], ""
+        more: tuple[Any, ...] = [], [4, 8, 3, 3], ""
         yield f"{name} relu", (x, weight, drawn(4, seed=3), *PLAIN, "relu", *more)
         yield f"{name} packed", (x, packed.data, None, *PLAIN, "", *more[:2], packed.layout)
         transposed: tuple[Any, ...] = [2, 2], [1, 1, 1, 1], [1, 1], 1, "", [1, 1], [8, 4, 3, 3], ""
