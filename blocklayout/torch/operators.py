@@ -167,16 +167,15 @@ class _Convolution(NamedTuple):
     def of_source(self, weight: torch.Tensor, n_pixels: int) -> tuple[_Convolution, torch.Tensor] | None:
         """The convolution that gives the source's gradient, and its weights, where that is faster than the gradient's.
 
-        There are faster kernels for it: by Winograd's method, and for groups.
+        For there is Winograd's method for it.
         """
         conv = self._replace(output_padding=(), layout="", activation="")
         if self.output_padding:
             return conv, weight
-        is_small = (*self.shape[2:], *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1) and max(self.padding) <= 2
-        if not is_small or n_pixels < TURNED_PIXELS:
+        is_small = (*self.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
+        if not is_small or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
             return None
-        turned = weight.flip(2, 3).unflatten(0, (self.groups, -1)).transpose(1, 2).flatten(0, 1)
-        return conv._replace(padding=[2 - pad for pad in self.padding]), turned
+        return conv._replace(padding=[2 - pad for pad in self.padding]), weight.flip(2, 3).transpose(0, 1)
 
 
 _read_in = lru_cache(maxsize=4096)(weights_desc)
