@@ -31,50 +31,42 @@ class _Layer(nn.Module):
         kind = next(each for each in cls.__mro__ if each.__module__.startswith("torch."))
         if type(module) is not kind:
             raise InputError(f"{cls.__name__}.of: module is a {type(module).__name__}; give a torch.nn.{kind.__name__}")
-        operators.checked_activation(f"{cls.__name__}.of", activation)
+        if activation not in (None, *operators.ACTIVATIONS):
+            right = f"give one of {', '.join(operators.ACTIVATIONS)}, or None"
+            raise InputError(f"{cls.__name__}.of: activation is {activation!r}; {right}")
         made = cls.__new__(cls)
         made.__dict__ = {name: copy(each) if isinstance(each, dict) else each for name, each in vars(module).items()}
         made.activation = activation
         return made
 
-
-class _Convolution(_Layer):
-    """Convolution by the function of its dimensions."""
-
     def _conv_forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """What ``forward`` of PyTorch's convolutions calls."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            around = self._reversed_padding_repeated_twice
-            x, padding = nn.functional.pad(x, around, mode=self.padding_mode), 0
-        window = self.stride, padding, self.dilation, self.groups
+            x, padding = nn.functional.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode), 0
         function: Any = getattr(operators, f"conv{len(self.stride)}d")
-        return function(x, weight, bias, *window, self.activation)
+        return function(x, weight, bias, self.stride, padding, self.dilation, self.groups, self.activation)
 
 
-class Conv1d(_Convolution, nn.Conv1d):
+class Conv1d(_Layer, nn.Conv1d):
     """``torch.nn.Conv1d``, computed by :func:`conv1d`.
 
     Example:
-        >>> Conv1d.of(nn.Conv1d(4, 8, 3)).weight.shape[:2]
-        torch.Size([8, 4])
+        >>> Conv1d.of(nn.Conv1d(4, 8, 3))
+        Conv1d(4, 8, kernel_size=(3,), stride=(1,))
     """
 
 
-class Conv2d(_Convolution, nn.Conv2d):
+class Conv2d(_Layer, nn.Conv2d):
     """``torch.nn.Conv2d``, computed by :func:`conv2d`.
 
     Example:
-        >>> model = nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU())
-        >>> model[0] = Conv2d.of(model[0])
-        >>> model
-        Sequential(
-          (0): Conv2d(16, 32, kernel_size=(3, 3), stride=(1, 1))
-          (1): ReLU()
-        )
+        >>> Conv2d.of(nn.Conv2d(16, 32, 3), activation="relu")(torch.rand(1, 16, 8, 8)).shape
+        torch.Size([1, 32, 6, 6])
     """
 
 
-class Conv3d(_Convolution, nn.Conv3d):
+class Conv3d(_Layer, nn.Conv3d):
     """``torch.nn.Conv3d``, computed by :func:`conv3d`.
 
     Example:
@@ -93,8 +85,7 @@ class ConvTranspose2d(_Layer, nn.ConvTranspose2d):
 
     def forward(self, x: torch.Tensor, output_size: list[int] | None = None) -> torch.Tensor:
         """The result; ``output_size`` as PyTorch has it."""
-        geometry = self.stride, self.padding, self.kernel_size, 2, self.dilation
-        more = self.output_padding if output_size is None else self._output_padding(x, output_size, *geometry)
+        more = self._output_padding(x, output_size, self.stride, self.padding, self.kernel_size, 2, self.dilation)
         window = self.stride, self.padding, more, self.groups, self.dilation
         return operators.conv_transpose2d(x, self.weight, self.bias, *window, self.activation)
 

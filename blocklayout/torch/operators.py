@@ -7,9 +7,8 @@ with a fake implementation and gradients. Tensors are read in their own memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
-from math import prod
-from typing import Any, NamedTuple
+from functools import cache, lru_cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from msgspec.structs import replace
@@ -23,7 +22,7 @@ from blocklayout.eager.backward_layers import conv_backward
 from blocklayout.eager.call import Attrs, Op, call
 from blocklayout.eager.functions import op_of, preparation_of
 from blocklayout.eager.planning import weights_desc
-from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.errors import InputError, LayoutError, ModelError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, reorder
@@ -44,6 +43,7 @@ TURNED_PIXELS = 128
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _TORCH_DTYPES = {name: dtype for dtype, name in _DTYPES.items()}
 _PLAIN = torch.contiguous_format
+_FORMATS = {_PLAIN: "contiguous_format", torch.channels_last: "channels_last", torch.channels_last_3d: "channels_last"}
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -88,8 +88,7 @@ def _over(tensor: torch.Tensor, dims: Sequence[int], layout: str) -> Tensor:
 def _entering(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A Tensor over a tensor's memory, in its memory format; a copy where there are holes, or the type is another."""
     order = _order(tensor)
-    dense = tensor.to(dtype or tensor.dtype).contiguous(memory_format=order)
-    return _over(dense, tensor.shape, "contiguous_format" if order == _PLAIN else "channels_last")
+    return _over(tensor.to(dtype or tensor.dtype).contiguous(memory_format=order), tensor.shape, _FORMATS[order])
 
 
 def _flat(result: Tensor) -> torch.Tensor:
@@ -99,21 +98,51 @@ def _flat(result: Tensor) -> torch.Tensor:
 
 def _leaving(result: Tensor, order: torch.memory_format) -> torch.Tensor:
     """A tensor over a result's memory, in this memory format."""
-    placed = result.to(memory_format="contiguous_format" if order == _PLAIN else "channels_last")
+    placed = result.to(memory_format=_FORMATS[order])
     return _flat(placed).as_strided(placed.desc.dims, placed.desc.strides)
 
 
-# --- convolutions; a linear layer is one of 1x1, and its weights have two extents
+# --- convolutions; a linear layer is one of 1x1
 
 
-class _Window(NamedTuple):
-    """Arguments of a convolution in the order of its operators; it is transposed if it has ``output_padding``."""
+class _Convolution(NamedTuple):
+    """Arguments of a convolution: as functions take them, and by :meth:`spread` as operators do, in this order."""
 
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-    output_padding: Sequence[int]
-    groups: int
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: Any = 1
+    activation: Any = None
+    output_padding: Any = None  # of a transposed one, and only there
+    shape: Sequence[int] = ()
+    layout: str = ""
+
+    def spread(self, n: int) -> _Convolution:
+        """With numbers for each of ``n`` dimensions, of padding in front and again behind; no activation is empty."""
+
+        def each(name: str, least: int, length: int = n) -> list[int]:
+            value = getattr(self, name)
+            numbers = [*value] if isinstance(value, tuple | list) else [value] * length
+            if len(numbers) != length or not all(isinstance(number, int) and number >= least for number in numbers):
+                right = f"give one integer, or {length} of them, each at least {least}"
+                raise InputError(f"{name} is {value!r:.80}; {right}")
+            return numbers
+
+        shape, stride, dilation = (*self.shape, 1, 1)[: n + 2], each("stride", 1), each("dilation", 1)
+        output_padding = [] if self.output_padding is None else each("output_padding", 0)
+        if any(added >= step for added, step in zip(output_padding, stride, strict=False)):
+            raise InputError(f"output_padding is {self.output_padding!r}; give less than stride, {self.stride!r}")
+        if self.padding == "valid":
+            padding = [0] * 2 * n
+        elif self.padding == "same" and not output_padding:
+            if {*stride} != {1}:
+                raise InputError(f"stride is {self.stride!r}; padding 'same' takes 1")
+            added = [step * (extent - 1) for step, extent in zip(dilation, shape[2:], strict=True)]
+            padding = [*(more // 2 for more in added), *(more - more // 2 for more in added)]
+        else:
+            padding = each("padding", 0) * 2
+        [groups], fused = each("groups", 1, 1), checked_activation(self.activation)
+        return _Convolution(stride, padding, dilation, groups, fused, output_padding, shape, self.layout)
 
     @property
     def definition(self) -> Any:
@@ -123,45 +152,30 @@ class _Window(NamedTuple):
     @property
     def attrs(self) -> Attrs:
         """Its attributes."""
-        window = {"strides": self.stride, "pads": self.padding, "dilations": self.dilation}
-        more = {"output_padding": self.output_padding} if self.output_padding else {}
-        return (*((name, tuple(each)) for name, each in (window | more).items()), ("group", self.groups))
+        numbers = self.stride, self.padding, self.dilation, self.output_padding
+        named = zip(("strides", "pads", "dilations", "output_padding"), numbers, strict=True)
+        return (*((name, tuple(each)) for name, each in named if each), ("group", self.groups))
 
-    def grouped(self, shape: Sequence[int]) -> tuple[int, ...]:
+    @property
+    def kernel_dims(self) -> tuple[int, ...]:
         """Extents of weights as a kernel takes them."""
-        first, second, *kernel = (*shape, 1, 1) if len(shape) == 2 else shape
+        groups, (first, second, *spatial) = self.groups, self.shape
         if self.output_padding:
-            return (self.groups, second, first // self.groups, *kernel)
-        return (first, second, *kernel) if self.groups == 1 else (self.groups, first // self.groups, second, *kernel)
+            return (groups, second, first // groups, *spatial)
+        return (first, second, *spatial) if groups == 1 else (groups, first // groups, second, *spatial)
 
-    def result_shape(self, x: torch.Tensor, weight: Sequence[int]) -> list[int]:
-        """Extents of the result, which may be symbols; an InputError where there is none. Dynamo traces it."""
-        n, (first, second, *kernel) = x.dim() - 2, (*weight, 1, 1) if len(weight) == 2 else weight
-        inputs, outputs = (first, second * self.groups) if self.output_padding else (second * self.groups, first)
-        if x.shape[1] != inputs:
-            rule = f"weight {(*weight,)} in {self.groups} groups takes {inputs} channels"
-            raise InputError(f"x has shape {(*x.shape,)}; {rule}")
-        pads = [before + behind for before, behind in zip(self.padding[:n], self.padding[n:], strict=True)]
-        more = [pad - step * (extent - 1) - 1 for pad, step, extent in zip(pads, self.dilation, kernel, strict=True)]
-        sides = zip(x.shape[2:], self.stride, more, self.output_padding or [0] * n, strict=True)
-        if self.output_padding:
-            spatial = [(extent - 1) * step - added + behind for extent, step, added, behind in sides]
-        else:
-            spatial = [(extent + added) // step + 1 for extent, step, added, _ in sides]
-        if any(extent < 1 for extent in spatial):
-            rule = f"with padding {[*self.padding]} and dilation {[*self.dilation]} weight {(*weight,)} spans more"
-            raise InputError(f"x has shape {(*x.shape,)}; {rule}")
-        return [x.shape[0], outputs, *spatial]
-
-    def of_source(self, weight: torch.Tensor, n_pixels: int) -> _Window | None:
-        """The convolution with turned weights that gives the source's gradient, where it is faster than the gradient's.
+    def of_source(self, weight: torch.Tensor, n_pixels: int) -> tuple[_Convolution, torch.Tensor] | None:
+        """The convolution that gives the source's gradient, and its weights, where that is faster than the gradient's.
 
         For there is Winograd's method for it.
         """
-        is_small = (*weight.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
-        if not is_small or self.output_padding or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
+        conv = self._replace(output_padding=(), layout="", activation="")
+        if self.output_padding:
+            return conv, weight
+        is_small = (*self.shape[2:], self.groups, *self.stride, *self.dilation) == (3, 3, 1, 1, 1, 1, 1)
+        if not is_small or max(self.padding) > 2 or n_pixels < TURNED_PIXELS:
             return None
-        return self._replace(padding=[2 - pad for pad in self.padding])
+        return conv._replace(padding=[2 - pad for pad in self.padding]), weight.flip(2, 3).transpose(0, 1)
 
 
 _read_in = lru_cache(maxsize=4096)(weights_desc)
@@ -179,38 +193,29 @@ def _count_writes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 register_optimizer_step_post_hook(_count_writes)
 
 
-def _kernel(
-    window: _Window, source: Tensor, weight: torch.Tensor, packed: tuple[Any, str], *, has_bias: bool
-) -> Tensor:
+def _kernel(conv: _Convolution, source: Tensor, weight: torch.Tensor, *, has_bias: bool) -> Tensor:
     """Weights as a convolution of this source reads them; packed where they have changed since the last time."""
-    shape, layout = packed
-    if layout:
-        desc = _desc(window.grouped(shape), _DTYPES[weight.dtype], layout)
+    if conv.layout:
+        desc = _desc(conv.kernel_dims, _DTYPES[weight.dtype], conv.layout)
         if weight.nbytes != desc.nbytes:
             raise InputError(f"packed weights {desc} take {desc.nbytes} bytes; data has {weight.nbytes}")
-        return _over(weight, desc.dims, layout).astype(source.dtype)
+        return _over(weight, desc.dims, conv.layout).astype(source.dtype)
     version = -1 if weight.is_inference() else weight._version  # noqa: SLF001 - PyTorch's own
     state = version, weight.data_ptr(), weight.dtype, weight.stride()
     held = _copies.get(weight)
     if held is None or held[0] != state:
         held = _copies[weight] = (state, {})
     copies: dict[Any, Tensor] = held[1]
-    key = source.desc, window.attrs, has_bias
+    key = source.desc, conv.attrs, has_bias
     if key not in copies:
-        desc, kernel = _to_read(window, source, weight, has_bias=has_bias)
+        prepare: Any = preparation_of(conv.definition)[0]
+        given = _entering(weight[:, :, None, None] if weight.dim() == 2 else weight)
+        _, kernel = prepare((source.desc, given), conv.groups, conv.definition.__name__)
+        plain, op = _desc(kernel.desc.dims, source.dtype, "contiguous_format"), op_of(conv.definition)
+        desc = _read_in(op, source.desc, plain, conv.attrs, "channels_last", has_bias=has_bias)
         found = next((each for each in copies.values() if each.desc == desc), None)
         copies[key] = reorder(kernel, desc) if found is None else found
     return copies[key]
-
-
-def _to_read(window: _Window, source: Tensor, weight: torch.Tensor, *, has_bias: bool) -> tuple[MemoryDesc, Tensor]:
-    """The layout in which a convolution reads its weights, and the weights as they are."""
-    prepare: Any = preparation_of(window.definition)[0]
-    oihw = weight[:, :, None, None] if weight.dim() == 2 else weight
-    _, kernel = prepare((source.desc, _entering(oihw)), window.groups, window.definition.__name__)
-    plain = _desc(kernel.desc.dims, source.dtype, "contiguous_format")
-    op = op_of(window.definition)
-    return _read_in(op, source.desc, plain, window.attrs, "channels_last", has_bias=has_bias), kernel
 
 
 @cache
@@ -223,27 +228,22 @@ def _followed_by(definition: Any, activation: str) -> Op:
     return replace(op, build=lambda *operands, **attrs: follow(op.build(*operands, **attrs)))
 
 
-def _convolved(
-    window: _Window,
-    source: Tensor,
-    weight: torch.Tensor,
-    bias: Tensor | None = None,
-    activation: str = "",
-    packed: tuple[Any, str] = ((), ""),
-) -> Tensor:
+def _convolved(conv: _Convolution, source: Tensor, weight: torch.Tensor, bias: Tensor | None = None) -> Tensor:
     """The result in channels-last, whatever the source is: kernels that write row-major are slower."""
-    kernel = _kernel(window, source, weight, packed, has_bias=bias is not None)
-    op = _followed_by(window.definition, activation)
-    return call(op, (source, kernel, bias), window.attrs, "channels_last")[0]
+    kernel = _kernel(conv, source, weight, has_bias=bias is not None)
+    return call(_followed_by(conv.definition, conv.activation), (source, kernel, bias), conv.attrs, "channels_last")[0]
 
 
 # --- operators of the library
 
 _LIBRARY = torch.library.Library("blocklayout", "DEF")
-_WINDOW = "int[] stride, int[] padding, int[] dilation, int[] output_padding, int groups, int[] shape, str layout"
+_CONV = (
+    "int[] stride, int[] padding, int[] dilation, int groups, str activation, "
+    "int[] output_padding, SymInt[] shape, str layout"
+)
 for _schema in (
-    f"convolution(Tensor x, Tensor weight, Tensor? bias, {_WINDOW}, str activation) -> Tensor",
-    f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_WINDOW}, bool[] needs) -> (Tensor, Tensor, Tensor)",
+    f"convolution(Tensor x, Tensor weight, Tensor? bias, {_CONV}) -> Tensor",
+    f"convolution_backward(Tensor grad, Tensor x, Tensor weight, {_CONV}, bool[] needs) -> (Tensor, Tensor)",
 ):
     _LIBRARY.define(_schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
 _forward: Any = torch.ops.blocklayout.convolution.default
@@ -258,17 +258,19 @@ def _result_order(x: torch.Tensor, weight: torch.Tensor, layout: str) -> torch.m
 
 @torch.library.impl(_LIBRARY, "convolution", "CPU")
 def _compute(x: Any, weight: Any, bias: Any, *args: Any) -> torch.Tensor:
-    *window, shape, layout, activation = args
-    vector = None if bias is None else _entering(bias, x.dtype)
-    result = _convolved(_Window(*window), _entering(x), weight, vector, activation, (shape, layout))
-    return _leaving(result, _result_order(x, weight, layout))
+    conv, vector = _Convolution(*args), None if bias is None else _entering(bias, x.dtype)
+    return _leaving(_convolved(conv, _entering(x), weight, vector), _result_order(x, weight, conv.layout))
 
 
 @torch.library.register_fake(_forward, lib=_LIBRARY)
 def _fake(x: Any, weight: Any, _: Any, *args: Any) -> torch.Tensor:
-    *window, shape, layout, _activation = args
-    extents = _Window(*window).result_shape(x, shape or weight.shape)
-    return x.new_empty(extents).contiguous(memory_format=_result_order(x, weight, layout))
+    conv, n = _Convolution(*args), x.dim() - 2
+    before, behind, spatial = conv.padding[:n], conv.padding[n:], x.shape[2:]
+    longer = [extent + back - front for extent, front, back in zip(spatial, before, behind, strict=True)]
+    source, kernel = x.new_empty((*x.shape[:2], *longer)), x.new_empty(conv.shape)  # PyTorch pads both ends alike
+    window = conv.stride, before, conv.dilation, bool(conv.output_padding), conv.output_padding or [0] * n, conv.groups
+    made = x.new_empty(torch.ops.aten.convolution(source, kernel, None, *window).shape)
+    return made.contiguous(memory_format=_result_order(x, weight, conv.layout))
 
 
 @torch.library.impl(_LIBRARY, "convolution", "AutocastCPU")
@@ -281,22 +283,23 @@ def _autocast(x: torch.Tensor, *others: Any) -> Any:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, weight, bias, *ctx.window, layout, activation = inputs
-    if activation not in ("", "relu"):
-        raise UnsupportedError(f"blocklayout::convolution has no gradient with the activation {activation}, only relu")
-    if layout and weight.requires_grad:
+    x, weight, bias, *ctx.conv = inputs
+    conv = _Convolution(*ctx.conv)
+    if conv.activation not in ("", "relu"):
+        raise UnsupportedError(f"{_forward} has no gradient with the activation {conv.activation}, only relu")
+    if conv.layout and weight.requires_grad:
         raise UnsupportedError("packed weights have no gradient: give the parameter, which is packed when it changes")
-    ctx.layout = layout
-    ctx.save_for_backward(x, weight, bias, output if activation else None)
+    ctx.save_for_backward(x, weight, bias, output if conv.activation else None)
 
 
 def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     x, weight, bias, rectified = ctx.saved_tensors
     if rectified is not None:
         grad = torch.ops.aten.threshold_backward(grad, rectified, 0)
-    needs = [*ctx.needs_input_grad[:3]]
-    found = zip(_backward(grad, x, weight, *ctx.window, ctx.layout, needs), (x, weight, bias), needs, strict=True)
-    return (*(each.to(like.dtype) if needed else None for each, like, needed in found), *[None] * 8)
+    *needs, of_bias = ctx.needs_input_grad[:3]
+    found = zip(_backward(grad, x, weight, *ctx.conv, needs), needs, strict=True)
+    sums = grad.sum((0, *range(2, grad.dim())), dtype=torch.float32).to(bias.dtype) if of_bias else None
+    return (*(each if needed else None for each, needed in found), sums, *[None] * 8)
 
 
 def _no_gradients(*_: Any) -> Any:
@@ -308,48 +311,53 @@ torch.library.register_autograd(_backward, _no_gradients, lib=_LIBRARY)
 
 
 @torch.library.register_fake(_backward, lib=_LIBRARY)
-def _fake_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
-    *of_tensors, of_bias = args[-1]
-    made = (
-        each.new_empty(each.shape).contiguous(memory_format=_order(each)) if needed else each.new_empty(0)
-        for each, needed in zip((x, weight), of_tensors, strict=True)
+def _fake_gradients(_: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(
+        torch.empty_like(each, memory_format=_order(each)) if needed else each.new_empty(0)
+        for each, needed in zip((x, weight), args[-1], strict=True)
     )
-    return (*made, grad.new_empty(grad.shape[1] if of_bias else 0, dtype=torch.float32))
 
 
 @torch.library.impl(_LIBRARY, "convolution_backward", "CPU")
 def _compute_gradients(grad: Any, x: Any, weight: Any, *args: Any) -> tuple[torch.Tensor, ...]:
-    *given, shape, layout, needs = args
-    window = _Window(*given)
+    *given, (of_x, of_weight) = args
+    conv = _Convolution(*given)
     diff, source = (_entering(each).to(memory_format="channels_last") for each in (grad, x))
-    packed = _kernel(window, source, weight, (shape, layout), has_bias=False) if layout else None
-    kernel = _entering(weight).astype(source.dtype) if packed is None else packed.to(memory_format="contiguous_format")
-    data, plain_window = None, window._replace(output_padding=())
-    of_source = None if layout else window.of_source(weight, grad[:, 0].numel())
-    if needs[0] and window.output_padding:
-        plain = weight if packed is None else _leaving(kernel, _PLAIN).transpose(1, 2).flatten(0, 1)
-        data = _convolved(plain_window, diff, plain)
-    elif needs[0] and of_source is not None:
-        data = _convolved(of_source, diff, weight.flip(2, 3).transpose(0, 1))
-    wanted = needs[0] and data is None, needs[1], needs[2] and not window.output_padding
-    parts = [part for part, needed in zip(("data", "weights", "bias"), wanted, strict=True) if needed]
-    first, second = (source, diff) if window.output_padding else (diff, source)  # a transposed one swaps them
-    found = conv_backward(first, second, kernel, **dict(plain_window.attrs), needs=parts)
-    data, of_weight, of_bias = found.data if data is None else data, found.weights, found.bias
-    if of_bias is None:
-        sums = grad.float().sum((0, *range(2, grad.dim()))) if needs[2] else grad.new_empty(0, dtype=torch.float32)
-    else:
-        sums = _flat(of_bias)
-    made = (
+    if conv.layout:
+        plain = _leaving(_kernel(conv, source, weight, has_bias=False), _PLAIN)
+        weight = (plain.transpose(1, 2) if conv.output_padding else plain).reshape(conv.shape)
+    direct = conv.of_source(weight, grad[:, 0].numel()) if of_x else None
+    data = _convolved(direct[0], diff, direct[1]) if direct else None
+    needs = [name for name, needed in (("data", of_x and direct is None), ("weights", of_weight)) if needed]
+    first, second = (source, diff) if conv.output_padding else (diff, source)  # a transposed one swaps them
+    window = dict(conv._replace(output_padding=()).attrs)
+    found = conv_backward(first, second, _entering(weight).astype(source.dtype), **window, needs=needs)
+    return tuple(
         like.new_empty(0) if each is None else _leaving(each, _order(like)).to(like.dtype)
-        for each, like in ((data, x), (of_weight, weight))
+        for each, like in ((found.data if data is None else data, x), (found.weights, weight))
     )
-    return (*made, sums)
 
 
 # --- the functions
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _named(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; its errors about arguments begin with its name."""
+
+    @wraps(function)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (InputError, LayoutError, ModelError) as error:
+            raise InputError(f"{function.__name__}: {error}") from error
+
+    return named
+
+
+@_named
 def conv2d(
     x: torch.Tensor,
     weight: torch.Tensor | Packed,
@@ -360,7 +368,7 @@ def conv2d(
     groups: int = 1,
     activation: str | None = None,
 ) -> torch.Tensor:
-    """Convolution of images, as ``torch.nn.functional.conv2d``.
+    """Convolution of images, as ``torch.nn.functional.conv2d``; the result is channels-last where weights are packed.
 
     Weights are brought into the layout that a kernel reads when they are first seen, and again where they have changed
     since: by a step of an optimizer, or ``load_state_dict``. Writes through ``weight.data`` are not seen.
@@ -375,9 +383,6 @@ def conv2d(
         groups: Groups of channels that are convolved apart.
         activation: A function of each element of the result: one of :data:`ACTIVATIONS`.
 
-    Returns:
-        The result, in the memory format that PyTorch's has; channels-last where weights are packed.
-
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
         UnsupportedError: bf16, on a CPU that does not compute in it.
@@ -389,9 +394,10 @@ def conv2d(
         >>> torch.allclose(y, layer(x).relu(), atol=1e-5), y.is_contiguous(memory_format=torch.channels_last)
         (True, True)
     """
-    return _convolve("conv2d", 4, x, weight, bias, stride, padding, dilation, groups, activation)
+    return _convolve(4, 4, x, weight, bias, stride, padding, dilation, groups, activation)
 
 
+@_named
 def conv1d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs: Any) -> torch.Tensor:
     """As :func:`conv2d`, with all of its arguments, of signals: ``x`` has shape (n, channels, length).
 
@@ -400,9 +406,10 @@ def conv1d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs:
         >>> torch.allclose(conv1d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    return _convolve("conv1d", 3, x, weight, *args, **kwargs)
+    return _convolve(3, 3, x, weight, *args, **kwargs)
 
 
+@_named
 def conv3d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs: Any) -> torch.Tensor:
     """As :func:`conv2d`, with all of its arguments, of volumes: ``x`` has shape (n, channels, depth, height, width).
 
@@ -411,9 +418,10 @@ def conv3d(x: torch.Tensor, weight: torch.Tensor | Packed, *args: Any, **kwargs:
         >>> torch.allclose(conv3d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    return _convolve("conv3d", 5, x, weight, *args, **kwargs)
+    return _convolve(5, 5, x, weight, *args, **kwargs)
 
 
+@_named
 def conv_transpose2d(
     x: torch.Tensor,
     weight: torch.Tensor | Packed,
@@ -435,48 +443,45 @@ def conv_transpose2d(
         >>> torch.allclose(conv_transpose2d(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    window = stride, padding, dilation, groups, activation, output_padding
-    return _convolve("conv_transpose2d", 4, x, weight, bias, *window)
+    return _convolve(4, 4, x, weight, bias, stride, padding, dilation, groups, activation, output_padding)
 
 
+@_named
 def linear(
     x: torch.Tensor, weight: torch.Tensor | Packed, bias: torch.Tensor | None = None, activation: str | None = None
 ) -> torch.Tensor:
     """Linear layer, as ``torch.nn.functional.linear``, which computes it where gradients are recorded.
 
-    Args:
-        x: Shape (..., channels), f32 or bf16.
-        weight: Shape (outputs, channels), or the result of :func:`pack`.
-        bias: Shape (outputs,).
-        activation: As for :func:`conv2d`.
+    Arguments are those of :func:`conv2d`, but ``x`` has shape (..., channels), and ``weight`` (outputs, channels).
 
     Example:
         >>> x, layer = torch.rand(2, 3, 4), torch.nn.Linear(4, 8)
         >>> torch.allclose(linear(x, layer.weight, layer.bias), layer(x), atol=1e-5)
         True
     """
-    _check("linear", "x", x, range(1, 13))
-    shape = weight.shape if isinstance(weight, torch.Tensor | Packed) else ()
-    if len(shape) == 2 and x.shape[-1] != shape[1]:
-        raise InputError(f"linear: x has shape {(*x.shape,)}; weight {(*shape,)} takes {shape[1]} channels, the last")
+    _check("x", x, *range(1, 13))
+    if not isinstance(weight, Packed):
+        _check("weight", weight, 2)
+    if weight.shape[1:] != x.shape[-1:]:
+        rule = f"weight {(*weight.shape,)} takes {weight.shape[1]} channels, the last"
+        raise InputError(f"x has shape {(*x.shape,)}; {rule}")
     if isinstance(weight, torch.Tensor) and _is_recorded(x, weight, bias):  # packing at each step would cost more
-        fused, made = checked_activation("linear", activation), functional.linear(x, weight, bias)
+        fused, made = checked_activation(activation), functional.linear(x, weight, bias)
         return ACTIVATIONS[fused][1](made) if fused else made
-    made = _convolve("linear", 4, _as_image(x), weight, bias, activation=activation)
+    made = _convolve(4, 2, _as_image(x), weight, bias, activation=activation)
     return made.permute(0, 2, 3, 1).reshape(*x.shape[:-1], made.shape[1])
 
 
-def pack(
-    weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, output_padding: Any = None, **window: Any
-) -> Packed:
+@_named
+def pack(weight: torch.Tensor, x: torch.Tensor, *, bias: bool = True, **window: Any) -> Packed:
     """Weights in the layout in which a kernel reads them, for inference without the parameter.
 
     Args:
         weight: Of a convolution, or of a linear layer.
         x: An example of a source. For others the weights may be reordered at each call.
         bias: Whether there will be one.
-        output_padding: Of a transposed convolution; ``None`` for all other layers.
-        window: ``stride``, ``padding``, ``dilation`` and ``groups``, as for the layer.
+        window: Those of ``stride``, ``padding``, ``dilation``, ``groups`` and ``output_padding`` that the layer states.
+            A transposed one states ``output_padding``, maybe 0.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and the right values.
@@ -487,101 +492,45 @@ def pack(
         >>> packed.shape, torch.allclose(conv2d(x, packed, layer.bias), layer(x), atol=1e-5)
         ((32, 16, 3, 3), True)
     """
-    _check("pack", "weight", weight, range(2, 6))
+    _check("weight", weight, 2, 3, 4, 5)
     is_linear = weight.dim() == 2
-    _check("pack", "x", x, range(1, 13) if is_linear else [weight.dim()])
-    image = _as_image(x) if is_linear else x
-    read = _window("pack", image, weight.shape, output_padding, **window)
-    desc, kernel = _to_read(read, _entering(image), weight, has_bias=bias)
-    return Packed(_flat(reorder(kernel, desc)), tuple(weight.shape), desc.tag)
+    _check("x", x, *(range(1, 13) if is_linear else [weight.dim()]))
+    source = _entering(_as_image(x) if is_linear else x)
+    conv = _Convolution(shape=weight.shape, **window).spread(source.ndim - 2)
+    kernel = _kernel(conv, source, weight.detach(), has_bias=bias)  # by another name: it is not kept
+    return Packed(_flat(kernel), tuple(weight.shape), kernel.desc.tag)
 
 
 # --- arguments
 
 
 def _convolve(
-    function: str,
-    rank: int,
-    x: torch.Tensor,
-    weight: torch.Tensor | Packed,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    activation: str | None = None,
-    output_padding: Any = None,
+    rank: int, rank_of_weight: int, x: torch.Tensor, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    _check(function, "x", x, [rank])
-    data, shape, layout = weight if isinstance(weight, Packed) else Packed(weight, (), "")
-    _check(function, "weight", data, [1] if layout else [2 if function == "linear" else rank])
-    given = shape or tuple(data.shape)
-    window = _window(function, x, given, output_padding, stride, padding, dilation, groups)
+    _check("x", x, rank)
+    data, shape, layout = weight if isinstance(weight, Packed) else (weight, None, "")
+    _check("weight", data, 1 if layout else rank_of_weight)
     if bias is not None:
-        _check(function, "bias", bias, [1], [given[1] * groups if window.output_padding else given[0]])
-    fused = checked_activation(function, activation)
-    if fused not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
-        return ACTIVATIONS[fused][1](_forward(x, data, bias, *window, [*shape], layout, ""))
-    result: torch.Tensor = _forward(x, data, bias, *window, [*shape], layout, fused)
-    return result
+        _check("bias", bias, 1)
+    conv = _Convolution(*args, **kwargs | {"shape": shape or data.shape, "layout": layout}).spread(rank - 2)
+    if conv.activation not in ("", "relu") and _is_recorded(x, data, bias):  # their gradients need what came before
+        return ACTIVATIONS[conv.activation][1](_forward(x, data, bias, *conv._replace(activation="")))
+    return _forward(x, data, bias, *conv)
 
 
-def _window(
-    function: str,
-    x: torch.Tensor,
-    weight: Sequence[int],
-    output_padding: Any,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: Any = 1,
-) -> _Window:
-    n = x.dim() - 2
-    steps, distances = _each(function, "stride", stride, n, 1), _each(function, "dilation", dilation, n, 1)
-    if padding == "same" and output_padding is None:
-        if {*steps} != {1}:
-            raise InputError(f"{function}: stride is {stride!r}; padding 'same' takes 1")
-        spans = [distance * (extent - 1) for distance, extent in zip(distances, (*weight[2:], 1, 1)[:n], strict=True)]
-        pads = [*(span // 2 for span in spans), *(span - span // 2 for span in spans)]
-    else:
-        pads = _each(function, "padding", 0 if padding == "valid" else padding, n, 0) * 2
-    if not isinstance(groups, int) or groups < 1 or weight[0] % groups:
-        raise InputError(f"{function}: groups is {groups!r}; give a divisor of weight's first extent, {weight[0]}")
-    more = [] if output_padding is None else _each(function, "output_padding", output_padding, n, 0)
-    if any(extra >= step for extra, step in zip(more, steps, strict=False)):
-        raise InputError(f"{function}: output_padding is {output_padding!r}; give less than stride, {stride!r}")
-    window = _Window(steps, pads, distances, more, groups)
-    try:
-        window.result_shape(x, weight)
-    except InputError as error:
-        raise InputError(f"{function}: {error}") from None
-    return window
-
-
-def _check(function: str, name: str, tensor: Any, ranks: Sequence[int], shape: Sequence[int] | None = None) -> None:
-    """Refuse what is no tensor of a floating-point type of ours, or has another rank or shape."""
+def _check(name: str, tensor: Any, *ranks: int) -> None:
+    """Refuse what is no tensor of a floating-point type of ours, or has another rank."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _DTYPES:
         given = str(tensor.dtype) if isinstance(tensor, torch.Tensor) else f"a {type(tensor).__name__}"
-        raise InputError(f"{function}: {name} is {given}; give a tensor in torch.float32 or torch.bfloat16")
-    if tensor.dim() not in ranks or (shape is not None and tuple(tensor.shape) != tuple(shape)):
-        right = f"of rank {ranks[0]}" + f" to {ranks[-1]}" * (len(ranks) > 1) if shape is None else f"{(*shape,)}"
-        raise InputError(f"{function}: {name} has shape {(*tensor.shape,)}; give one {right}")
+        raise InputError(f"{name} is {given}; give a tensor in torch.float32 or torch.bfloat16")
+    if tensor.dim() not in ranks:
+        raise InputError(f"{name} has shape {(*tensor.shape,)}; give one of rank {', '.join(map(str, ranks))}")
 
 
-def _each(function: str, name: str, value: Any, n: int, least: int) -> list[int]:
-    """One integer for each of ``n`` dimensions."""
-    numbers = [*value] if isinstance(value, tuple | list) else [value] * n
-    if len(numbers) != n or not all(isinstance(each, int) and each >= least for each in numbers):
-        raise InputError(
-            f"{function}: {name} is {value!r:.80}; give one integer, or {n} of them, each at least {least}"
-        )
-    return numbers
-
-
-def checked_activation(function: str, name: str | None) -> str:
+def checked_activation(name: str | None) -> str:
     """The name of an activation, empty where there is none; an InputError of others."""
     if name is not None and name not in ACTIVATIONS:
-        raise InputError(f"{function}: activation is {name!r}; give one of {', '.join(ACTIVATIONS)}, or None")
+        raise InputError(f"activation is {name!r}; give one of {', '.join(ACTIVATIONS)}, or None")
     return name or ""
 
 
@@ -591,5 +540,5 @@ def _is_recorded(*tensors: torch.Tensor | None) -> bool:
 
 def _as_image(x: torch.Tensor) -> torch.Tensor:
     """Rows of channels as the pixels of an image; where there are none, as no images of one pixel."""
-    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
+    rows = torch.atleast_2d(x).flatten(0, -2)
     return (rows[None, :, None] if rows.shape[0] else rows[:, None, None]).permute(0, 3, 1, 2)

@@ -28,7 +28,7 @@ WINDOWS: dict[str, dict[str, Any]] = {
     "same": {"padding": "same", "dilation": (2, 1)},
     "depthwise": {"padding": "valid", "groups": 16},
 }
-PLAIN: tuple[Any, ...] = ([1, 1], [1, 1, 1, 1], [1, 1], [], 1, [], "")
+PLAIN: tuple[Any, ...] = ([1, 1], [1, 1, 1, 1], [1, 1], 1)
 
 
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="inductor takes a C++ compiler")
@@ -77,11 +77,22 @@ def test_a_convolution_answers_and_is_derived_as_in_pytorch(
         assert_same(bl.torch.conv2d(*inputs, **window, activation=activation), want)
 
 
+def test_an_even_kernel_is_padded_more_behind() -> None:
+    inputs = drawn(2, 8, 7, 6), drawn(6, 8, 4, 2, seed=2)
+    got = bl.torch.conv2d(*inputs, padding="same")
+    want = functional.conv2d(functional.pad(inputs[0], (0, 1, 1, 2)), inputs[1])
+    assert_same(got, want)
+    assert_same_gradients(got, want, inputs)
+    compiled = torch.compile(bl.torch.conv2d, backend="aot_eager", fullgraph=True)
+    assert_same(compiled(*(each.detach() for each in inputs), padding="same"), want)
+
+
 @pytest.mark.parametrize("memory_format", FORMATS.values(), ids=FORMATS)
 def test_gradients_by_turned_weights_are_right(memory_format: Any) -> None:
-    x, weight = drawn(1, 8, 14, 13, memory_format=memory_format), drawn(24, 8, 3, 3, seed=2)
-    for padding in (0, 1, (2, 1)):
-        got, want = (module.conv2d(x, weight, None, 1, padding) for module in (bl.torch, functional))
+    x = drawn(1, 8, 14, 13, memory_format=memory_format)
+    for padding, groups in ((0, 1), (1, 1), ((2, 1), 1), (1, 4), (1, 8)):
+        weight = drawn(24, 8 // groups, 3, 3, seed=2)
+        got, want = (module.conv2d(x, weight, None, 1, padding, 1, groups) for module in (bl.torch, functional))
         assert got[:, 0].numel() >= operators.TURNED_PIXELS
         assert_same(got, want)
         assert_same_gradients(got, want, (x, weight))
@@ -192,13 +203,14 @@ def cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for name, memory_format in FORMATS.items():
         x, weight = drawn(2, 8, 6, 5, memory_format=memory_format), drawn(4, 8, 3, 3, seed=2)
         packed = bl.torch.pack(weight, x, padding=1, bias=False)
-        transposed: tuple[Any, ...] = drawn(8, 4, 3, 3, seed=2), None, [2, 2], [1, 1, 1, 1], [1, 1], [1, 1], 1, [], ""
-        yield f"{name} relu", (x, weight, drawn(4, seed=3), *PLAIN, "relu")
-        yield f"{name} packed", (x, packed.data, None, *PLAIN[:5], [*packed.shape], packed.layout, "")
-        yield f"{name} transposed", (x, *transposed, "")
+        more: tuple[Any, ...] = [], [4, 8, 3, 3], ""
+        yield f"{name} relu", (x, weight, drawn(4, seed=3), *PLAIN, "relu", *more)
+        yield f"{name} packed", (x, packed.data, None, *PLAIN, "", *more[:2], packed.layout)
+        transposed: tuple[Any, ...] = [2, 2], [1, 1, 1, 1], [1, 1], 1, "", [1, 1], [8, 4, 3, 3], ""
+        yield f"{name} transposed", (x, drawn(8, 4, 3, 3, seed=2), None, *transposed)
         given = drawn(2, 4, 6, 5, memory_format=memory_format).detach(), x.detach(), weight.detach()
-        yield f"{name} backward", (*given, *PLAIN, [True, True, True])
-        yield f"{name} backward of the bias", (*given, *PLAIN, [False, False, True])
+        yield f"{name} backward", (*given, *PLAIN, "", *more, [True, True])
+        yield f"{name} backward of the source", (*given, *PLAIN, "", *more, [True, False])
 
 
 @pytest.mark.parametrize("args", [pytest.param(args, id=name) for name, args in cases()])
@@ -354,18 +366,30 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: bl.torch.conv2d(X[0], W), r"conv2d: x has shape \(16, 5, 5\); give one of rank 4"),
     (
         lambda: bl.torch.conv2d(X, W[:, :8]),
-        r"conv2d: x has shape .*; weight \(4, 8, 3, 3\) in 1 groups takes 8 channels",
+        r"conv2d: .* x has 16 channels; weights \[4, 8, 3, 3\] with group 1 needs 8 ",
     ),
-    (lambda: bl.torch.conv2d(X, torch.rand(4, 16, 9, 9)), r"conv2d: x has shape .*; with padding \[0, 0, 0, 0\]"),
+    (
+        lambda: bl.torch.conv2d(X, torch.rand(4, 16, 9, 9)),
+        r"conv2d: .* extents \(1, 4, -3, -3\) \(called with x .*, weights f32 4x16x9x9 .*, pads \(0, 0, 0, 0\)",
+    ),
     (lambda: bl.torch.conv2d(X, W, stride=0), "conv2d: stride is 0; give one integer, or 2 of them, each at least 1"),
     (lambda: bl.torch.conv2d(X, W, padding=(1, 2, 3)), r"conv2d: padding is \(1, 2, 3\); give one integer"),
     (lambda: bl.torch.conv2d(X, W, padding="big"), "conv2d: padding is 'big'; give"),
     (lambda: bl.torch.conv2d(X, W, stride=2, padding="same"), "conv2d: stride is 2; padding 'same' takes 1"),
-    (lambda: bl.torch.conv2d(X, W, groups=3), "conv2d: groups is 3; give a divisor of weight's first extent, 4"),
-    (lambda: bl.torch.conv2d(X, W, torch.rand(3)), r"conv2d: bias has shape \(3,\); give one \(4,\)"),
+    (
+        lambda: bl.torch.conv2d(X, W, groups=3),
+        "conv2d: conv: group is 3; give a divisor of the 4 output channels of weights",
+    ),
+    (
+        lambda: bl.torch.conv2d(X, W, torch.rand(3)),
+        r"conv2d: .* the bias has extents \[3\]; there are 4 output channels",
+    ),
     (lambda: bl.torch.conv2d(X, W, activation="rely"), "conv2d: activation is 'rely'; give one of relu, gelu"),
     (lambda: bl.torch.conv2d(X, PACKED), "packed weights f32 4x16x3x3 Ohwi16o take 9216 bytes; data has 20"),
-    (lambda: bl.torch.conv_transpose2d(X, W.reshape(16, 4, 3, 3), output_padding=1), "output_padding is 1; give less"),
+    (
+        lambda: bl.torch.conv_transpose2d(X, W.reshape(16, 4, 3, 3), output_padding=1),
+        "output_padding is 1; give less",
+    ),
     (
         lambda: bl.torch.linear(X, torch.rand(4, 16)),
         r"linear: x has shape .*; weight \(4, 16\) takes 16 channels, the last",
