@@ -15,7 +15,7 @@ enum {
     BL_VECTORS_AT_ONCE = 2, /* of a group, for few pixels */
     BL_LINE = 64, /* bytes of a line of the caches */
     BL_NEAR = 128 << 10, /* bytes of a core's own cache */
-    BL_TURN = 40 << 10, /* bytes of them for a turn: while one lasts those of the next are fetched */
+    BL_TURN = 40 << 10, /* bytes of weights for a turn: while it lasts those of the next are fetched */
     BL_MAX_TAPS = 7, /* along a side of the kernel */
 };
 
@@ -43,7 +43,7 @@ static int64_t weights_nbytes(const bl_grouped_t *p) {
 }
 
 /* Parts of the channels that are read together are computed in turn, row by row: as many as stay near in their rows and
-   weights, since pixels of few channels each are far apart. */
+   weights, since pixels of few channels each are far apart; but not with more weights than can be fetched ahead. */
 static int64_t parts_at_once(const bl_grouped_t *p) {
     int64_t n_parts = p->n_channels / n_read(p), most = BL_NEAR / (rows_nbytes(p) + weights_nbytes(p));
     if (most > BL_TURN / weights_nbytes(p)) most = BL_TURN / weights_nbytes(p);
