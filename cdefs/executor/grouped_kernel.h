@@ -1,7 +1,8 @@
 /* Rows of results of grouped convolutions. Included once for each instruction set and type, with these defined: LANES
    floats in VEC; WIDEST, of pixels at a time; ITEM and PER_PRODUCT, how many items a lane of a FACTOR has;
    SPREAD(pixel, numbers, channel, group): to the lanes of each group what this channel of it is, by NUMBERS that begin
-   with FIRST_NUMBERS(group) and grow by one; SPREAD_ONE(items): one factor to all lanes; LOAD_FACTOR(items); ADD_PRODUCT(sum, a, b); STORE(to, is_bf16, result); LOAD, MIN, MAX; OWN(name), TARGET. */
+   with FIRST_NUMBERS(group) and grow by one; SPREAD_ONE(items): one factor to all lanes; LOAD_FACTOR(items);
+   ADD_PRODUCT(sum, a, b); STORE(to, is_bf16, result); LOAD, MIN, MAX; OWN(name), TARGET. */
 
 #define N_READ(group) ((group) > PER_PRODUCT * LANES ? (group) : PER_PRODUCT * LANES) /* channels that are read together */
 #define INLINE_HERE static inline __attribute__((always_inline)) TARGET
