@@ -184,9 +184,9 @@ def _conv_gradients(
         raise call.error("memory_format", f"is none of the result: {error}") from None
     needs = tuple(part for part in _PARTS if part in parts)
     if not (needs and grad.desc.n_elements):  # of none no primitive computes anything
-        nothing = {each.name: zeros(each.dims, each.desc.dtype, each.form) for each in (x, w)}
-        nothing |= {"data": nothing["x"], "bias": zeros(grad.dims[1])}
-        return {part: nothing[part] for part in needs}
+        given = (*((each.dims, each.desc.dtype, each.form) for each in (x, w)), (grad.dims[1],))
+        of_part: dict[str, Any] = dict(zip(_PARTS, given, strict=True))
+        return {part: zeros(*of_part[part]) for part in needs}
     is_split, split = n_groups > 1 and w.desc.ndims == ndims, w
     if is_split and w.tensor is not None:
         in_groups: Any = preparation_of(Operators.conv)[0]

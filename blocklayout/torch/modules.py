@@ -31,16 +31,14 @@ class _Layer(nn.Module):
         kind = next(each for each in cls.__mro__ if each.__module__.startswith("torch."))
         if type(module) is not kind:
             raise InputError(f"{cls.__name__}.of: module is a {type(module).__name__}; give a torch.nn.{kind.__name__}")
-        if activation not in (None, *operators.ACTIVATIONS):
-            right = f"give one of {', '.join(operators.ACTIVATIONS)}, or None"
-            raise InputError(f"{cls.__name__}.of: activation is {activation!r}; {right}")
+        operators.checked_activation(activation, f"{cls.__name__}.of: ")
         made = cls.__new__(cls)
         made.__dict__ = {name: copy(each) if isinstance(each, dict) else each for name, each in vars(module).items()}
         made.activation = activation
         return made
 
     def _conv_forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """What ``forward`` of PyTorch's convolutions calls."""
+        """The result of a convolution, in place of PyTorch's: its ``forward`` calls this method."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             x, padding = nn.functional.pad(x, self._reversed_padding_repeated_twice, mode=self.padding_mode), 0

@@ -527,10 +527,10 @@ def _check(name: str, tensor: Any, *ranks: int) -> None:
         raise InputError(f"{name} has shape {(*tensor.shape,)}; give one of rank {', '.join(map(str, ranks))}")
 
 
-def checked_activation(name: str | None) -> str:
-    """The name of an activation, empty where there is none; an InputError of others."""
+def checked_activation(name: str | None, function: str = "") -> str:
+    """The name of an activation, empty where there is none; an InputError of others, which begins with the function."""
     if name is not None and name not in ACTIVATIONS:
-        raise InputError(f"activation is {name!r}; give one of {', '.join(ACTIVATIONS)}, or None")
+        raise InputError(f"{function}activation is {name!r}; give one of {', '.join(ACTIVATIONS)}, or None")
     return name or ""
 
 
